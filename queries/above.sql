@@ -2,19 +2,19 @@
 --
 -- {cluster} {date}  north, 2026-11-17 (UTC)
 -- {percent}         80
--- {seconds}         60: shorter stretches are left out. A window is an average: of what is shorter than
---                   a window nothing is seen here
+-- {seconds}         60: shorter stretches are left out. A window is an average, so bursts that are
+--                   shorter than a window are not seen
 --
--- host, link, direction  both: the peak is of in and out together
+-- host, link, direction  both: the peak is for the sum of in and out
 -- first_ts, last_ts  ends of the first and the last window of the stretch
--- seconds            how long it was: all of its windows were above
+-- seconds            length of the stretch, in which every window was above
 -- average_percent, highest_percent  of the peak, the highest of a window
 --
--- A link without a known peak is not in the answer. A gap, or a boot, ends a stretch, and so does
--- midnight (UTC): ask for both days.
+-- Links without a known peak are left out. A gap, a boot, or midnight (UTC) ends a stretch: query both
+-- days.
 WITH sets AS (
-    -- A counter's rows in a window sum to its total. Where the agent was started anew, or a recording went on in
-    -- another part, there are two such sets, each with the time that it knows. Some peaks are of both directions.
+    -- A counter's rows in a window sum to its total. If the agent was restarted, or a recording continued in
+    -- another part, there are two such sets, each with its own known time. Some peaks are for both directions.
     SELECT
         host,
         boot_id,
@@ -28,7 +28,7 @@ WITH sets AS (
         max(window_ns) AS window_ns,
         max(peak) AS most,
         sum(value) AS moved,
-        -- Two sets that know the same time and count the same are told apart by nothing but their sum.
+        -- Two sets with the same known time and total are one group here; the sum of their values is twice the total.
         known_ns * coalesce(sum(value) / nullif(total, 0), 1) AS known
     FROM rollup
     WHERE cluster = '{cluster}' AND date = DATE '{date}' AND unit = 'bytes' AND peak > 0 AND known_ns > 0
@@ -50,7 +50,7 @@ counters AS (
     GROUP BY host, boot_id, link, way, pmu, event, filter, mono_ns
 ),
 rates AS (
-    -- What all counters of a link saw in a window, as a part of its peak.
+    -- Rate of all counters of a link in a window, as a fraction of its peak.
     SELECT
         host,
         boot_id,

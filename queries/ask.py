@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).parent
 FILES = "cluster=*/date=*/hour=*/*.parquet"
 
 
-# What the other engines write otherwise.
+# Differences in the dialects of the other engines.
 DIALECTS = {
     "duckdb": {},
     "clickhouse": {
@@ -32,12 +32,12 @@ DIALECTS = {
     "polars": {r"TIMESTAMPTZ '(.*?)\+00'": r"'\1'"},
 }
 
-# What is not in quotes in the questions.
+# Text outside of quotes in the questions.
 NUMBERS = {"hour", "limit", "percent", "seconds"}
 
 
 def fill(text, values):
-    """A query with its parameters. Values become part of the SQL: none may end a text in it."""
+    """A query with its parameters. Values become part of the SQL: none may end a string in it."""
     for name, value in values.items():
         if re.search(r"['\\{}]", str(value)):
             raise SystemExit(f"ask: {name}={value}: no quotes, backslashes or braces in a value")
@@ -55,7 +55,7 @@ def fill(text, values):
 
 
 def question(engine, name, values):
-    """A question of this directory in the words of the engine."""
+    """A question of this directory in the dialect of the engine."""
     path = HERE / f"{name}.sql"
     if not path.exists():
         known = sorted(it.stem for it in HERE.glob("*.sql"))
@@ -145,7 +145,7 @@ ENGINES = {"duckdb": DuckDb, "clickhouse": ClickHouse, "spark": Spark, "polars":
 
 
 def number(cell):
-    """ClickHouse writes what JSON's doubles cannot hold as text."""
+    """ClickHouse writes integers that a double cannot hold as strings."""
     return int(cell) if isinstance(cell, str) else cell
 
 

@@ -5,17 +5,17 @@
 -- {tenant}       namespace of its pods: team-07
 --
 -- subsystem, link, direction
--- hosts          on how many
+-- hosts          number of hosts
 -- gb             bytes, 10^9
--- low_gb, high_gb  90 % interval. The reaches of all rows are added: right whatever the errors have in
---                common, and wide
--- low_gb_independent, high_gb_independent  the reaches of rows of one host added, those of different hosts
---                added in squares: narrower by up to the root of the number of hosts. That is right only
---                where errors of one host say nothing of another's. Where one program runs on all of them
---                and is misjudged the same way on each, it is too narrow: bill by the first
+-- low_gb, high_gb  90 % interval. The half widths of all rows are added: right for any correlation of the
+--                errors, and wide
+-- low_gb_independent, high_gb_independent  the half widths of rows of one host are added, those of different
+--                hosts are added in squares: narrower by up to the root of the number of hosts. That is right
+--                only if errors of different hosts are independent. If one program runs on all of them with
+--                the same error on each, it is too narrow: bill by low_gb and high_gb
 -- unknown_rows   rows of windows in which the counter could not be read: not in the sums
 --
--- A row of an older file without an interval counts from nothing to all that the counter counted.
+-- A row of an older file without an interval counts with the interval from 0 to its counter's total.
 WITH hosts AS (
     SELECT
         subsystem,

@@ -1,4 +1,4 @@
-"""Makes few large sorted files of the many small ones of an hour, in a directory of its own.
+"""Merges the many small files of an hour into few large sorted ones, in a separate directory.
 
     compact.py ENGINE FROM TO CLUSTER DATE HOUR [--bytes 256000000]
     compact.py duckdb /bucket/hosts /bucket/compact north 2026-11-17 10
@@ -30,7 +30,7 @@ PAGE_ROWS = 10_000
 LARGE = 256_000_000
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
-# Of each host and event, what must be the same before and after.
+# Values that must be equal before and after, for each host and event.
 CHECKED = """
 SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(mono_ns),
     max(mono_ns)
@@ -38,7 +38,7 @@ FROM {} GROUP BY host, event ORDER BY host, event"""
 
 
 def same(one, other):
-    """Whether rows are the same; doubles are added in another order."""
+    """Whether rows are equal, except for rounding: doubles are added in another order."""
 
     def near(one, other):
         if isinstance(one, float) and isinstance(other, float):
@@ -80,7 +80,7 @@ def duckdb(source, target, limit):
     files = sorted(source.glob("*.parquet"))
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    # What the schema of any of the files has, all get.
+    # All files get the columns of all schemas.
     listed = ", ".join(map(quoted, files))
     read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     before = connection.execute(CHECKED.format(read)).fetchall()
@@ -156,9 +156,9 @@ def spark(source, target, limit):
 
 
 def compact(engine, source, target, cluster, date, hour, limit=LARGE):
-    """Gives how many files there were and are."""
+    """Returns the numbers of files before and after."""
     source, final = part(source, cluster, date, hour), part(target, cluster, date, hour)
-    # Nothing is seen of it before all of it is there: readers leave out what begins with a dot.
+    # Invisible until it is complete: readers skip names that begin with a dot.
     work = final.parent / f".{final.name}.{os.getpid()}.tmp"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

@@ -6,17 +6,17 @@
 --                   {at} or before it is before
 --
 -- subsystem, link, direction
--- hosts             on how many
--- before, after     GB/s of the tenant, the sum of its hosts, over all the time that is known
+-- hosts             number of hosts
+-- before, after     GB/s of the tenant, the sum over its hosts, in the known time
 -- before_low, before_high, after_low, after_high  90 % intervals of them
 -- all_before, all_after  GB/s of all tenants on these hosts
 --
--- Intervals that do not touch: it changed. An interval is of what the sum may be off by, and not of how
--- much the traffic goes up and down by itself.
+-- If the intervals do not overlap, the rate has changed. They cover the error of the sum, not the variation
+-- of the traffic over time.
 WITH counted AS (
-    -- Each counter's windows: what the tenant has of them, and what was counted. The rows of a window sum to its
-    -- total. Where the agent was started anew, or a recording went on in another part, there are two such sets,
-    -- each with the time that it knows; two that know and count the same are told apart by nothing but their sum.
+    -- For each counter and window the tenant's value and the total. The rows of a window sum to its total. If the
+    -- agent was restarted, or a recording continued in another part, there are two such sets, each with its own
+    -- known time; two with the same known time and total are one group, where the sum of values is twice the total.
     SELECT
         host,
         boot_id,
@@ -54,7 +54,7 @@ counters AS (
     GROUP BY host, subsystem, link, direction, is_after, pmu, event, filter
 ),
 hosts AS (
-    -- Bytes a nanosecond are GB a second.
+    -- Bytes per nanosecond are GB per second.
     SELECT
         host,
         subsystem,

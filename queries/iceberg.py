@@ -39,7 +39,7 @@ def schema(file):
 
 
 def refuse(file):
-    """A file whose partition its statistics do not tell."""
+    """A file whose statistics do not determine its partition."""
     metadata = pq.read_metadata(file)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -55,7 +55,7 @@ def refuse(file):
 
 
 def register(catalog, files):
-    """Adds files to the table; gives it."""
+    """Adds files to the table and returns it."""
     for file in files:
         refuse(file)
     try:

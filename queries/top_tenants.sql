@@ -1,15 +1,15 @@
 -- Who moved most in this cluster on this day?
 --
 -- {cluster} {date}  north, 2026-11-17 (UTC)
--- {limit}           how many of each subsystem
+-- {limit}           number of tenants of each subsystem
 --
--- subsystem    mem, pcie, c2c, mesh: apart, since a byte from a disk is also one of the memory
--- place        1 is who moved most
+-- subsystem    mem, pcie, c2c, mesh: separate, because a byte from a disk is also one of the memory
+-- place        1 moved most
 -- tenant       namespace of the pod; else container, cgroup, interrupt, device or what else the owner is
--- hosts        on how many
+-- hosts        number of hosts
 -- gb           bytes over links, both directions, 10^9
 -- low_gb, high_gb  90 % interval of that
--- percent      its part of the subsystem's bytes in the cluster
+-- percent      its percentage of the subsystem's bytes in the cluster
 WITH hosts AS (
     SELECT
         subsystem,

@@ -2,8 +2,8 @@
 --
 -- {root} {files}  as in view/duckdb.sql
 --
--- rollup_version, tool_version  as the files say; null: they do not, as what Spark compacted
--- files                         how many
+-- rollup_version, tool_version  as in the files; null if they have none, such as files that Spark compacted
+-- files                         number of files
 -- lacks                         columns that others have and these do not: null in their rows
 WITH columns AS (
     SELECT file_name, name FROM parquet_schema('{root}/{files}') WHERE type IS NOT NULL

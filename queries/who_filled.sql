@@ -6,8 +6,8 @@
 -- tenant       pod; else container, cgroup, interrupt, device or what else the owner is
 -- gb           its bytes on the link, 10^9
 -- low_gb, high_gb  90 % interval of that
--- percent      its part of what is known of the link
--- confidence   the mean of its rows, weighted by bytes, 0 to 1; null: nothing is claimed
+-- percent      its percentage of the known bytes of the link
+-- confidence   mean confidence of its rows, weighted by bytes, 0 to 1; null if they have none
 WITH tenants AS (
     SELECT
         coalesce(pod, container, cgroup, comm, owner) AS tenant,

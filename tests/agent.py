@@ -1,4 +1,4 @@
-"""What a ring and a roll-up of the same time hold, in JSON."""
+"""Compares a ring and a roll-up of the same time; prints JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-//! `agent`: what it keeps is what was recorded, whatever ends it.
+//! Tests of `agent`: what it keeps equals what was recorded, however it ends.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -22,11 +22,11 @@ use crate::harness::{
     assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
 };
 
-/// Longer than anything here takes on a busy machine, where what is kept is copied by a thread that lets all
-/// others go first.
+/// Longer than any step takes on a busy machine, where saved recordings are copied by a thread of
+/// the lowest priority.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A place with a configuration, and the agent that runs with it.
+/// A directory with a configuration, and the agent that runs with it.
 pub(crate) struct Agent {
     dir: tempfile::TempDir,
     port: u16,
@@ -34,17 +34,17 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// A configuration: windows of a second, and this beside.
+    /// A configuration with windows of a second, and these sections.
     pub(crate) fn new(more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Nobody else takes it in the time until it is bound again.
+        // No other program takes the port before it is bound again.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let agent = Self { dir, port, child: None };
         agent.configure("", more);
         agent
     }
 
-    /// Writes the configuration, with more keys of the roll-up, and more sections.
+    /// Writes the configuration, with these keys of the roll-up, and these sections.
     pub(crate) fn configure(&self, rollup: &str, more: &str) {
         let (root, port) = (self.dir.path().display(), self.port);
         let text = format!(
@@ -53,7 +53,7 @@ impl Agent {
              [metrics]\nlisten = '127.0.0.1:{port}'\ntextfile = '{root}/agent.prom'\n{}",
             more.replace("ROOT", &root.to_string())
         );
-        // As most tools do: another file takes the name.
+        // As most tools do: a new file replaces the old one.
         fs::write(self.path("agent.new"), text).unwrap();
         fs::rename(self.path("agent.new"), self.path("agent.toml")).unwrap();
     }
@@ -66,13 +66,13 @@ impl Agent {
         self.spawn();
         self.until("a window of the roll-up", |agent| {
             let page = agent.get("/metrics");
-            // Whenever it answers, the page is whole.
+            // Every answer is a complete page.
             assert!(page.is_empty() || page.ends_with("# EOF\n"), "{page}");
             page.contains("page-faults")
         });
     }
 
-    /// Starts it, and does not wait until it records.
+    /// Starts it without waiting until it records.
     pub(crate) fn spawn(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut command = uncore_trace();
@@ -89,7 +89,7 @@ impl Agent {
         run([OsStr::new("agent"), "--config".as_ref(), self.path("agent.toml").as_os_str()])
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !is_so(self) {
@@ -113,7 +113,7 @@ impl Agent {
         self.child.take().unwrap().wait().unwrap().code()
     }
 
-    /// SIGTERM; what the machine kept the recorder from seeing does not matter here.
+    /// Ends it with SIGTERM; losses of a busy machine do not matter here.
     pub(crate) fn stop(&mut self) {
         let code = self.end(Signal::TERM);
         assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.log());
@@ -133,19 +133,19 @@ impl Agent {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
     }
 
-    /// Asks it to keep the ring.
+    /// Asks it to save the ring.
     pub(crate) fn trigger(&self) -> String {
         self.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\nX-Uncore-Trace: 1\r\n\r\n")
     }
 
-    /// The value of the first series that begins so.
+    /// The value of the first series whose line begins so.
     pub(crate) fn metric(&self, begin: &str) -> f64 {
         let page = self.get("/metrics");
         let line = page.lines().find(|line| line.starts_with(begin));
         line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0.0)
     }
 
-    /// What ring and roll-up have in common.
+    /// What ring and roll-up both contain.
     pub(crate) fn compared(&self) -> Value {
         let args = [self.path("ring"), self.path("rollup"), "1000000000".into(), "10000000".into()];
         let args: Vec<&OsStr> = args.iter().map(|arg| arg.as_os_str()).collect();
@@ -187,7 +187,7 @@ impl Drop for Agent {
     }
 }
 
-/// Everything below a directory whose name ends so, but what is in an unfinished file.
+/// All paths below a directory with this suffix, except those inside unfinished files.
 pub(crate) fn found_below(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -219,7 +219,7 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let _machine = root_or_skip!();
     let _load = Load::with_pauses(0);
     let mut agent = Agent::new(RING);
-    // What the service manager is told, to the end.
+    // The messages to the service manager, until the end.
     let manager = UnixDatagram::bind(agent.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let told = spawn(move || {
@@ -231,7 +231,7 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
         }
         told
     });
-    // Whoever may write there must not lead the agent elsewhere.
+    // A link that others could place there must not redirect the agent.
     symlink(agent.path("victim"), agent.path("agent.prom.tmp")).unwrap();
     agent.start();
     let before = agent.metric("uncore_trace_event_total{event=\"context-switches\"");
@@ -258,13 +258,13 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let parts = parts(&agent.path("ring"));
     assert!(parts.len() >= 2, "{parts:?}");
     all_checked(&parts);
-    // The files of a recording that are made later say the same.
+    // Files that are made from the recording later have the same rows.
     let later = agent.path("later");
     let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
     run_ok(args.into_iter().chain([later.as_os_str()]));
     assert!(later.join("cluster=c%201").is_dir());
     assert!(!agent.path("victim").exists());
-    // Parts that are shorter than a window are of the same window, and none is lost; nor is one doubled.
+    // Parts that are shorter than a window have rows of the same window; none is lost or doubled.
     let long = agent.path("long");
     let args = |part: &Path| -> Vec<OsString> {
         [part.as_os_str(), parts[1].as_os_str(), "-w5min".as_ref(), "-o".as_ref(), long.as_os_str()]
@@ -278,8 +278,8 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     assert!(text(&again).contains("holds these windows already"), "{}", text(&again));
 }
 
-/// Moves itself between two CPUs for 0.2 s, some 30000 times a second: a busy machine moves all its tasks
-/// some hundred times. Nothing else of the machine keeps it from a CPU, since it has a real-time priority.
+/// Moves itself between two CPUs for 0.2 s, some 30000 times a second; a busy machine moves all its
+/// tasks some hundred times. With its real-time priority, other tasks do not delay it.
 const MOVE: &str = "
 import os, time
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -303,7 +303,7 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     agent.until("what the trigger keeps", |agent| {
         !found_below(&agent.path("ring/kept"), "moves").is_empty()
     });
-    // Another within the pause is not followed; one that is asked for is.
+    // A second firing within the pause is ignored; a request is served.
     python_answers(&python(), MOVE, &[]);
     let refused = agent.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(refused.contains("403") && refused.contains("X-Uncore-Trace"), "{refused}");
@@ -317,8 +317,8 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_checked(&kept[0]);
     let log = agent.log();
-    assert!(!log.contains("kept as parts"), "{log}");
-    // One recording of the time that was asked for, up to a window more at each end, with the burst.
+    assert!(!log.contains("separate parts"), "{log}");
+    // One recording of the requested time, up to a window longer at each end, with the burst.
     let found = python_answers(&python(), KEPT, &[kept[0].as_os_str()]);
     let length = found["length_ns"].as_i64().unwrap();
     assert!((2_900_000_000..=3_020_000_000).contains(&length), "{found}");
@@ -346,7 +346,7 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
         agent.signal(Signal::HUP);
         agent.until("the refusal", |agent| agent.log().contains(says));
     }
-    // There is no ring.
+    // Without a ring.
     let answer = agent.trigger();
     assert!(answer.contains("409") && answer.contains("add [ring]"), "{answer}");
     agent.signal(Signal::USR1);
@@ -365,7 +365,8 @@ fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
                 [kept]\ndirectory = 'ROOT/deep/kept'\npause = '1h'\n";
     let mut agent = Agent::new(&format!("{RING}{more}"));
     agent.start();
-    // Before the process is confined: Landlock lets it write only below what is there.
+    // It exists before the process is confined: Landlock permits writing only below existing
+    // directories.
     assert!(agent.path("deep/kept").is_dir());
     sleep(Duration::from_secs(3));
     agent.signal(Signal::USR1);
@@ -396,7 +397,7 @@ fn a_metric_of_a_condition_is_recorded() {
         let valid = check(groups, "pcie_read_bandwidth > 5GB/s for 5ms").ok();
         assert!(valid.contains(": valid; ") && valid.ends_with("1 trigger\n"), "{valid}");
     }
-    // The captured machine does not tell what its root ports carry.
+    // The captured machine does not show the peaks of its root ports.
     let line = check("'mem'", "pcie_read_bandwidth > 80% for 5ms").refused();
     assert!(line.contains("trigger a: ") && line.contains("no peak is known of PCIe"), "{line}");
     let line = check("'mem'", "pcie_read_bandwith > 5GB/s").refused();

@@ -1,4 +1,4 @@
-//! `agent` where a process is killed, a disk is full, or a signal comes early.
+//! Tests of `agent` when a process is killed, a disk is full, or a signal arrives early.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -22,7 +22,7 @@ fn a_killed_agent_leaves_what_the_next_one_finishes() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
     agent.start();
-    // What was summed is sealed each 10 s.
+    // Sums are sealed every 10 s.
     sleep(Duration::from_secs(12));
     agent.end(Signal::KILL);
     let left = || found_below(&agent.path("rollup"), ".partial");
@@ -48,14 +48,14 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     agent.until("more windows", |agent| {
         agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
     });
-    // Room for a part: it is recorded again.
+    // There is room for a part again: recording continues.
     fs::remove_file(agent.path("small/filler")).unwrap();
     agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
     agent.stop();
     drop(disk);
 }
 
-/// Takes all room there is.
+/// Fills the file system.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
@@ -67,7 +67,7 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
     let mut agent = Agent::new("");
     let disk = SmallDisk::of(agent.path("rollup"), 4);
     agent.start();
-    // What was summed is sealed each 10 s.
+    // Sums are sealed every 10 s.
     let sealed = |agent: &Agent| {
         let left = found_below(&agent.path("rollup"), ".partial");
         // The first segment is empty.
@@ -91,7 +91,7 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
 fn a_signal_that_comes_while_the_ring_is_repaired_ends_nothing() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
-    // A part that was left, whose only segment cannot be read before somebody writes it.
+    // An unfinished part whose only segment cannot be read until the test writes it.
     let left = agent.path("ring/00000001/fabric.parquet.partial");
     fs::create_dir_all(&left).unwrap();
     let segment = left.join("000000-000000.parquet");

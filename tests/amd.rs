@@ -1,4 +1,4 @@
-//! AMD processors, RAPL and POWER: golden encodings, and what the plans say.
+//! AMD processors, RAPL and POWER: encodings compared with published numbers, and their plans.
 
 use uncore_trace::catalog::Catalog;
 

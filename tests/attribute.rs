@@ -1,5 +1,5 @@
-//! `attribute` with the method of the recording makes the recording's own timeline again, row for
-//! row, with another method other shares, and in other windows the same totals.
+//! `attribute` with the method and windows of the recording makes the recorded `fabric` again, row
+//! by row; with another method other shares; in other windows the same totals.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -22,8 +22,7 @@ use crate::harness::recorder::Recorder;
 use crate::harness::rows::{Share, shares};
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 
-/// Every row of `fabric` with all its columns, as text: doubles are written so that different ones
-/// differ.
+/// Every row of `fabric` with all its columns, as text; different doubles have different texts.
 fn rows(recording: &Path) -> Vec<String> {
     let schema = (fabric::TABLE.schema)();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -32,7 +31,7 @@ fn rows(recording: &Path) -> Vec<String> {
     let mut rows = Vec::new();
     for batch in table.scan(&names).unwrap() {
         let batch = batch.unwrap();
-        // Wall clock times as the numbers they are.
+        // Wall clock times as integers.
         let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>().clone();
         let ts: ArrayRef = Arc::new(ts.reinterpret_cast::<Int64Type>());
         let others = batch.columns().iter().skip(1);
@@ -48,7 +47,7 @@ fn rows(recording: &Path) -> Vec<String> {
     rows
 }
 
-/// The recording's timeline made again.
+/// The rows of `fabric` that `attribute` makes.
 fn again(recording: &Path, made: &Path, options: &[&str]) -> Vec<String> {
     let mut args = vec![OsStr::new("attribute"), recording.as_os_str(), OsStr::new("-o")];
     args.push(made.as_os_str());
@@ -72,7 +71,7 @@ pub(crate) fn again_the_same(recording: &Path) {
     assert_same(&rows(recording), &made, &[]);
 }
 
-/// What each counter counted in all.
+/// The total of each counter.
 fn totals(shares: Vec<Share>) -> BTreeMap<(String, String, i32), f64> {
     let mut totals = BTreeMap::new();
     for share in shares {
@@ -84,8 +83,7 @@ fn totals(shares: Vec<Share>) -> BTreeMap<(String, String, i32), f64> {
 
 fn assert_same_totals(recording: &Path, made: &Path, interval_ns: i64) {
     let (recorded, made) = (shares(recording), shares(made));
-    // The recording begins and ends anywhere, and where a reading is missing a window goes on to
-    // the next end of one.
+    // The recording begins and ends within windows, and after a missing reading a window is longer.
     let last = made.iter().map(|share| share.mono_ns).max();
     for share in &made {
         let whole = share.mono_ns % interval_ns == 0 || Some(share.mono_ns) == last;
@@ -120,7 +118,7 @@ fn a_recording_is_made_again_row_for_row() {
         let run = dir.path().join(format!("run-{place}/"));
         let recorder = Recorder::start(&run, options);
         sleep(Duration::from_millis(1500));
-        // Recorded by the method that was asked for, ended in the middle of a window.
+        // Recorded with the selected method, and ended in the middle of a window.
         recorder.stop();
         assert_checked(&run);
         let live = rows(&run);
@@ -129,7 +127,7 @@ fn a_recording_is_made_again_row_for_row() {
         assert_same(&live, &made, options);
         let method = options.contains(&"regression");
         let learnt = live.iter().any(|row| row.contains(" regression "));
-        // Of four windows, rates may be trusted in none.
+        // With four windows, rates may be used in none of them.
         let few = options.contains(&"400ms");
         assert!(learnt == method || few, "{options:?}: learnt: {learnt}");
         let other = if method { "residency" } else { "regression" };

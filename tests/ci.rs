@@ -1,4 +1,5 @@
-//! What CI runs again: `.ci/retry.sh` with a `cargo` that prints what it is given to print.
+//! Tests of `.ci/retry.sh`, which runs failed tests again, with a `cargo` that prints prepared
+//! output.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::command::script;
 
-/// Prints `output-N` and exits with `code-N` in its Nth run; keeps its arguments, one run a line.
+/// Prints `output-N` and exits with `code-N` in its Nth run; logs its arguments, one run per line.
 const CARGO: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 for arg in "$@"; do printf '[%s]' "$arg" >> args; done
@@ -21,7 +22,7 @@ cat "output-$run"
 exit "$(cat "code-$run")"
 "#;
 
-/// Two test binaries: the log of a run, by what each failed.
+/// The log of a run of two test binaries, with the failures of each.
 fn log(unit: &[&str], doc: &[&str]) -> String {
     let binary = |name: &str, failed: &[&str]| {
         let mut text = format!("     Running {name}\n\nrunning 5 tests\ntest good ... ok\n");
@@ -35,7 +36,7 @@ fn log(unit: &[&str], doc: &[&str]) -> String {
     binary("unittests src/lib.rs", unit) + &binary("tests/main.rs", doc)
 }
 
-/// `test_retry --locked` with a cargo that has these runs.
+/// Runs `test_retry --locked` with a cargo that gives these results.
 fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
     let cargo = dir.path().join("cargo");
@@ -71,7 +72,7 @@ fn only_failed_tests_run_again() {
     assert!(output.status.success(), "{text}");
     let again = "[--][--exact][a::one][b::two][src/lib.rs - three (line 3)]";
     assert_eq!(runs, [ALL.to_owned(), format!("{ALL}{again}")]);
-    // Both runs are in the log; the verdict and what ran twice are at its end.
+    // The log has both runs; the verdict and the repeated tests are at its end.
     assert!(text.starts_with(&first), "{text}");
     let twice = ["a::one", "b::two", "src/lib.rs - three (line 3)"];
     let twice = twice.map(|name| format!("failed once and passed then: {name}\n")).concat();
@@ -89,7 +90,7 @@ fn what_fails_again_has_failed() {
     assert_eq!(runs.len(), 2);
 }
 
-/// A crash has no line of its own; the failures of another binary must not hide it.
+/// A crash prints no failure of its own; the failures of another binary must not hide it.
 #[test]
 fn a_crash_runs_everything_again() {
     let crashed = format!("{}     Running tests/x.rs\nrunning 1 test\n", log(&["a::one"], &[]));
@@ -102,7 +103,7 @@ fn a_crash_runs_everything_again() {
     }
 }
 
-/// The harness succeeds where no test has the name.
+/// The test harness succeeds if no test has the name.
 #[test]
 fn a_test_that_does_not_run_again_has_failed() {
     let none = "     Running tests/main.rs\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";

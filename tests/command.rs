@@ -1,6 +1,6 @@
-//! The real binary, run as a user runs it: what it answered, and what it left behind.
+//! Runs the real binary as a user does: its answer, and the files it leaves.
 //!
-//! Guarantees: every run is in a directory of the test's own; what a refused command leaves there
+//! Guarantees: every run has a directory of its own; a refused command that leaves a file there
 //! fails the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
@@ -14,16 +14,16 @@ use std::process::{Command, Output};
 
 use uncore_trace_lab::fixtures;
 
-/// Where the user's own catalog would be: the user who runs the tests may have one.
+/// In place of the user's own catalog, which the user who runs the tests may have.
 pub(crate) const NO_CONFIG: &str = "/nonexistent";
 
 /// A user without privileges, `nobody`.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// What a run said.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Exit code; -1 when it died by a signal.
+    /// Exit code; -1 after death by a signal.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -45,7 +45,7 @@ impl Answer {
         self.out
     }
 
-    /// Panics unless something was recorded: all of it, or on a machine too busy for that, most.
+    /// Panics unless something was recorded, completely or, on a machine that is too busy, mostly.
     pub(crate) fn recorded(self) -> Self {
         assert!(self.code == 0 || self.recorded_in_part(), "{self:#?}");
         self
@@ -56,7 +56,7 @@ impl Answer {
         self.code == 1 && self.err.contains("incomplete (exit code 1)")
     }
 
-    /// Panics unless it is exit code 2 and one line on stderr that can be shown; returns the line.
+    /// Panics unless the exit code is 2 and stderr is one printable line; returns the line.
     pub(crate) fn refused(self) -> String {
         assert_eq!(self.code, 2, "{self:#?}");
         let line = self.err.strip_suffix('\n').unwrap_or_default();
@@ -66,8 +66,9 @@ impl Answer {
     }
 }
 
-/// Copies a program to where it is executed. One that this process wrote itself could be "text file
-/// busy": a child that another test forks has a copy of the descriptor until it executes its own program.
+/// Copies a program to the place where it is executed. A program that this process wrote itself
+/// could be "text file busy": a child that another test forks has a copy of the descriptor until it
+/// executes its own program.
 pub(crate) fn install(program: &Path, target: &Path) {
     let status = Command::new("install").args(["-m", "755"]).args([program, target]).status();
     assert!(status.unwrap().success(), "cannot install {}", target.display());
@@ -108,12 +109,12 @@ impl Place {
         Answer::of(self.tool(args).output().unwrap())
     }
 
-    /// As typed in a shell, without quotes.
+    /// Runs a command line, as typed in a shell without quotes.
     pub(crate) fn typed(&self, line: &str) -> Answer {
         self.run(line.split_whitespace())
     }
 
-    /// Runs what must be refused, changing nothing here; returns the line it said.
+    /// Runs a command that must be refused without changing any file here; returns its error.
     pub(crate) fn refuses<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let before = self.content();
         let line = self.run(args).refused();
@@ -121,7 +122,7 @@ impl Place {
         line
     }
 
-    /// Every file below, with its bytes; directories are empty.
+    /// Every file below, with its bytes; directories have no bytes.
     pub(crate) fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(dir).unwrap() {
@@ -140,7 +141,7 @@ impl Place {
         found
     }
 
-    /// A copy of the tool here that anybody may run, wherever the build put the original.
+    /// A copy of the tool here that every user may run.
     pub(crate) fn tool_for_all(&self) -> PathBuf {
         let copy = self.path("uncore-trace");
         install(Path::new(env!("CARGO_BIN_EXE_uncore-trace")), &copy);

@@ -1,4 +1,4 @@
-//! What a shell completes, with the script that `completions` prints for it.
+//! Tests of the completions in bash, with the script that `completions` prints.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::command::{NO_CONFIG, Place};
 
-/// What bash offers for the last of these words.
+/// The completions that bash offers for the last word.
 fn offered(place: &Place, words: &str) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap().display();
     let script = format!(
@@ -27,7 +27,7 @@ fn offered(place: &Place, words: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// They were the files in the working directory.
+/// bash used to complete files of the working directory.
 #[test]
 fn bash_completes_what_this_machine_has() {
     let place = Place::new();
@@ -35,7 +35,7 @@ fn bash_completes_what_this_machine_has() {
     fs::write(place.path("host.txt"), "").unwrap();
     assert_eq!(offered(&place, "uncore-trace record -p hos"), ["host"]);
     assert_eq!(offered(&place, "uncore-trace stat --groups host,al"), ["host,all"]);
-    // What was named is not named again.
+    // A name that is already in the list is not offered again.
     assert_eq!(offered(&place, "uncore-trace top -p host,hos"), [""]);
     assert_eq!(offered(&place, "uncore-trace record -e page-f"), ["page-faults"]);
     assert_eq!(offered(&place, "uncore-trace record -M no_such_metric"), [""]);

@@ -1,4 +1,4 @@
-//! Containers and pods by the cgroups of a real recording, and cgroups rolled up.
+//! Containers and pods from the cgroups of a real recording, and `--cgroup-depth`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,11 +19,11 @@ use crate::sums::conserved;
 const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
 const POD: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
 
-/// Cgroups as Kubernetes makes them, in a cgroup of the test's own; gone with this.
+/// Cgroups with names as in Kubernetes, in a cgroup of the test; removed on drop.
 struct Tree {
     /// Deepest first.
     dirs: Vec<PathBuf>,
-    /// The deepest, as the tables write it.
+    /// The deepest, as in the tables.
     path: String,
     top: Cgroup,
 }
@@ -46,7 +46,7 @@ impl Drop for Tree {
     }
 }
 
-/// Records for a second what a shell in the tree's deepest cgroup does.
+/// Records for a second while a shell runs in the tree's deepest cgroup.
 fn record(tree: &Tree, output: &Path, options: &[&str]) {
     let procs = tree.dirs[0].join("cgroup.procs");
     let script = format!("echo $$ > {}; echo $$; while :; do :; done", procs.display());
@@ -82,7 +82,7 @@ fn a_containers_cgroup_is_in_its_columns() {
     }
 }
 
-/// What a report says each event was in sum, and what of it went to which key.
+/// The sums of a report by event and key, and the total of each event.
 fn reported(run: &Path, options: &[&str]) -> BTreeMap<(String, String), f64> {
     let typed = ["report", run.to_str().unwrap(), "--json"];
     let text = run_ok(typed.iter().chain(options));
@@ -117,7 +117,7 @@ fn deep_cgroups_roll_up() {
             shares.iter().filter_map(|share| share.container.as_deref()).collect();
         assert_eq!(containers.into_iter().next(), container);
     }
-    // The last was recorded in full depth: a report cuts it.
+    // The last was recorded in full depth; the report cuts it.
     let [whole, cut] = ["9", "1"].map(|depth| reported(&run, &["--cgroup-depth", depth]));
     for ((event, key), value) in &cut {
         let below = whole.iter().filter(|((other, path), _)| {
@@ -131,7 +131,7 @@ fn deep_cgroups_roll_up() {
     assert!(cut.keys().any(|(_, key)| *key == tree.top.path), "{cut:?}");
 }
 
-/// Every way to ask gives each event's total, in one piece or in two.
+/// The lines of every grouping sum to each event's total.
 #[test]
 fn a_report_has_the_same_total_however_it_is_asked() {
     let _machine = root_or_skip!();
@@ -160,7 +160,7 @@ fn a_report_has_the_same_total_however_it_is_asked() {
     }
     let mut halves = totals(&["--to", "500ms"]);
     let second = totals(&["--from", "500ms"]);
-    // Rare events may all be in one half; switches and time are in both.
+    // A rare event may have all counts in one half; switches and time have some in both.
     for event in ["context-switches", "cpu-clock"] {
         let (first, second) = (halves[event], second[event]);
         assert!(first > 0.0 && second > 0.0, "{event}: {first}, {second}");

@@ -1,4 +1,5 @@
-//! Metrics of cores with golden numbers: how many slots a cycle has is known by the processor.
+//! Metrics of core PMUs, compared with published numbers: the number of slots per cycle depends on
+//! the processor.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -10,7 +11,7 @@ use uncore_trace::plan::{Request, plan};
 use crate::golden::{metrics, same, value};
 use crate::machines::{captured, request};
 
-/// What one CPU counted, in slots of which a cycle has five, eight or ten.
+/// Counts of one CPU, with five, eight or ten slots per cycle.
 const SLOTS: &[(&str, f64)] = &[
     ("cpu_cycles", 1000.0),
     ("inst_retired", 1500.0),
@@ -33,16 +34,16 @@ const SLOTS: &[(&str, f64)] = &[
 /// A main ID register, `caps/slots`, then `frontend_bound`, `backend_bound`, `retiring`, `bad_speculation`.
 type Core = (&'static str, u64, [f64; 4]);
 
-/// perf's tables `neoverse-n2-v2`, `neoverse-v1`, `neoverse-v3`, `neoverse-n3`, `nvidia/t410` and
-/// `sbsa.json` (tools/perf/pmu-events/arch/arm64, Linux 7.2).
+/// From perf's tables `neoverse-n2-v2`, `neoverse-v1`, `neoverse-v3`, `neoverse-n3`, `nvidia/t410`
+/// and `sbsa.json` (tools/perf/pmu-events/arch/arm64, Linux 7.2).
 const CORES: &[Core] = &[
-    // Neoverse V2, which says nothing: 8 slots.
+    // Neoverse V2, without `slots`: 8 slots.
     ("0x00000000410fd4f0", 0, [17.0, 6.0, 60.0, 17.0]),
-    // Neoverse N2 r0p3 with 5 slots, by its register and by what the kernel says.
+    // Neoverse N2 r0p3 with 5 slots, by its register and by `slots`.
     ("0x00000000410fd493", 0, [27.5, 10.5, 48.0, 14.0]),
     ("0x00000000410fd493", 5, [27.5, 10.5, 48.0, 14.0]),
     ("0x00000000411fd490", 0, [27.5, 10.5, 48.0, 14.0]),
-    // Before r0p3 one slot a cycle is counted too many.
+    // Before r0p3 one slot too many is counted per cycle.
     ("0x00000000410fd490", 0, [7.5, 10.5, 64.0, 18.0]),
     ("0x00000000410fd492", 5, [7.5, 10.5, 64.0, 18.0]),
     // Neoverse V1.
@@ -50,9 +51,9 @@ const CORES: &[Core] = &[
     // Neoverse V3 and N3 count the cycles of a flush.
     ("0x00000000410fd840", 0, [12.0, 6.0, 64.0, 18.0]),
     ("0x00000000410fd8e0", 0, [26.0, 12.0, 48.0, 14.0]),
-    // Olympus counts its slots: ten a cycle here, five beside another thread.
+    // Olympus has the number of slots in `slots`: ten per cycle here, five beside another thread.
     ("0x000000004e0f0100", 10, [12.0, 6.0, 64.0, 18.0]),
-    // Any other, if the kernel knows its slots.
+    // Any other processor, if the kernel shows its slots.
     ("0x00000000610f0390", 8, [17.5, 7.5, 60.0, 15.0]),
 ];
 
@@ -80,7 +81,7 @@ fn slots_are_those_of_the_processor() {
             let found = value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0);
             same(&format!("{midr} {slots} {name}"), found, *expected);
         }
-        // One of them on each CPU.
+        // One metric for each CPU.
         assert_eq!(plan.metrics.len(), names.len() * 4, "{midr}");
     }
     let unknown = Request { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };

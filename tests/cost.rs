@@ -1,4 +1,4 @@
-//! What a recording costs where it does not depend on the load: its start, and its memory.
+//! Costs of a recording that do not depend on the load: the time of its start, and its memory.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::harness::recorder::Recorder;
 use crate::harness::{root_or_skip, rows};
 
-/// Attempts at a quick start, a second apart: on a machine that others use too, the fastest is the
-/// tool's own.
+/// Attempts at a quick start, a second apart: on a shared machine only the fastest is not delayed
+/// by others.
 const ATTEMPTS: usize = 30;
 
 #[test]
@@ -33,8 +33,8 @@ fn the_first_reading_comes_within_half_a_second() {
     assert!(took.iter().min().is_some_and(|fastest| *fastest <= 500), "{took:?} ms");
 }
 
-/// Without optimisation a program has some five times the code, all of it pages of the file that
-/// `VmHWM` counts as resident: there they are left out.
+/// Without optimization a program has about five times as much code, all of it file pages that
+/// `VmHWM` counts as resident: these are subtracted.
 #[test]
 fn memory_stays_small() {
     let _machine = root_or_skip!();

@@ -1,4 +1,4 @@
-"""What a recording lacks of the parts it was made from, or has beside them, in JSON.
+"""Compares a recording with the parts from which it was made; prints missing and additional rows as JSON.
 
 Arguments: directory of the parts, the recording, begin and end of what it is to have (CLOCK_MONOTONIC, ns; 0: all).
 """

@@ -1,4 +1,4 @@
-//! `cut`: parts that are joined are one recording, and a part of the time is a recording of its own.
+//! Tests of `cut`: joined parts are one recording, and a time span is a recording.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,7 +13,8 @@ use crate::harness::{
     assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
 };
 
-/// A rotated recording of 3.5 s with two instants and a span over a cut, under load.
+/// A rotated recording of 3.5 s under load, with two instants and a span that is open between
+/// parts.
 fn rotated(dir: &Path, options: &[&str]) -> PathBuf {
     let output = dir.join("run/");
     let mut command = uncore_trace();
@@ -25,7 +26,7 @@ fn rotated(dir: &Path, options: &[&str]) -> PathBuf {
         "'{own}' mark first; '{own}' mark work -- sleep 2.5; '{own}' mark last; sleep 1"
     ));
     let ended = command.output().unwrap();
-    // What the machine kept the recorder from seeing does not matter here.
+    // Losses of a busy machine do not matter here.
     assert!(matches!(ended.status.code(), Some(0 | 1)), "{}", text(&ended));
     output
 }
@@ -80,7 +81,7 @@ fn parts_that_are_joined_are_one_recording() {
     cut(&output, &[], &made);
     assert_checked(&made);
     none_differ(&compared(&output, &made, 0, 0));
-    // The span is one, though it was open where parts meet.
+    // The span is one, although it was open where parts meet.
     let known = [("first", false), ("work", true), ("last", false)];
     assert_eq!(marks(&made), known.map(|(text, has_end)| (text.to_owned(), has_end)));
     let again = dir.path().join("again.parquet");
@@ -95,7 +96,7 @@ fn parts_that_are_joined_are_one_recording() {
     ]);
     assert_eq!(inside.status.code(), Some(2));
     assert!(text(&inside).contains("is inside the recording"), "{}", text(&inside));
-    // A part that is gone is not passed over.
+    // A missing part is an error.
     fs::remove_dir_all(output.join("00000002")).unwrap();
     let torn = dir.path().join("torn/");
     let args = [OsStr::new("cut"), output.as_os_str(), "-o".as_ref(), torn.as_os_str()];
@@ -120,7 +121,7 @@ fn a_part_of_the_time_is_a_recording_of_its_own() {
     assert!((1_505_000_000..=1_545_000_000).contains(&(end - begin)), "{whole}");
     none_differ(&compared(&output, &made, begin, end));
     assert_eq!(marks(&made), [("work".to_owned(), false)]);
-    // The rows are those that the report of the same windows is made of.
+    // Its rows are those from which the report of the same windows is made.
     let again = dir.path().join("again.parquet");
     let args = ["attribute".as_ref(), made.as_os_str(), "-o".as_ref(), again.as_os_str()];
     run_ok(args);

@@ -1,5 +1,5 @@
-//! A finished recording that was cut, or in which a bit changed: each table reads as it was written, or
-//! is an error of one line. A wrong row is never read.
+//! A finished recording that was truncated, or in which a bit changed: each table reads as it was
+//! written, or gives an error of one line. No wrong row is read.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it tried")]
@@ -17,14 +17,15 @@ use uncore_trace::view::usage::{By, Question, Usage, usage};
 
 use crate::harness::made::{self, Size};
 
-/// Some 60 kB: every table of a dataset, with the names, gaps and losses of a long one.
+/// Some 60 kB, with every table of a dataset, and the names, gaps and losses of a long recording.
 const SIZE: Size = Size { windows: 50, links: 2, small: 5, ..made::USUAL };
 
-/// What a Parquet file begins with, `PAR1`: in a table without rows no digest is of it, and nothing else
-/// is made of it.
+/// A Parquet file begins with `PAR1`. In a table without rows no digest covers these bytes, and
+/// nothing reads them.
 const MAGIC: usize = 4;
 
-/// Bytes between two cuts, and between two flipped bits: primes, so that they meet every place of a page.
+/// Distances between truncations, and between flipped bits, in bytes: primes, so that they hit all
+/// positions of a page.
 const CUT: usize = 997;
 const FLIP: usize = 61;
 
@@ -35,12 +36,12 @@ fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
     table.scan(&all)?.collect()
 }
 
-/// What `report` makes of the recording.
+/// The report of the recording.
 fn report(run: &Path) -> Result<Usage> {
     usage(&Recording::open(run)?, &Question::by(By::Cgroup))
 }
 
-/// Reads what is damaged: what it was before, or an error of one line. Returns whether it was read.
+/// A damaged table gives what it gave before, or an error of one line. Returns whether it was read.
 fn reads<T: PartialEq>(before: &T, after: Result<T>, what: &str) -> bool {
     match after {
         Ok(after) => {
@@ -55,7 +56,7 @@ fn reads<T: PartialEq>(before: &T, after: Result<T>, what: &str) -> bool {
     }
 }
 
-/// A recording with every table that is made here, each with its bytes and rows.
+/// A recording with every table, with the bytes and rows of each.
 struct Sound {
     run: TempDir,
     tables: Vec<(&'static TableDef, Vec<u8>, Vec<RecordBatch>)>,
@@ -77,7 +78,7 @@ impl Sound {
         Self { run, tables, usage }
     }
 
-    /// Puts `damaged` bytes in the place of each table's; returns how many of these were read.
+    /// Replaces the bytes of each table by those of `damaged`; returns how many of these were read.
     fn try_all(&self, damaged: impl Fn(&[u8]) -> Vec<(usize, Vec<u8>)>) -> (usize, usize) {
         let (mut read, mut tried) = (0, 0);
         for (def, bytes, before) in &self.tables {
@@ -120,6 +121,6 @@ fn a_changed_bit_is_never_read_as_another_row() {
         places.map(flip).collect()
     };
     let (tried, read) = Sound::make().try_all(flipped);
-    // Digests find them all, also in what holds no rows.
+    // Digests find all of them, also in a table without rows.
     assert!(tried > 1000 && read == 0, "{read} of {tried}");
 }

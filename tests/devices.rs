@@ -1,5 +1,5 @@
-//! `--device` and `--per port`: from a name a user knows to the PMU and filter that count it, with
-//! device trees in the form of sysfs beside captured PMUs.
+//! `--device` and `--per port`: from the name of a device to the PMU and filter that count it, with
+//! device trees as in sysfs beside captured PMUs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,8 +14,8 @@ use uncore_trace::plan::{Plan, Request, plan};
 
 use crate::machines::{brief, captured, request, unpacked};
 
-/// A function: its path in `sys/devices`, class, vendor, and the socket, root complex and port that
-/// a Tegra410 root port tells.
+/// A PCI function: its path in `sys/devices`, class, vendor, and the socket, root complex and port
+/// in the configuration of a Tegra410 root port.
 pub(crate) type Function<'a> = (&'a str, u32, u32, Option<[u8; 3]>);
 
 pub(crate) const BRIDGE: u32 = 0x06_0400;
@@ -125,8 +125,8 @@ fn counters(plan: &Plan) -> Vec<String> {
     plan.counters.iter().map(one).collect()
 }
 
-/// Which bit of `port` a root port of a Kunpeng has is not known, so a device is picked by its
-/// requester id, by the PMU whose `bdf_min` and `bdf_max` enclose its root port.
+/// The bit of a Kunpeng's root port in `port` is not known, so a device is selected by its
+/// requester id, on the PMU whose `bdf_min` and `bdf_max` include its root port.
 #[test]
 fn kunpeng_picks_a_device_by_its_requester_id() {
     let machine = captured("kunpeng-hip09");
@@ -137,8 +137,8 @@ fn kunpeng_picks_a_device_by_its_requester_id() {
             .map(|event| format!("hisi_pcie0_core0/{event},bdf=0x100,len_mode=0x1/"))
     );
     assert!(plan.notes.is_empty(), "{:?}", plan.notes);
-    // Each counter has a filter of its own: two devices below one port are two counters, without a
-    // note on what else cannot be counted.
+    // Each counter has its own filter: two devices below one port are two counters, and there is no
+    // note about other devices.
     let plan = planned(&machine, &of_devices(&["eth0", "eth1"], &["pcie"]));
     assert_eq!(plan.counters.len(), 4);
     assert!(plan.counters.iter().all(|c| c.pmu == "hisi_pcie0_core1"), "{:?}", plan.counters);
@@ -167,7 +167,7 @@ fn grace_finds_the_root_port_by_the_domain() {
         ["nvidia_pcie_pmu_1: what is counted for 0018:01:00.0 has the traffic of 0018:01:00.1 \
           too, below the same root port"]
     );
-    // Two devices are two counters; other groups stay whole.
+    // Two devices are two counters; other groups are not filtered.
     let plan = planned(&machine, &of_devices(&["nvme0n1", "eth0"], &["pcie", "mem"]));
     assert_eq!(plan.counters.iter().filter(|c| c.subsystem == "pcie").count(), 8);
     assert_eq!(
@@ -212,7 +212,7 @@ fn tegra_finds_the_root_port_by_what_it_says() {
     nvidia_pcie_tgt_pmu_0_rc_4 wr_bytes [dst_rp_mask=0x2] bytesx1 0x11,0x0,0x0 cpu 0
     ");
     assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
-    // One of two functions below a port: by its requester id, which holds for the root complex.
+    // One of two functions below a port: by its requester id, which is valid for the root complex.
     let plan = planned(&machine, &of_devices(&["eth1"], &["pcie"]));
     let counters_of = counters(&plan);
     assert!(
@@ -281,7 +281,7 @@ fn counters_are_split_by_root_port() {
         let asked = Request { per_port: true, ..request(&["pcie"], &[]) };
         planned(machine, &asked)
     };
-    // No devices are known: all ten.
+    // Without known devices: all ten.
     let bare = captured("grace-2s");
     let plan = split(&bare);
     assert_eq!(plan.counters.len(), 2 * 4 * 10);
@@ -341,7 +341,7 @@ fn metrics_are_of_the_dies_of_all_devices() {
     assert_eq!(cpus(&["0000:65:00.0", "0000:e3:00.0"]), [on(0), on(2)]);
 }
 
-/// What a metric is made of is narrowed too: its filters are, and the number of ports is one.
+/// The events of a metric are filtered too, and the number of ports is one.
 #[test]
 fn metrics_are_of_one_device_or_of_each_port() {
     let (_dir, machine) = grace();
@@ -371,7 +371,7 @@ fn metrics_are_of_one_device_or_of_each_port() {
     assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
 }
 
-/// Names come from the tree and can hold anything: they must not reach a terminal raw.
+/// Names come from the tree and can have any content: they must not reach a terminal unescaped.
 #[test]
 fn hostile_names_are_shown_escaped() {
     let function = "pci0000:00/0000:00:01.0";
@@ -427,7 +427,7 @@ fn devices_are_listed_with_what_counts_them() {
     assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
 }
 
-/// The stacks of Sapphire Rapids have no die* files: which of them counts a device is not known.
+/// The stacks of Sapphire Rapids have no die* files: it is not known which of them counts a device.
 #[test]
 fn stacks_without_die_files_share_the_devices_of_their_socket() {
     let machine = captured("sapphire-rapids-2s");
@@ -457,7 +457,7 @@ fn stacks_without_die_files_share_the_devices_of_their_socket() {
     assert_eq!(devices("uncore_iio_3", 2), ["ens1f0"]);
     assert!(plan.counters.iter().all(|c| c.filter == "ch_mask=0xf,fc_mask=0x7"));
     assert!(noted(&plan, "no disk or network interface is known below"), "{:?}", plan.notes);
-    // Of two disks below ports of one stack neither can be counted alone.
+    // Two disks are below ports of one stack, so neither can be counted alone.
     let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
     assert!(noted(&plan, "0000:19:00.0 too, below the same part of the PMU"), "{:?}", plan.notes);
 }

@@ -1,4 +1,4 @@
-//! `diff`: a load that changes, recorded for real, and what is typed wrong.
+//! Tests of `diff`: a real recording of a changing load, and typing errors.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -15,7 +15,7 @@ use crate::harness::recorder::Recorder;
 use crate::harness::{or_skip, python, root_or_skip};
 use crate::small::small_recording;
 
-/// Touches as many fresh pages every 5 ms as it was told last.
+/// Touches a number of fresh pages every 5 ms; the number is read from standard input.
 const TOUCH: &str = "
 import mmap, sys, threading, time
 memory = mmap.mmap(-1, 1024 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -33,10 +33,10 @@ for line in sys.stdin:
     print('set', flush=True)
 ";
 
-/// Counts of page faults that are divided without error.
+/// Options with which page faults are divided exactly.
 const EXACT: [&str; 6] = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
 
-/// A program that touches pages, in a cgroup of its own.
+/// A program that touches pages, in its own cgroup.
 struct Tenant {
     load: Load,
     cgroup: Cgroup,
@@ -67,7 +67,7 @@ impl Tenant {
     }
 }
 
-/// Records for 1.5 s, in the middle of which `change` happens.
+/// Records for 1.5 s, and calls `change` in the middle.
 fn record(to: &Path, change: impl FnOnce()) {
     let recorder = Recorder::start(to, &EXACT);
     sleep(Duration::from_millis(750));
@@ -147,7 +147,7 @@ fn what_is_not_known_is_not_compared() {
     let shown = place.typed("diff x.parquet x.parquet --fail-above 0%").ok();
     assert!(shown.contains("whether that is more than the error is not known"), "{shown}");
     assert!(!shown.contains("within error"), "{shown}");
-    // A recording of another test's hands does not say that it is complete.
+    // A recording made by a test does not say that it is complete.
     assert!(shown.contains("incomplete"), "{shown}");
     let json = place.typed("diff x.parquet x.parquet --json");
     assert_eq!(json.code, 0);

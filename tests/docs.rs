@@ -14,7 +14,7 @@ use uncore_trace::cmd::Command;
 
 const README_LINES: usize = 160;
 
-/// Folders that relative paths in backticks may begin in, beside the document's own.
+/// Directories to which relative paths in backticks may refer, beside the document's own.
 const BASES: [&str; 4] = ["", "uncore-trace/src", "uncore-trace-ebpf/src", "xtask/src"];
 
 fn root() -> PathBuf {
@@ -100,7 +100,7 @@ fn relative_links_lead_somewhere() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whether a path, `*` standing for any part of a name, exists below a folder.
+/// Whether a path exists below a directory; `*` matches any part of a name.
 fn exists(folder: &Path, path: &str) -> bool {
     let (name, rest) = path.split_once('/').map_or((path, ""), |(name, rest)| (name, rest));
     let Some((before, after)) = name.split_once('*') else {
@@ -115,8 +115,8 @@ fn exists(folder: &Path, path: &str) -> bool {
         .any(|name| rest.is_empty() || exists(&folder.join(name), rest))
 }
 
-/// Whether what stands in backticks is a path in this repository: one of its folders with something
-/// below it, or a source file.
+/// Whether the text in backticks is a path in this repository: a path below one of its directories,
+/// or a source file.
 fn is_path(code: &str) -> bool {
     let plain = |it: char| it.is_alphanumeric() || "-_./*".contains(it);
     let source = [".rs", ".toml", ".py", ".c", ".h", ".sh", ".svg"];
@@ -154,7 +154,7 @@ fn paths_that_are_named_exist() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The words of a command line, as a shell has them: up to a comment, a redirection or an `&&`.
+/// The words of a command line, as a shell splits them: up to a comment, a redirection or an `&&`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for it in line.chars().chain([' ']) {
@@ -213,7 +213,7 @@ fn catalog_document() -> String {
     fs::read_to_string(root().join("docs/catalog.md")).unwrap()
 }
 
-/// The families of the program with one more file.
+/// The families of the program, and those of one more file.
 fn overlay(text: &str) -> Result<Catalog, String> {
     let mut catalog = Catalog::embedded().unwrap();
     let file = FamilyFile { name: "it".to_owned(), text: text.to_owned() };
@@ -234,7 +234,7 @@ fn the_families_of_the_catalog_document_are_read() {
     }
 }
 
-/// The keys that a file may have where `unknown` stands, as the reader's error lists them.
+/// The keys that are allowed in place of `unknown`, from the reader's error.
 fn keys(before: &str) -> BTreeSet<String> {
     let file = format!(
         "family = 'it'\nabout = 'it'\nnames = ['it']\ngroup = 'mem'\n{before}unknown = 1\n"

@@ -1,4 +1,5 @@
-//! What `doctor` advises an ordinary user to do, and that it is enough; what it says of captured machines.
+//! The advice of `doctor` for an ordinary user is sufficient; and its findings on captured
+//! machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -17,7 +18,7 @@ fn as_nobody(tool: &Path, dir: &Path, typed: &str) -> Answer {
     Answer::of(command.env_remove("UNCORE_TRACE_LOG").output().unwrap())
 }
 
-/// The way out with this word.
+/// The fix that contains this word.
 fn advice<'a>(doctor: &'a str, word: &str) -> &'a str {
     let lines = doctor.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -26,7 +27,7 @@ fn advice<'a>(doctor: &'a str, word: &str) -> &'a str {
     lines.into_iter().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{doctor}"))
 }
 
-/// It once named the settings that do not help and not the capabilities that do.
+/// `doctor` used to name settings that do not help, and not the capabilities that do.
 #[test]
 fn what_it_advises_an_ordinary_user_is_enough_to_record() {
     if !has_root("doctor and record as an ordinary user: it takes another user id") {
@@ -70,7 +71,7 @@ fn doctor_says_what_a_machine_without_bpf_lacks() {
     assert!(answer.out.contains("CONFIG_BPF_SYSCALL=y"), "{answer:?}");
 }
 
-/// What can be counted is said in the same words by both.
+/// `doctor` and `list` describe in the same words what can be counted.
 #[test]
 fn doctor_begins_as_list_does() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Groups of events in braces, filters that several events share, and one event asked for twice.
+//! Groups of events in braces, filters that several events share, and an event that is given twice.
 
 use crate::machines::{brief, planned, refused};
 
@@ -51,7 +51,8 @@ fn the_same_event_twice_is_one_counter() {
     assert_eq!(plan.counters.len(), 8);
 }
 
-/// The leader's device filter is handed down by the driver; a port mask on a sibling would clash.
+/// The driver uses the leader's device filter for all members; a port mask on a sibling would
+/// conflict.
 #[test]
 fn a_sibling_leaves_the_filter_to_its_leader() {
     let plan = planned(

@@ -1,5 +1,5 @@
-//! Counts of a per-CPU counter that is read at every switch belong to who made them, exactly: by
-//! `--sample-on sched --min-gap 0`, and without a word for a family that is always read so.
+//! Counts of a per-CPU counter that is read at every switch are divided exactly: with
+//! `--sample-on sched --min-gap 0`, and by default for a family with `at_switch`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "both counts, for readers of the log")]
 
@@ -11,10 +11,10 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, python, root_or_skip, rows};
 
-/// Pages to touch.
+/// Number of pages to touch.
 const PAGES: u64 = 5000;
 
-/// Waits for a line, touches fresh small pages of its own, and waits again.
+/// Waits for a line, touches fresh small pages, and waits again.
 const TOUCH: &str = "
 import mmap, sys
 pages = int(sys.argv[1])
@@ -27,9 +27,9 @@ for line in sys.stdin:
     print('done', flush=True)
 ";
 
-/// The program touches fresh pages while `options` record; its page faults are exact. `false` if
-/// a switch was not seen and it has more: the kernel may hide a process from tracers, whose faults
-/// are then those of who ran before it.
+/// A program touches fresh pages while `options` record; it must get exactly its page faults.
+/// Returns `false` if a switch was not seen and it has more: the kernel may hide a process from
+/// tracers, whose faults are then counted for the process before it.
 fn exact(python: &Path, options: &[&str]) -> bool {
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
     assert_eq!(load.hear(), "ready");
@@ -56,18 +56,18 @@ fn exact(python: &Path, options: &[&str]) -> bool {
     }
     assert!((counted - faults as f64).abs() < 1e-6, "{counted}, really {faults}");
     for share in page_faults() {
-        // A window in which nothing was counted has nothing to divide.
+        // A count of 0 is not divided.
         let method = if share.total == Some(0.0) { "none" } else { "exact" };
         assert_eq!(share.method, method, "{share:?}");
     }
-    // A machine that is stopped by its host misses ticks; no count is lost with them.
+    // A machine that is stopped by its host misses ticks, but loses no counts.
     let losses = loss::Losses::sort(lost.iter().map(|cause| (cause, 1)));
     assert!(losses.is_complete(), "{lost:?}");
     assert_checked(&run);
     true
 }
 
-/// In one of three recordings nobody gets what is hidden.
+/// In one of three recordings nothing is hidden.
 fn faults_are_exact(options: &[&str]) {
     let _machine = root_or_skip!();
     let python = python();
@@ -79,8 +79,8 @@ fn page_faults_are_exactly_those_of_the_process() {
     faults_are_exact(&["-p", "host", "--sample-on", "sched", "--min-gap", "0"]);
 }
 
-/// As the core PMU's counters are; they are not to be had on every machine, but the kernel's own
-/// counters can be read in the same way, by a file that says so. Next to them one that is not.
+/// As for counters of the core PMU, which not every machine has: a catalog file declares the
+/// kernel's own counters as read at every switch, beside one that is not.
 #[test]
 fn a_family_can_be_read_at_every_switch() {
     let dir = tempfile::tempdir().unwrap();

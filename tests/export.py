@@ -1,4 +1,4 @@
-"""Reads what `uncore-trace export` wrote with tools that are not ours; answers in JSON on stdout.
+"""Reads the output of `uncore-trace export` with other programs; writes JSON to stdout.
 
 Modes: `csv FILE`, `arrow FILE`, `openmetrics FILE`, `perfetto FILE RECORDING BEGIN_NS END_NS`. What
 does not hold fails with an assertion.

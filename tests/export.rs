@@ -1,4 +1,5 @@
-//! `export`: what others read is what `report` says, and what fails leaves nothing behind.
+//! Tests of `export`: other programs read the numbers of `report`, and a failed export leaves no
+//! file.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,12 +20,12 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{has_root, or_skip, python, python_answers, root_or_skip, rows};
 
-/// Asks `export.py`.
+/// Runs `export.py`.
 fn ask(args: &[&OsStr]) -> Value {
     python_answers(&python(), include_str!("export.py"), args)
 }
 
-/// Value and rows by event and by what `report` calls the line.
+/// Value and rows, by event and name of the line in `report`.
 fn reported(place: &Place, by: &str) -> BTreeMap<(String, String), f64> {
     let text = place.typed(&format!("report run --json --by {by}")).ok();
     let line = |line: &str| {
@@ -39,7 +40,7 @@ fn assert_near(what: &str, one: f64, other: f64) {
     assert!((one - other).abs() <= 1e-9 * one.abs().max(1.0), "{what}: {one}, {other}");
 }
 
-/// A recording of all cgroups, with two tenants of its own; the name of one is hostile.
+/// A recording of all cgroups, with two tenants; the name of one is hostile.
 fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
     let tenants = [Cgroup::new("export")?, Cgroup::new("ex\u{1b}[2J\"\\<b>")?];
     let loads = [Load::spin(0), Load::forks()];
@@ -85,7 +86,7 @@ fn assert_tables(place: &Place, by_owner: &BTreeMap<(String, String), f64>) {
     }
 }
 
-/// Unit factor of a metric to the unit of the recording.
+/// Factor from the unit of a metric to that of the recording.
 fn factor(name: &str) -> f64 {
     if name.ends_with("_seconds") { 1e9 } else { 1.0 }
 }
@@ -116,7 +117,7 @@ fn assert_openmetrics(place: &Place) {
             assert_eq!((name, value), ("uncore_trace_unknown_seconds", 0.0));
         }
     }
-    // One tenant is shown, and there are at least two more: the other one and the root.
+    // One tenant has a series, and there are at least two more: the other one and the root.
     assert_eq!(others, counted.len());
     assert_eq!(counted.len(), owned.len());
     for (event, value) in &counted {
@@ -128,7 +129,7 @@ fn assert_openmetrics(place: &Place) {
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
 }
 
-/// The cgroup with the most CPU time, as it is shown.
+/// The cgroup with the most CPU time, by its printed name.
 fn busiest(by_cgroup: &BTreeMap<(String, String), f64>) -> String {
     let of_tasks =
         by_cgroup.iter().filter(|((event, key), _)| event == "cpu-clock" && key.starts_with('/'));
@@ -136,7 +137,7 @@ fn busiest(by_cgroup: &BTreeMap<(String, String), f64>) -> String {
     printable(most).1
 }
 
-/// As the names in the output are.
+/// The names as they are printed.
 fn printable((event, cgroup): &(String, String)) -> (String, String) {
     (event.clone(), uncore_trace::text::printable(cgroup).into_owned())
 }
@@ -160,7 +161,7 @@ fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
         let event = path.split('/').next_back().unwrap();
         let lines = by_cgroup.iter().filter(|((its, _), _)| its == event);
         let value: f64 = lines.map(|(_, value)| value).sum();
-        // The times of the trace are exact; sums of rates times lengths are not.
+        // The times of the trace are exact; sums of rates x lengths are not.
         let total = rate["total"].as_f64().unwrap();
         assert!((value - total).abs() <= 1e-6 * value.max(1.0), "{path}: {value}, {rate}");
         assert!(rate["worst"].as_f64().unwrap() <= 1e-9, "{path}: {rate}");
@@ -175,7 +176,7 @@ fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
     let clock = rates.iter().find(|(path, _)| path.ends_with("cpu-clock")).unwrap().1;
     assert_eq!(clock["unit"], "ns/s");
     assert!(clock["lines"][&busiest(&by_cgroup)].as_f64().unwrap() > 1e8, "{clock}");
-    // Names in the trace are printable, those of the recording are as they are.
+    // Names in the trace are escaped, those in the recording are not.
     let stored = answer["stored"].as_object().unwrap();
     let times = answer["slices"].as_object().unwrap();
     assert_eq!(stored.len(), times.len(), "{stored:?} {times:?}");
@@ -217,8 +218,8 @@ fn what_fails_leaves_nothing_behind() {
     for (typed, says) in [
         ("export run --csv there", "there exists; use --force to replace it"),
         ("export run --csv new --arrow there", "there exists; use --force to replace it"),
-        ("export run --csv x --arrow x", "x is to be two things"),
-        ("export run --csv - --openmetrics -", "- is to be two things"),
+        ("export run --csv x --arrow x", "x is given for two formats"),
+        ("export run --csv - --openmetrics -", "- is given for two formats"),
         ("export run --csv run/loss.parquet --force", "inside the recording run"),
         ("export run --csv run/fabric.parquet --force", "inside the recording run"),
         ("export run --perfetto run/trace", "inside the recording run"),
@@ -276,7 +277,7 @@ fn a_reader_that_leaves_does_not_cost_the_files() {
     let answer = Answer::of(command.stdout(writer).stderr(Stdio::piped()).output().unwrap());
     assert_eq!(answer.code, 0, "{answer:?}");
     assert!(Path::exists(&place.path("run.pf")));
-    // One file has no slices.
+    // A single file has no slices.
     let lines: Vec<&str> = answer.err.lines().collect();
     assert!(lines[0].contains("record them with `record -o DIR/ --slices`"), "{answer:?}");
     assert!(lines[1].starts_with("uncore-trace: run.pf: "), "{answer:?}");

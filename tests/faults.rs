@@ -1,7 +1,7 @@
-//! What may go wrong around a recorder: it is killed, stopped or flooded, processes come in storms, the
-//! clock is set, another tool uses the same counters. What was lost is told, the exit code says so, and
-//! what is there is right. Disks are in `slow_disk` and `full_disk`, damaged files in `damage`, CPUs
-//! in `hotplug`.
+//! Faults around a recorder: it is killed, stopped or flooded, many processes start, the clock is
+//! set, another tool uses the same counters. Losses are reported, the exit code shows them, and the
+//! remaining data are right. Faults of disks are in `slow_disk` and `full_disk`, damaged files in
+//! `damage`, CPUs in `hotplug`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it measured")]
@@ -27,8 +27,9 @@ use crate::harness::recorder::{Ended, Recorder};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows, run, run_ok};
 use crate::sums::{conserved, counted_switches, switches};
 
-/// What holds whatever went wrong: the recording verifies, the parts of each window sum to it, and the
-/// exit code says whether its losses cost a count. Returns whether they did not.
+/// Holds after every fault: the recording passes `check`, the shares of each window sum to its
+/// total, and the exit code says whether a loss is more than a note. Returns whether all losses are
+/// notes.
 pub(crate) fn assert_told(recording: &Path, ended: &Ended) -> bool {
     assert_checked(recording);
     conserved(recording);
@@ -38,12 +39,12 @@ pub(crate) fn assert_told(recording: &Path, ended: &Ended) -> bool {
     losses.is_complete()
 }
 
-/// A number of the environment.
+/// A number from an environment variable.
 fn from_env(key: &str) -> Option<u64> {
     env::var(key).ok().map(|text| text.parse().unwrap())
 }
 
-/// Numbers by Marsaglia's xorshift64, from a seed that is printed: `UNCORE_TRACE_SEED` repeats them.
+/// Marsaglia's xorshift64, with a seed that is printed; `UNCORE_TRACE_SEED` repeats a run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -62,14 +63,14 @@ impl Random {
     }
 }
 
-/// How many recorders are killed; `UNCORE_TRACE_KILLS=100` for more.
+/// Number of recorders that are killed; `UNCORE_TRACE_KILLS=100` for more.
 const KILLS: u64 = 12;
 
-/// The longest life of a recorder that is killed: some flushes, and merges of 32 segments.
+/// Longest life of a recorder that is killed: several flushes, and merges of 32 segments.
 const LIFE_MS: u64 = 800;
 
-/// The longest time from the signal that ends a recording to the kill: in the middle of the last seal,
-/// of the final files, and after the end.
+/// Longest time from the signal that ends a recording to the kill: during the last seal, during the
+/// writing of the final files, and after the end.
 const END_MS: u64 = 200;
 
 #[test]
@@ -114,7 +115,8 @@ fn whenever_it_is_killed_what_it_left_can_be_read() {
 /// How long it is stopped.
 const STOPPED: Duration = Duration::from_secs(5);
 
-/// The ring is full long before it goes on: 1 MiB holds what the timers read in about 3 s.
+/// The ring is full long before the recorder continues: 1 MiB holds the timers' readings of about 3
+/// s.
 #[test]
 fn a_recorder_that_is_stopped_tells_what_it_lost() {
     let _machine = root_or_skip!();
@@ -130,7 +132,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     sleep(STOPPED);
     let on = mono_ns();
     recorder.signal(Signal::CONT);
-    // What is read then shows by its number what was not.
+    // The numbers of the next readings show how many were lost.
     sleep(Duration::from_secs(1));
     drop(load);
     let least = switches() - least;
@@ -145,7 +147,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
         losses.iter().filter(|loss| loss.cause == "lost_sample").map(|loss| loss.count).sum();
     println!("{refused} readings were refused; {}", ended.stderr.trim());
     assert!(refused > 0 && refused == missing, "{refused} were refused, {missing} are missing");
-    // Counters count on: no count is missing, and it is known when it was counted before and after.
+    // Counters are cumulative: no count is missing, only its time is less precise.
     let counted = counted_switches(&output);
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
     let shares = rows::shares(&output);
@@ -154,14 +156,14 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     assert!(shares.iter().any(|share| begin(share) > on && share.value > Some(0.0)));
 }
 
-/// The readings in a row of `ring_full`: `N records of kind 1`.
+/// Number of readings in a row of `ring_full`: `N records of kind 1`.
 fn samples(loss: &rows::Loss) -> i64 {
     let detail = loss.detail.as_deref().unwrap();
     let (count, kind) = detail.split_once(" records of kind ").unwrap();
     if kind == "1" { count.parse().unwrap() } else { 0 }
 }
 
-/// Two threads on each CPU that give it to each other all the time.
+/// Two threads on each CPU that yield to each other all the time.
 struct Yielders {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -176,7 +178,7 @@ impl Yielders {
             spawn(move || {
                 let mut cpu = CpuSet::new();
                 cpu.set(number % cpus);
-                // Where it may not be there it switches elsewhere.
+                // If the CPU is not allowed, it runs elsewhere.
                 sched_setaffinity(None, &cpu).ok();
                 while !over.load(Ordering::Relaxed) {
                     yield_now();
@@ -219,7 +221,7 @@ fn a_million_switches_a_second_are_counted() {
     }
 }
 
-/// Starts short processes as fast as it can, from two shells at once, and prints their pids.
+/// Starts short processes as fast as possible, from two shells at once, and prints their pids.
 const STORM: &str = "
 storm() { i=0; while [ $i -lt 1000 ]; do /bin/true & echo $!; i=$((i + 1)); done; wait; }
 storm & storm & wait";
@@ -250,9 +252,9 @@ fn every_process_of_a_storm_is_seen() {
     assert!(unseen.is_empty() || !is_complete, "complete, but without {unseen:?}");
 }
 
-/// The wall clock, set right again when dropped.
+/// The wall clock, which is set right on drop.
 struct WallClock {
-    /// Wall time less monotonic time, ns.
+    /// Wall time - monotonic time, ns.
     offset: i64,
 }
 
@@ -262,7 +264,7 @@ impl WallClock {
         Self { offset: wall.tv_sec * 1_000_000_000 + wall.tv_nsec - mono_ns() }
     }
 
-    /// Sets it to the right time and so much.
+    /// Sets it to the right time plus `seconds`.
     fn step(&self, seconds: i64) -> Result<(), String> {
         let now = mono_ns() + self.offset + seconds * 1_000_000_000;
         let time = Timespec { tv_sec: now / 1_000_000_000, tv_nsec: now % 1_000_000_000 };
@@ -272,13 +274,13 @@ impl WallClock {
 
 impl Drop for WallClock {
     fn drop(&mut self) {
-        // Who could set it wrong can set it right.
+        // If it could be set wrong, it can be set right.
         self.step(0).ok();
     }
 }
 
-/// Set an hour on and an hour back, and right again: all within half a second, for whoever else needs
-/// the clock.
+/// Sets the clock an hour forward, an hour back, and right again, within half a second, because
+/// other programs need it.
 #[test]
 fn a_step_of_the_clock_moves_no_window() {
     let _machine = root_or_skip!();
@@ -292,12 +294,12 @@ fn a_step_of_the_clock_moves_no_window() {
     or_skip!(clock.step(-3600));
     sleep(Duration::from_millis(150));
     recorder.signal(Signal::TERM);
-    // The recorder looks at the clock as it ends.
+    // The recorder reads the clock at its end.
     let ended = recorder.wait();
     let offset = clock.offset;
     drop(clock);
     assert!(assert_told(&output, &ended), "{}", ended.stderr);
-    // One offset for all rows, that of the start; `ts` is in microseconds.
+    // All rows have one offset, that of the start; `ts` is in microseconds.
     let offsets = rows::offsets(&output);
     let (first, last) = (offsets.first().unwrap(), offsets.last().unwrap());
     assert!(last - first < 1000, "wall time jumped: {first} to {last}");
@@ -307,7 +309,7 @@ fn a_step_of_the_clock_moves_no_window() {
     assert!(last - first < 60_000_000_000, "an hour is in the times: {first} to {last}");
 }
 
-/// perf counts what is recorded, all that the kernel counts, and a tracepoint: each has all counts.
+/// perf counts the same software events and a tracepoint: both programs have all counts.
 #[test]
 fn another_tool_on_the_same_counters_takes_none() {
     let _machine = root_or_skip!();

@@ -1,4 +1,4 @@
-//! `docs/fleet.md` leads from nothing to an answer.
+//! Runs the commands of `docs/fleet.md` from the beginning to the answer.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::harness::{python, root_or_skip, text};
 
-/// What `.ci/run` has done before the tests: the first commands of the document.
+/// Commands at the beginning of the document that `.ci/run` has run before the tests.
 const DONE: [&str; 3] = ["cargo build ", "cargo xtask setup", "export PATH="];
 
 /// The port in the document.
@@ -26,10 +26,10 @@ fn the_commands_of_the_document_lead_to_an_answer() {
     for (line, begin) in lines.iter().zip(DONE) {
         assert!(line.starts_with(begin), "{line}");
     }
-    // Nobody else takes it in the time until it is bound again.
+    // No other program takes the port before it is bound again.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script = lines[DONE.len()..].join("\n").replace(PORT, &port.to_string());
-    // What it starts beside it goes with it.
+    // Background jobs are killed at the end.
     let script = format!("trap 'kill $(jobs -p)' EXIT\n{script}");
     let dir = tempfile::tempdir().unwrap();
     symlink(root.join("queries"), dir.path().join("queries")).unwrap();

@@ -1,5 +1,4 @@
-//! Outputs that fail while they are written: full disks keep what was flushed, and a closed pipe is no
-//! error.
+//! Outputs that fail during writing: a full disk keeps flushed data, and a closed pipe is no error.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,7 +12,7 @@ use crate::command::{Answer, Place};
 use crate::harness::has_root;
 use crate::small::small_recording;
 
-/// A small file system; gone with this.
+/// A small file system; unmounted on drop.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -37,7 +36,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A mount that stays does no harm: the result of the test is what counts.
+        // A mount that stays does no harm, and must not hide the result of the test.
         let _status = Command::new("umount").arg(&self.0).status();
     }
 }
@@ -62,7 +61,7 @@ fn a_full_disk_keeps_what_was_sealed() {
     assert!(!place.path("small/run.parquet.partial").exists());
     assert!(place.typed("report small/run.parquet").ok().contains("context-switches"));
     Recording::open(&place.path("small/run.parquet")).unwrap();
-    // All that was sealed is right.
+    // All sealed data are right.
     place.typed("check small/run.parquet").ok();
 }
 
@@ -80,7 +79,7 @@ fn a_disk_that_is_full_from_the_start_is_left_as_it_was() {
     }
 }
 
-/// The reader has gone before the first byte, which `| head -1` only brings about at times.
+/// The reader leaves before the first byte, which `| head -1` does only sometimes.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let place = Place::new();

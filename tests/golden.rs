@@ -1,5 +1,5 @@
-//! Published formulas of the fabric with golden numbers: the value that counts must give, worked out by hand
-//! from the formulas as their sources print them.
+//! Published formulas of fabric metrics: the value for given counts, computed by hand from the
+//! formulas as published.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -12,10 +12,10 @@ use uncore_trace::plan::{Plan, Request, plan};
 
 use crate::machines::{captured, request};
 
-/// A metric, its family or PMU, and its value there; of a family over the PMUs of socket 0.
+/// A metric, its family or PMU, and its value; for a family over the PMUs of socket 0.
 type Golden = (&'static str, &'static str, f64);
 
-/// What the hardware counts in two seconds of each event, whichever PMU has it: 2 GHz of clock.
+/// Counts of each event in two seconds on any PMU, with a clock of 2 GHz.
 const COUNTS: &[(&str, f64)] = &[
     ("cycles", 4e9),
     // Tegra410 fabric.
@@ -73,7 +73,7 @@ const COUNTS: &[(&str, f64)] = &[
     ("wr_req_rem", 2e8),
     ("rd_cum_outs_loc", 6e11),
     ("rd_cum_outs_rem", 3.2e11),
-    // Yitian 710; what dwc_rootport gives is bytes.
+    // Yitian 710; counts of dwc_rootport are bytes.
     ("rx_pcie_tlp_data_payload", 16e9),
     ("tx_pcie_tlp_data_payload", 4e9),
     ("ccla_rx_cxs", 5e8),
@@ -173,9 +173,9 @@ const GRACE_METRICS: &[Golden] = &[
     ("c2c_read_latency", "nvidia_cnvlink", 250.0),
 ];
 
-/// Alibaba Cloud's guides, and `Documentation/admin-guide/perf/{dwc_pcie_pmu,alibaba_pmu}.rst`. Links
-/// move 32 bytes a flit and the four of a metric count alike; a memory channel moves 64 bytes a
-/// request.
+/// Alibaba Cloud's guides, and `Documentation/admin-guide/perf/{dwc_pcie_pmu,alibaba_pmu}.rst`.
+/// Links move 32 bytes per flit, and the four links of a metric have equal counts; a memory channel
+/// moves 64 bytes per request.
 const YITIAN_METRICS: &[Golden] = &[
     ("mesh_frequency", "arm_cmn", 1.8),
     ("d2d_rx_bandwidth", "arm_cmn", 4.0 * 8.0),
@@ -237,7 +237,7 @@ fn every_published_metric_of_the_fabric_has_its_value() {
             same(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, of), *expected);
         }
     }
-    // The Cloud Kernel's root port counts 16 bytes.
+    // The root port of the Cloud Kernel counts units of 16 bytes.
     let mut machine = captured("yitian");
     let port = machine.pmus.iter_mut().find(|pmu| pmu.name.starts_with("dwc_rootport")).unwrap();
     port.name = "pcie_bdf_100000".to_owned();
@@ -247,7 +247,7 @@ fn every_published_metric_of_the_fabric_has_its_value() {
     same("pcie_bdf", value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, of), 32.0);
 }
 
-/// One root port of ten can pass on a tenth: the divisor is the number of ports that are counted.
+/// One root port of ten can carry a tenth: the divisor is the number of counted ports.
 #[test]
 fn the_utilization_of_one_root_port_is_of_that_port() {
     let request = Request {

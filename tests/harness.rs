@@ -1,8 +1,8 @@
-//! What the kernel tests share: the machine one at a time, the real binary, its tables.
+//! Common parts of tests on the kernel: exclusive use of the machine, the real binary, its tables.
 //!
-//! Guarantees: a test that cannot run here is skipped as `skip.rs` says; a program that `cargo xtask
-//! setup` installs is never a reason for it; what a test starts or makes is gone when it ends, also
-//! when it fails.
+//! Guarantees: a test that cannot run here is skipped as described in `skip.rs`; a missing program
+//! that `cargo xtask setup` installs is never a reason to skip; everything that a test starts or
+//! makes is removed when it ends, also when it fails.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -28,10 +28,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::command::NO_CONFIG;
 use crate::skip::skip;
 
-/// Kernel tests measure the machine, so they have it one after the other.
+/// Tests on the kernel measure the machine, so they run one after the other.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// The machine for the rest of the test; without root the test is skipped.
+/// Locks the machine for the rest of the test; without root the test is skipped.
 macro_rules! root_or_skip {
     () => {
         match $crate::harness::machine() {
@@ -40,7 +40,7 @@ macro_rules! root_or_skip {
         }
     };
 }
-/// The value, or the test is skipped for the reason in the error.
+/// The value; after an error the test is skipped for that reason.
 macro_rules! or_skip {
     ($found:expr) => {
         match $found {
@@ -85,15 +85,15 @@ pub(crate) fn run_ok<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Stri
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it printed, for messages.
+/// Its output, for messages.
 pub(crate) fn text(output: &Output) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", lossy(&output.stdout), lossy(&output.stderr))
 }
 
-/// The least of up to three measurements, the first that is `enough`: the host of a virtual machine
-/// may stop it for a second, and its kernel may hide a process of its own from tracers, with the
-/// interrupts that come while it runs (seen: process 1 of one that runs a single job).
+/// The least of up to three measurements, the first that is at most `enough`. The host of a virtual
+/// machine may stop it for a second, and its kernel may hide one of its processes from tracers,
+/// with the interrupts during it (seen: process 1 of one that runs a single job).
 pub(crate) fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..3 {
@@ -105,7 +105,7 @@ pub(crate) fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f6
     best
 }
 
-/// `uncore-trace check` finds nothing wrong.
+/// `uncore-trace check` must pass.
 pub(crate) fn assert_checked(recording: &Path) {
     let output = run([OsStr::new("check"), recording.as_os_str()]);
     assert_eq!(output.status.code(), Some(0), "{}: {}", recording.display(), text(&output));
@@ -118,14 +118,14 @@ pub(crate) fn mono_ns() -> i64 {
 }
 
 /// The Python with the readers that `cargo xtask setup` installs into the target directory; panics
-/// if it is not there.
+/// if it is missing.
 pub(crate) fn python() -> PathBuf {
     // The binary is TARGET/PROFILE/uncore-trace.
     let target = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().and_then(Path::parent);
     python_in(target.unwrap())
 }
 
-/// What the scripts of tests import.
+/// Imports of the tests' scripts.
 const IMPORTS: &str = "import duckdb, pandas, perfetto, prometheus_client, pyarrow";
 
 fn python_in(target: &Path) -> PathBuf {
@@ -146,12 +146,12 @@ pub(crate) fn need(program: &str) {
     }
 }
 
-/// Asks `readers.py`; the answer is JSON.
+/// Runs `readers.py`; its output is JSON.
 pub(crate) fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
     python_answers(python, include_str!("readers.py"), args)
 }
 
-/// What a script answers, in JSON.
+/// Output of a script, parsed as JSON.
 pub(crate) fn python_answers(python: &Path, script: &str, args: &[&OsStr]) -> serde_json::Value {
     let output = Command::new(python).arg("-c").arg(script).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", text(&output));
@@ -165,10 +165,11 @@ mod tests {
     use super::*;
     use crate::command::script;
 
-    /// Set where a test is run by itself.
+    /// Set when a test is run by itself.
     const EXAMPLE: &str = "UNCORE_TRACE_TEST_SKIPS";
 
-    /// As libtest captures what tests print, it runs this test again, which is skipped then.
+    /// libtest captures the output of tests, so this test runs itself again as a process, where it
+    /// is skipped.
     #[test]
     fn skipped_tests_are_listed_at_the_end() {
         if env::var_os(EXAMPLE).is_some() {
@@ -178,7 +179,7 @@ mod tests {
         for (required, code) in [("0", 0), ("1", 101)] {
             let mut again = Command::new(env::current_exe().unwrap());
             again.args(["--exact", name]).env(EXAMPLE, "1");
-            // Both streams in one file: what is written last is at its end.
+            // Both streams go to one file, which shows the order of their output.
             let file = tempfile::NamedTempFile::new().unwrap();
             let stream = || file.as_file().try_clone().unwrap();
             again.stdout(stream()).stderr(stream());
@@ -196,7 +197,7 @@ mod tests {
         need("uncore-trace-no-such-program");
     }
 
-    /// Without an environment, and with one that has Python and no reader.
+    /// Without an environment, and with one that has Python but no readers.
     #[test]
     fn missing_readers_fail() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A CPU goes offline in the middle of a recording and comes back: the recording goes on, what was
-//! not counted is told, and nothing else is lost.
+//! A CPU goes offline during a recording and comes back: the recording continues, missing counts
+//! are reported, and nothing else is lost.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,7 +19,7 @@ use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncor
 use crate::sums::conserved;
 use crate::witness;
 
-/// Of the CPU that goes.
+/// Switch of the CPU that goes offline.
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
 
 /// CPU 1, online again when dropped.
@@ -35,7 +35,7 @@ impl Cpu1 {
         if state.trim() == "1" { Ok(cpu) } else { Err("CPU 1 is offline".to_owned()) }
     }
 
-    /// Takes it offline for that long; returns when it certainly was, ns.
+    /// Takes it offline for this time; returns a span in which it certainly was, ns.
     fn leave_for(&self, time: Duration) -> Result<(i64, i64), String> {
         fs::write(self.online, "0").map_err(|error| format!("CPU 1 cannot go offline: {error}"))?;
         let gone = mono_ns();
@@ -48,17 +48,17 @@ impl Cpu1 {
 
 impl Drop for Cpu1 {
     fn drop(&mut self) {
-        // There is no better way to say that it failed than the tests that follow.
+        // A failure here shows in the tests that follow.
         fs::write(self.online, "1").ok();
     }
 }
 
-/// Records while CPU 1 is away; returns when it was.
+/// Records while CPU 1 goes offline; returns when it was.
 fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), String> {
     let mut recorder = Recorder::start(output, options);
     sleep(Duration::from_millis(200));
     let away = cpu.leave_for(Duration::from_secs(1))?;
-    // Until its counters count again, for which there must be switches to count.
+    // Waits until its counters count again, which needs switches.
     let _load = Load::with_pauses(1);
     sleep(Duration::from_secs(2));
     recorder.signal(Signal::TERM);
@@ -86,17 +86,17 @@ fn goes_on(options: &[&str]) {
     assert_checked(&run);
     conserved(&run);
     let shares = rows::shares(&run);
-    // The CPU that stayed has every window.
+    // CPU 0 has every window.
     let stayed = windows(&shares, 0);
     assert!(stayed.windows(2).all(|two| two[0].1 == two[1].0), "{stayed:?}");
     assert!(stayed.iter().all(|window| window.2.is_some()), "{stayed:?}");
-    // The other has windows before and after, and none of them ends while it was away.
+    // CPU 1 has windows before and after, and none ends while it was offline.
     let other = windows(&shares, 1);
     let (margin, window) = (50_000_000, 10_000_000);
     assert!(other.iter().any(|found| found.1 < gone), "{other:?}");
     assert!(other.iter().any(|found| found.0 > back && found.2 > Some(0.0)), "{other:?}");
     assert!(other.iter().all(|found| found.1 < gone + window || found.1 > back), "{other:?}");
-    // Nobody ran there, idle or not.
+    // CPU 1 has no runtime while it was offline.
     let ran = rows::runtime(&run);
     let inside = |time: &&rows::Time| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
     let ticks: Vec<_> = ran.iter().filter(inside).collect();
@@ -135,7 +135,8 @@ fn the_fallback_timer_follows_too() {
     goes_on(&["-p", "host", "-I", "10ms", "--timer", "run-on-cpu"]);
 }
 
-/// `--method auto` opened the witness by itself: that it stops with its CPU makes nothing incomplete.
+/// `--method auto` opened the witness by itself, so its stop does not make the recording
+/// incomplete.
 #[test]
 fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     let _machine = root_or_skip!();
@@ -161,7 +162,7 @@ fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     assert!(rows::readings(&run).iter().any(read_again), "it is not opened again");
 }
 
-/// A recording that ends while the CPU is away ends as any other.
+/// A recording that ends while the CPU is offline ends normally.
 #[test]
 fn a_cpu_that_stays_away_holds_nothing_up() {
     let _machine = root_or_skip!();
@@ -181,8 +182,8 @@ fn a_cpu_that_stays_away_holds_nothing_up() {
     assert!(rows::cpu_time(&file)[1].offline_ns > 200_000_000);
 }
 
-/// The recorder does not run while the CPU is away: what stopped with it is told all the same, also
-/// when the recording ends right after.
+/// The recorder is stopped while the CPU is offline; the stopped counters are reported anyway, also
+/// if the recording ends right after.
 #[test]
 fn an_absence_that_nobody_saw_is_told_of() {
     let _machine = root_or_skip!();
@@ -206,7 +207,7 @@ fn an_absence_that_nobody_saw_is_told_of() {
     }
 }
 
-/// A CPU goes offline around the end of the recording: each count is in one window, once.
+/// A CPU goes offline around the end of the recording: each count is in exactly one window.
 #[test]
 fn a_cpu_that_leaves_at_the_end_is_counted_once() {
     let _machine = root_or_skip!();
@@ -215,7 +216,7 @@ fn a_cpu_that_leaves_at_the_end_is_counted_once() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run/");
         let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
-        // Else it would wait for its command.
+        // Without --kill it would wait for its command.
         let options = [&exact[..], &["--duration", "1s", "--kill"]].concat();
         let mut recorder = Recorder::start(&run, &options);
         sleep(Duration::from_millis(late_ms));
@@ -225,13 +226,14 @@ fn a_cpu_that_leaves_at_the_end_is_counted_once() {
         assert!(ended.code == Some(0) || ended.code == Some(1), "{late_ms} ms: {}", ended.stderr);
         assert_checked(&run);
         conserved(&run);
-        // What the end of a recording waits for in vain is a loss.
+        // A record for which the end waits in vain is a loss.
         assert!(!ended.stderr.contains("unfinished"), "{late_ms} ms: {}", ended.stderr);
         again_the_same(&run);
     }
 }
 
-/// Again and again, sooner than the recorder can follow, beside processes that come and go there.
+/// The CPU goes and comes faster than the recorder can follow, with processes that start and end on
+/// it.
 #[test]
 fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
     let _machine = root_or_skip!();
@@ -242,7 +244,7 @@ fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run/");
         let mut recorder = Recorder::start(&run, options);
-        // While CPU 1 is away, its own run elsewhere.
+        // While CPU 1 is offline, its processes run elsewhere.
         let _spinners = [0, 0, 1, 1].map(Load::short_spins);
         for _ in 0..8 {
             sleep(Duration::from_millis(20 + random.below(300)));
@@ -254,7 +256,7 @@ fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
     }
 }
 
-/// A CPU that was offline when the plan was made is not counted, and the recording says so.
+/// A CPU that was offline at the start is not counted, and the recording reports that.
 #[test]
 fn a_cpu_that_comes_online_is_told_of() {
     let _machine = root_or_skip!();

@@ -1,5 +1,5 @@
-//! `report --html` in a real browser: what is drawn and said, what a user can do, and that nothing that
-//! was recorded is more than text.
+//! `report --html` in a real browser: its drawings and texts, its controls, and that recorded text
+//! is inert.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -24,7 +24,7 @@ use crate::harness::recorder::Recorder;
 use crate::harness::{need, or_skip, python, root_or_skip, run_ok, text};
 use crate::pages::compared;
 
-/// As a name of a cgroup, which has no slash; of a process only the first 15 bytes are kept.
+/// A hostile name of a cgroup, without a slash; of a process name only the first 15 bytes are kept.
 const HOSTILE: &str = "<img src=x onerror=alert(1)><b>&lt;\u{202e}\u{2028}\u{1b}[2J";
 
 #[test]
@@ -55,7 +55,7 @@ fn a_busy_machine_with_hostile_names_is_a_page_of_text() {
     {
         let page = open(&mut browser, &recording, &["--by", by, "--top", "1000"]);
         let data = data(&page);
-        // The elements are those of the page, whatever was recorded.
+        // The numbers of elements are those of the page, whatever was recorded.
         for (selector, expected) in [("img", 0.0), ("script", 2.0), ("b", 1.0), ("[onclick]", 0.0)]
         {
             let count = format!("document.querySelectorAll(\"{selector}\").length");
@@ -73,7 +73,7 @@ fn a_busy_machine_with_hostile_names_is_a_page_of_text() {
     }
 }
 
-/// The lines and the areas of each event sum to what `report --json` says.
+/// The lines and the areas of each event sum to the values of `report --json`.
 fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
     let json = run_ok(["report", recording.to_str().unwrap(), "--by", by, "--json"]);
     let mut totals: BTreeMap<String, f64> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
         let lines: f64 = lines.filter_map(|line| line["value"].as_f64()).sum();
         let areas = plot["areas"].as_array().unwrap();
         let area: f64 = areas.iter().map(|area| sum(&area["value"])).sum();
-        // The last bucket may be a part of one: its mean is not of all of its length.
+        // The last bucket may be incomplete: its mean is not over its whole length.
         let last = areas.iter().filter_map(|area| area["value"].as_array()?.last()?.as_f64());
         let last = last.sum::<f64>() * bucket;
         for (sum, over) in [(lines, 0.0), (area * bucket, last)] {
@@ -114,7 +114,7 @@ fn a_page_of_links_says_who_filled_which_when() {
     assert!(answer.starts_with("/lab/train had 70\u{a0}% of what went over memory 0"), "{answer}");
     let incomplete = words(&mut browser, "document.getElementById('incomplete').textContent");
     assert!(incomplete.starts_with("incomplete: 3 ring_full"), "{incomplete}");
-    // Memory has one plot for both directions, as its peak is of both; the others have two.
+    // Memory has one plot, because its peak is for both directions; the others have two.
     let rows = "document.querySelectorAll('#glance tbody tr').length";
     assert!((number(&mut browser, rows) - 7.0).abs() < 0.5);
     assert!(data(&page)["plots"][2]["areas"][0]["value"].to_string().contains("null"));
@@ -192,7 +192,7 @@ fn one_tenant(browser: &mut Browser) {
         browser.eval("document.querySelectorAll('.names [aria-pressed=true]').length > 2"),
         true
     );
-    // A stack has more colours than one tenant before a grey sum.
+    // A stack has more colours than one tenant in front of a grey sum.
     assert!(number(browser, COLOURS) < before);
     let names = "new Set([...document.querySelectorAll('#lines tbody tr')].map(row => row.cells[1].textContent)).size";
     assert!((number(browser, names) - 1.0).abs() < 0.5);
@@ -201,7 +201,7 @@ fn one_tenant(browser: &mut Browser) {
     assert_eq!(browser.eval("document.getElementById('only').hidden"), true);
 }
 
-/// It said that the tenant had nothing there.
+/// The page used to say that the tenant had nothing there.
 #[test]
 fn a_tenant_that_is_too_small_for_a_plot_is_said_to_be() {
     need("chromium");
@@ -264,7 +264,7 @@ fn looks(browser: &mut Browser) {
     to_plots(browser);
     assert_ne!(words(browser, ground), light);
     picture(browser, "dark");
-    // The button is stronger than what the system says.
+    // The button overrides the preference of the system.
     browser.eval("document.getElementById('theme').click()");
     assert_eq!(words(browser, ground), light);
     for width in [320, 390, 800] {

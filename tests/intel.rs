@@ -17,7 +17,7 @@ fn clock_ticks_of_a_memory_controller_take_a_counter() {
 #[test]
 fn intel_events_are_found_by_the_vendors_names() {
     let one = |name: &str, event: &str| brief(&planned(name, &[], &[event]))[0].clone();
-    // The case does not matter; what the PMU has no name for in sysfs nor in the catalog.
+    // Case is ignored; the PMU has no such name in sysfs or in the catalog.
     assert_eq!(
         one("sapphire-rapids-2s", "UNC_CHA_TOR_INSERTS.IA_MISS_DRD"),
         "uncore_cha_0 unc_cha_tor_inserts.ia_miss_drd [] requestsx1 0xc817fe00000135,0x0,0x0 cpu 0"
@@ -31,7 +31,7 @@ fn intel_events_are_found_by_the_vendors_names() {
         one("skylake-sp-2s", "uncore_iio_1/unc_iio_data_req_of_cpu.mem_read.part2/"),
         "uncore_iio_1 unc_iio_data_req_of_cpu.mem_read.part2 [] bytesx4 0x704000000483,0x0,0x0 cpu 0"
     );
-    // One that no family has.
+    // An event that no family names.
     assert!(one("skylake-sp-2s", "unc_m3upi_upi_prefetch_spawn").starts_with("uncore_m3upi_0 "));
     let error = refused("sapphire-rapids-2s", &[], &["unc_cha_tor_inserts.ia_miss_drdd"]);
     assert!(error.contains("did you mean unc_cha_tor_inserts.ia_miss_drd"), "{error}");

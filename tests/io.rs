@@ -1,5 +1,5 @@
-//! What devices move, and for whom, by a real disk and interface: held against the disk's own
-//! statistics, and against what the programs that moved it say.
+//! I/O by owner on a real disk and interface, compared with the disk's own statistics and with the
+//! programs' own numbers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "the figures, for readers of the log")]
 
@@ -36,15 +36,15 @@ fn disk(path: &Path) -> Result<PathBuf, String> {
     Ok(found)
 }
 
-/// Bytes that a disk has read and written since it was there: sectors of 512 bytes, fields 3 and 7
-/// of its `stat` (Documentation/block/stat.rst, Linux 6.18).
+/// Bytes read from and written to a disk since it exists: sectors of 512 bytes, fields 3 and 7 of
+/// its `stat` (Documentation/block/stat.rst, Linux 6.18).
 fn statistics(disk: &Path) -> [u64; 2] {
     let text = fs::read_to_string(disk.join("stat")).unwrap();
     let fields: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
     [fields[2] * 512, fields[6] * 512]
 }
 
-/// Runs fio in a cgroup with these options; returns the bytes that it says it has read and written.
+/// Runs fio in a cgroup with these options; returns its own numbers of bytes read and written.
 fn fio(cgroup: &Cgroup, dir: &Path, options: &[&str]) -> [u64; 2] {
     let report = dir.join("fio.json");
     let script = "read go; exec fio \"$@\"";
@@ -62,7 +62,7 @@ fn fio(cgroup: &Cgroup, dir: &Path, options: &[&str]) -> [u64; 2] {
     ["read", "write"].map(|way| job[way]["io_bytes"].as_u64().unwrap())
 }
 
-/// A file that is on its disk.
+/// A file whose data are on the disk.
 fn prepare(dir: &Path) {
     let mut file = fs::File::create(dir.join("file")).unwrap();
     file.write_all(&vec![7; FILE_BYTES]).unwrap();
@@ -74,14 +74,14 @@ fn sum<T: Borrow<rows::Moved>>(rows: impl Iterator<Item = T>) -> u64 {
     rows.map(|row| row.borrow().bytes).sum()
 }
 
-/// How far `found` is from `expected`, as a part of it.
+/// Relative error of `found`.
 fn error(found: u64, expected: u64, what: &str) -> f64 {
     println!("{what}: {found} bytes, expected {expected}");
     found.abs_diff(expected) as f64 / expected as f64
 }
 
-/// A recording of fio in one cgroup beside a burner in another; the largest relative error of a sum
-/// that is known.
+/// Records fio in one cgroup beside a busy process in another; returns the largest relative error
+/// of a known sum.
 fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgroup; 2]) -> f64 {
     let burner = Load::spin(0);
     other.add(burner.pid());
@@ -109,7 +109,7 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
     let path = fs::canonicalize(disk).unwrap();
     let on_pci = path.to_string_lossy().contains("/pci");
     assert!(moved.iter().all(|row| row.bdf.is_some() == on_pci));
-    // Whose a request is that was under way when the programs were attached nobody saw.
+    // The owner of a request that was under way when the programs were attached is not known.
     let within = moved.iter().filter(|row| (begin..end).contains(&row.mono_ns));
     let nobodys = sum(within.filter(|row| row.owner != "task"));
     println!("of no task: {nobodys} bytes");
@@ -120,19 +120,19 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
 fn a_disks_bytes_are_those_of_who_asked_for_them() {
     let _machine = root_or_skip!();
     need("fio");
-    // Not the temporary directory: that may be in memory.
+    // Not the temporary directory, which may be in memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disk = or_skip!(disk(dir.path()));
     let (tenant, other) = (or_skip!(Cgroup::new("fio")), or_skip!(Cgroup::new("burn")));
     prepare(dir.path());
     let run = dir.path().join("run/");
-    // What others move at the first and last moment is not told apart.
+    // Other programs' requests in the first and last moment are included.
     let worst = best_of_three(0.01, || beside_a_burner(dir.path(), &disk, &run, [&tenant, &other]));
     assert!(worst <= 0.01, "off by {worst:.4} of what was moved");
     again(&run, dir.path());
 }
 
-/// Divided again, the recording has the same rows.
+/// `attribute` makes the same rows again.
 fn again(run: &Path, dir: &Path) {
     let file = dir.join("attributed.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
@@ -142,8 +142,8 @@ fn again(run: &Path, dir: &Path) {
 }
 
 /// The file is written through the page cache: by fsync of fio itself, or later by the kernel's
-/// writers for it, where the io controller lets them know for whom. How much of it, as a part, is
-/// not told so.
+/// writeback for it, if the io controller tells its cgroup. Returns the fraction that is not
+/// attributed so.
 fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synced: bool) -> f64 {
     let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
     let end = if synced { "--end_fsync=1" } else { "--end_fsync=0" };
@@ -183,8 +183,8 @@ fn what_was_written_through_the_cache_is_the_writers() {
     }
 }
 
-/// Whether pages know the cgroup that made them dirty: `inode_cgwb_enabled`,
-/// include/linux/backing-dev.h, Linux 6.18, and the nearest cgroup with the io controller is this.
+/// Whether dirty pages have a cgroup: `inode_cgwb_enabled`, include/linux/backing-dev.h, Linux
+/// 6.18, and this is the nearest cgroup with the io controller.
 fn writers_know(cgroup: &Cgroup) -> bool {
     let mount = uncore_trace::discover::machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
     let file = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.controllers");
@@ -193,10 +193,10 @@ fn writers_know(cgroup: &Cgroup) -> bool {
     has("io") && has("memory")
 }
 
-/// Bytes that are sent.
+/// Bytes to send.
 const SENT: u64 = 64 << 20;
 
-/// Waits for a line before it makes a socket, which is its cgroup's from then on.
+/// Waits for a line before it makes a socket, which belongs to its cgroup from then on.
 const RECEIVE: &str = "
 import socket, sys
 sys.stdin.readline()
@@ -216,8 +216,8 @@ for _ in range(int(sys.argv[1]) >> 16): peer.sendall(block)
 peer.close()
 ";
 
-/// A recording of a sender in one cgroup and a reader in another; the largest relative error of what
-/// was read, and of what was sent beyond what headers are.
+/// Records a sender in one cgroup and a reader in another; returns the largest relative error of
+/// the bytes read, and of the bytes sent beyond headers.
 fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
@@ -238,7 +238,7 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
         let own = moved.iter().filter(|row| row.device == "lo" && row.direction == direction);
         sum(own.filter(|row| row.cgroup.as_deref() == Some(cgroup.path.as_str())))
     };
-    // Headers are sent too: at most 66 bytes with every 1448, and acknowledged the other way.
+    // Headers are sent too: at most 66 bytes per 1448, and acknowledgements in the other direction.
     let sent = (error(of(from, "write"), SENT, "sent") - 0.05).max(0.0);
     assert!(of(to, "write") < SENT / 20 && of(from, "read") < SENT / 100);
     let readers = moved.iter().filter(|row| row.direction == "read" && row.device == "lo");

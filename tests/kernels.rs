@@ -1,5 +1,5 @@
-//! One kind of PMU under several kernels and on several machines: fields that are not there, names and sizes
-//! that differ, events that only the catalog has.
+//! One kind of PMU on several kernels and machines: missing fields, different names and sizes, and
+//! events that only the catalog has.
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{Form, View, What, list};
@@ -42,11 +42,11 @@ fn families_without_sysfs_events_use_the_catalog() {
     uncore_upi_0 unc_upi_txl_flits.all_data [] bytesx7.111111111111111 0xf02,0x0,0x0 cpu 0
     uncore_upi_0 unc_upi_rxl_flits.all_data [] bytesx7.111111111111111 0xf03,0x0,0x0 cpu 0
     ");
-    // Nothing says which package: every CPU may have caused the traffic.
+    // The package is not known: every CPU may have caused the traffic.
     assert!(plan.counters.iter().all(|c| c.socket.is_none() && c.sees.len() == 2));
 }
 
-/// One PMU, two kernels: other names, other encodings, another unit.
+/// The same PMU on two kernels: other names, encodings and units.
 #[test]
 fn cloud_kernel_ports_count_sixteen_bytes() {
     let (_dir, machine) = made(&[
@@ -69,7 +69,7 @@ fn cloud_kernel_ports_count_sixteen_bytes() {
     assert_eq!(brief(&group), brief(&named));
 }
 
-/// A kernel that is older than the hardware gives a Tegra410 PMU the name of a Grace one.
+/// A kernel that is older than the hardware gives a Tegra410 PMU the name of a Grace PMU.
 #[test]
 fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     let (_dir, machine) = made(&[
@@ -86,7 +86,7 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 
-/// Kernels before 6.15 take a count for 4 bytes where it is 32.
+/// Kernels before 6.15 report a count as 4 bytes although it is 32.
 #[test]
 fn the_size_of_a_free_running_count_is_corrected() {
     let dir = unpacked("sapphire-rapids-2s");
@@ -107,13 +107,13 @@ fn the_size_of_a_free_running_count_is_corrected() {
     assert_eq!(old.counters.len(), 3 * 8 * 2);
     assert!(old.counters.iter().all(|c| c.unit == "bytes" && (c.scale - 32.0).abs() < 1e-9));
     assert!(old.notes.iter().any(|note| note.contains("corrected")), "{:?}", old.notes);
-    // Skylake counts 4 bytes.
+    // On Skylake a count is 4 bytes.
     let new = planned("skylake-sp-2s", &[], &["uncore_iio_free_running/bw_in_port0/"]);
     assert!(new.counters.iter().all(|c| (c.scale - 4.0).abs() < 1e-9));
     assert!(new.notes.iter().all(|note| !note.contains("corrected")), "{:?}", new.notes);
 }
 
-/// A cluster is what a cache of it sees; a DDR controller is everybody's, whatever
+/// The cache of a cluster sees the CPUs of the cluster; a DDR controller sees all CPUs, whatever
 /// `associated_cpus` says.
 #[test]
 fn a_cache_of_a_cluster_sees_the_cluster() {

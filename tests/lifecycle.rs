@@ -1,5 +1,5 @@
-//! What happens to the command when the measurement ends before it, by a signal, at its time, or
-//! because it fails; what `stat` does is compared with `perf stat`.
+//! What happens to the command if the measurement ends before it: by a signal, at its time limit,
+//! or by an error; `stat` is compared with `perf stat`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -25,15 +25,16 @@ fn record(output: &Path, options: &[&str], command: &[String]) -> Measurement {
     Measurement::start(recorder.arg("--").args(command))
 }
 
-/// The exit code of the command, or 1 and a message with it: a machine may be too busy for a
-/// complete recording.
+/// Checks that the exit code is that of the command, or 1 with a message that names it: a busy
+/// machine may make the recording incomplete.
 fn assert_passed_on(ended: &(Option<i32>, String), code: i32) {
     let incomplete = ended.0 == Some(1)
         && (code == 0 || ended.1.contains(&format!("the command ended with exit code {code}")));
     assert!(ended.0 == Some(code) || incomplete, "{ended:?}");
 }
 
-/// The recording has failed and the command runs: the recorder waits for it, and names its exit code.
+/// The recording has failed and the command runs: the recorder waits for it, and names its exit
+/// code.
 fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
     assert!(subject.runs() && recorder.runs());
     subject.go();
@@ -43,7 +44,7 @@ fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
     assert_eq!(subject.heard(), "", "{said}");
 }
 
-/// A file system of 1 MiB; gone when dropped.
+/// A file system of 1 MiB; unmounted on drop.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -61,7 +62,7 @@ impl Small {
         self.0.path().join(name)
     }
 
-    /// Leaves no room.
+    /// Fills it.
     fn fill(&self) {
         let error = fs::write(self.path("fill"), vec![0; 2 << 20]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
@@ -70,12 +71,12 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // The directory is removed after this, and cannot be while it is mounted.
+        // The directory is removed after this, which is only possible when it is unmounted.
         Command::new("umount").arg("-l").arg(self.0.path()).status().ok();
     }
 }
 
-/// It was killed by SIGTERM, unsaid.
+/// The command used to be killed by SIGTERM, without a message.
 #[test]
 fn a_full_disk_leaves_the_command_running() {
     let _machine = root_or_skip!();
@@ -90,7 +91,7 @@ fn a_full_disk_leaves_the_command_running() {
         let line = recorder.says("no space left on the disk");
         let pid = format!("the command (pid {}) runs on", subject.pid());
         assert!(line.contains(&pid), "{line}");
-        // Its end is waited for, and nothing of the recording is left in the kernel meanwhile.
+        // The recorder waits for its end, and has already removed its kernel objects.
         objects.assert_gone();
         assert_waits_and_fails(recorder, &subject);
     }
@@ -103,7 +104,7 @@ fn a_closed_pipe_leaves_the_command_running() {
     let mut recorder = record(Path::new("-"), &["--flush", "200ms"], &subject.command());
     let mut stdout = recorder.stdout();
     stdout.read_exact(&mut [0; 100]).unwrap();
-    // Without a reader from the start no command is run.
+    // If there is no reader from the start, no command is run.
     subject.pid();
     drop(stdout);
     let line = recorder.says("broken pipe");
@@ -111,7 +112,8 @@ fn a_closed_pipe_leaves_the_command_running() {
     assert_waits_and_fails(recorder, &subject);
 }
 
-/// The command is waited for when the files are there; its exit code was lost.
+/// The recorder waits for the command when the files are complete; the command's exit code used to
+/// be lost.
 #[test]
 fn a_recording_whose_time_is_over_waits_for_the_command() {
     let _machine = root_or_skip!();
@@ -122,7 +124,8 @@ fn a_recording_whose_time_is_over_waits_for_the_command() {
     assert!(line.contains(&format!("(pid {})", subject.pid())), "{line}");
     assert_checked(&file);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    // The first SIGINT is one that a terminal sends to both: it may take its time to end.
+    // The first SIGINT is that of a terminal, which sends it to both: the command may need time to
+    // end.
     recorder.signal(Signal::INT);
     sleep(Duration::from_millis(300));
     assert!(subject.runs() && recorder.runs());
@@ -141,10 +144,10 @@ fn the_command_is_ended_where_that_is_asked_for() {
     assert_passed_on(&record(&file, &options, &subject.command()).wait(), 5);
     assert_eq!(subject.heard(), "TERM\n");
     assert!(!subject.runs());
-    // One that dies by that signal ended as it was to.
+    // A command that dies by that signal has ended as requested.
     let sleep = ["sleep".to_owned(), "600".to_owned()];
     assert_passed_on(&record(&file, &options, &sleep).wait(), 0);
-    // One that does not die by it is waited for, and left alone at the second signal.
+    // A command that does not die by it is waited for, and left alone at the second signal.
     let subject = Subject::new();
     let mut recorder = record(&file, &options, &subject.stubborn());
     recorder.says("waiting for the command");
@@ -174,8 +177,8 @@ fn sigint_ends_the_recording_and_a_second_one_the_wait() {
     assert_eq!(subject.heard(), "");
 }
 
-/// A supervisor that stops the recorder does not wait for the command; SIGHUP is what a terminal
-/// sends that is closed, and killed the recorder.
+/// A supervisor that stops the recorder does not wait for the command. A terminal that is closed
+/// sends SIGHUP, which used to kill the recorder.
 #[test]
 fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
     let _machine = root_or_skip!();
@@ -226,18 +229,18 @@ fn a_closed_terminal_leaves_a_file_that_is_finished() {
     need("script");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
-    // What started this test may ignore SIGHUP.
+    // The process that started this test may ignore SIGHUP.
     let typed = format!(
         "exec env --default-signal=HUP {} record -p host -o {}",
         env!("CARGO_BIN_EXE_uncore-trace"),
         file.display()
     );
-    // It has the terminal's other end, and dies with it open.
+    // `script` holds the other end of the terminal, and dies with it open.
     let mut terminal = Command::new("script");
     terminal.args(["-q", "-c", &typed, "/dev/null"]).stdin(Stdio::piped());
     let terminal = Measurement::start(&mut terminal);
     let partial = dir.path().join("run.parquet.partial");
-    // The lock and the first segment, which is empty, are there from the start.
+    // The lock and the first segment, which is empty, exist from the start.
     let sealed = || Some(fs::read_dir(&partial).ok()?.count()).filter(|files| *files > 2);
     wait_for("sealed rows", sealed);
     drop(terminal);
@@ -245,7 +248,7 @@ fn a_closed_terminal_leaves_a_file_that_is_finished() {
     assert_checked(&file);
 }
 
-/// What a program does to its command, which does not end by itself.
+/// What happens to a command that does not end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The program ends and leaves it running.
@@ -256,7 +259,7 @@ enum Fate {
     Terminated(i32),
 }
 
-/// Sends `signal` to the program once its command runs, and fails if the command has another fate.
+/// Sends `signal` to the program when its command runs, and fails if the command has another fate.
 fn assert_fate(
     mut program: Command,
     options: &[&str],
@@ -280,7 +283,7 @@ fn assert_fate(
             ("", None)
         }
         Fate::WaitedFor(code) => {
-            // Time to do something else, e.g. to end.
+            // Time for the program to do something else, such as to end.
             sleep(Duration::from_millis(800));
             assert!(child.runs(), "{what}");
             ("", Some(code))
@@ -293,13 +296,14 @@ fn assert_fate(
     subject.go();
     let (ended, said) = child.wait();
     assert_eq!(subject.heard(), heard, "{what}: {said}");
-    // By cgroup it is 1 where the machine was too busy for a complete recording.
+    // With --for-each-cgroup the exit code is 1 if the machine was too busy for a complete
+    // recording.
     let incomplete = ended == Some(1) && said.contains("incomplete");
     assert!(code.is_none() || ended == code || incomplete, "{what}: {ended:?} {said}");
 }
 
-/// Fates of a command of `stat`: options, the signal that the program gets, whether the command runs
-/// on after SIGTERM, and what happens to it.
+/// Fates of a command of `stat`: options, signal to the program, whether the command ignores
+/// SIGTERM, and its fate.
 const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
     (&[], Some(Signal::INT), false, Fate::WaitedFor(7)),
     (&[], Some(Signal::TERM), false, Fate::Left),
@@ -311,7 +315,7 @@ const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
     (&["-I", "100", "--interval-count", "2"], None, false, Fate::WaitedFor(7)),
 ];
 
-/// `stat` killed its command at a signal, and lost its exit code at a timeout.
+/// `stat` used to kill its command at a signal, and to lose its exit code at a timeout.
 #[test]
 fn stat_does_to_its_command_what_perf_stat_does() {
     let _machine = root_or_skip!();
@@ -323,7 +327,7 @@ fn stat_does_to_its_command_what_perf_stat_does() {
     }
 }
 
-/// By cgroup it is the recorder that counts.
+/// With --for-each-cgroup the recorder counts.
 #[test]
 fn stat_by_cgroup_does_the_same_to_its_command() {
     let _machine = root_or_skip!();
@@ -333,7 +337,7 @@ fn stat_by_cgroup_does_the_same_to_its_command() {
     }
 }
 
-/// It was killed.
+/// The command used to be killed.
 #[test]
 fn counts_that_cannot_be_written_leave_the_command_running() {
     let _machine = root_or_skip!();
@@ -353,7 +357,7 @@ fn counts_that_cannot_be_written_leave_the_command_running() {
     }
 }
 
-/// perf stat dies by SIGPIPE where `head` has read enough.
+/// perf stat dies by SIGPIPE when `head` has read enough.
 #[test]
 fn a_reader_that_has_gone_ends_the_intervals_and_not_the_command() {
     let _machine = root_or_skip!();

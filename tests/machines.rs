@@ -1,9 +1,8 @@
-//! Discovery and planning on captured machines: what `list` and `record --dry-run` say of each, and the
-//! machines for the other tests.
+//! Discovery and planning on captured machines: the output of `list` and `record --dry-run`, and
+//! the machines for other tests.
 //!
-//! The snapshots are the review of the catalog: encodings, units, reader CPUs and filters of every
-//! group on every machine are in them. What a snapshot shows by accident is asserted by rule in `plans`,
-//! `events` and `kernels`.
+//! The snapshots are a review of the catalog: they contain encodings, units, reader CPUs and
+//! filters of every group on every machine. Rules are asserted in `plans`, `events` and `kernels`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,16 +17,16 @@ use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Counter, Plan, Request, plan};
 use uncore_trace_lab::fixtures;
 
-/// The files of a captured machine in a directory of their own, for `--root`, which the test may
-/// change.
+/// The files of a captured machine in a temporary directory, for `--root`; the test may change
+/// them.
 pub(crate) fn unpacked(name: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
     fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
     dir
 }
 
-/// A captured machine as it is discovered. It is unpacked and read once a process; its files are
-/// removed then, so that what reads them later (`list absent`) takes [`unpacked`].
+/// A captured machine after discovery. It is unpacked and read once per process, and its files are
+/// removed then; tests that need files later (`list absent`) use [`unpacked`].
 pub(crate) fn captured(name: &str) -> Machine {
     static FOUND: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +66,7 @@ pub(crate) fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
     }
 }
 
-/// What a test wants to see of a counter.
+/// The fields of a counter that tests compare.
 pub(crate) fn brief(plan: &Plan) -> Vec<String> {
     let one = |c: &Counter| {
         let [config, config1, config2, ..] = c.config;
@@ -110,7 +109,7 @@ fn every_machine_lists() {
     }
 }
 
-/// It once printed lines of 789 columns, most of them on what other machines have.
+/// `list` used to print lines of 789 columns, mostly about other machines.
 #[test]
 fn no_line_of_a_list_is_wider_than_the_terminal() {
     let catalog = Catalog::embedded().unwrap();
@@ -136,7 +135,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
     insta::assert_snapshot!("list-80-icelake-2s-pmus", at("icelake-2s", What::Pmus));
 }
 
-/// What most people try first is a virtual machine, where the groups of the examples open nothing.
+/// Most first users are on a virtual machine, where the groups of the examples open nothing.
 #[test]
 fn the_first_five_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
     let catalog = Catalog::embedded().unwrap();
@@ -196,14 +195,14 @@ fn tegra_and_yitian_events_as_published() {
         "dwc_rootport/Rx_PCIe_TLP_Data_Payload/,dwc_rootport/rx_memory_read,lane=3/",
         "ali_drw/hif_rd/",
     ];
-    // Not beside an event of other devices of its root complex.
+    // Not together with an event of other devices of its root complex.
     let alone = ["nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/"];
     let [together, alone] =
         [&texts[..], &alone].map(|texts| planned("all-drivers-acpi", &[], texts).render());
     insta::assert_snapshot!("events-all-drivers", format!("{together}\n{alone}"));
 }
 
-/// The driver refuses an event with neither a port nor a device, and takes the port where both are
+/// The driver refuses an event with neither a port nor a device, and uses the port if both are
 /// given.
 #[test]
 fn kunpeng_counts_all_root_ports_unless_told_which() {
@@ -255,7 +254,7 @@ fn errors_say_what_is_wrong_and_what_was_meant() {
     insta::assert_snapshot!("errors", errors.join("\n"));
 }
 
-/// A machine of two CPUs with the PMUs given as (file below the device folder, text).
+/// A machine with two CPUs and PMUs with these files (path below the device directory, text).
 pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
     let dir = tempfile::tempdir().unwrap();
     let cpus = ("../../../devices/system/cpu/online", "0-1\n");

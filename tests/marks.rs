@@ -1,6 +1,6 @@
-//! Marks: what is named while a recording runs is in it, by whatever way it came, and nothing else is.
+//! Marks: those that are set during a recording are in it, by every way to set them, and no others.
 //!
-//! Each test has a network namespace of its own, so that it finds its recordings and no others.
+//! Each test has its own network namespace, so that it finds only its own recordings.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(unsafe_code, reason = "rustix marks unshare(2) as unsafe for what files may do")]
@@ -29,8 +29,8 @@ use crate::harness::subject::wait_for;
 use crate::harness::{self, assert_checked, mono_ns, rows, run, run_ok};
 use crate::skip::skip;
 
-/// The machine, and a network namespace for this test's thread and what it starts; none if the test is
-/// skipped.
+/// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
+/// if the test is skipped.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     let machine = harness::machine()?;
     // SAFETY: of what the threads share only sockets are concerned, and this one has none.
@@ -66,7 +66,7 @@ fn marks(recording: &Path) -> Vec<Mark> {
     run_ok(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Their names, each with what it is and whether it has an end, and with its source.
+/// Their names, kind, whether they have an end, and source.
 fn brief(marks: &[Mark]) -> Vec<(&str, &str, bool, &str)> {
     marks
         .iter()
@@ -88,7 +88,7 @@ fn mkfifo(path: &Path) {
     mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Writes to a FIFO that somebody reads.
+/// Writes to a FIFO that has a reader.
 fn write(path: &Path, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all(bytes).unwrap();
 }
@@ -105,7 +105,7 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
         let begin = mono_ns();
         mark(["instant"]).ok();
         mark(["a span", "--begin"]).ok();
-        // The begin of the FIFO's second line is with its end.
+        // The second write begins in the middle of the FIFO's second line.
         write(&fifo, b"line\nbeg");
         write(&fifo, b"in:of lines\n\n\xff\nend:nothing\nnot ended yet");
         write(&fifo, b"\nend:of lines\n");
@@ -224,7 +224,7 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     assert!(pids.iter().all(|pid| both.err.contains(&pid.to_string())), "{both:?}");
     let one = mark(["one", "--pid", &pids[1].to_string()]);
     assert_eq!((one.code, one.err.as_str()), (0, ""));
-    // The span of one is not open in the other.
+    // A span that is open in one recording is not open in the other.
     mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
     let end = mark(["span", "--end"]);
     assert!(end.code == 0 && end.err.contains("warning: the mark was not taken by"), "{end:?}");
@@ -276,7 +276,7 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
         mark(["open", "--begin"]).ok();
         let partial = if output.is_dir() { output.join("fabric") } else { place.path("run") };
         let partial = partial.with_extension("parquet.partial");
-        // Segments come and go while they are merged.
+        // Segments are replaced while they are merged.
         let has_all = |segment: PathBuf| {
             let table = Table::open(&fabric::TABLE, &segment).ok()?;
             table.metadata().get(metadata::MARKS)?.contains("\"open\"").then_some(())
@@ -316,7 +316,7 @@ fn marks_stay_where_a_recording_is_attributed_again() {
     assert_checked(&output);
 }
 
-/// What the command wrote just before it ended is taken.
+/// A line that the command wrote just before its end is read.
 #[test]
 fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
     let Some(_machine) = alone() else { return };
@@ -355,7 +355,8 @@ fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
     assert_eq!(brief(&marks(&output)), expected);
 }
 
-/// A stream has its metadata before it has marks, and says so to those who want to make one.
+/// The metadata of a stream are written before there are marks; setting one is an error that says
+/// so.
 #[test]
 fn a_stream_has_no_place_for_marks() {
     let Some(_machine) = alone() else { return };
@@ -374,7 +375,7 @@ fn a_stream_has_no_place_for_marks() {
     assert!(matches!(code, Some(0 | 1)), "{said}");
 }
 
-/// A flood of lines is taken up to a limit, and the recording goes on.
+/// Lines are accepted up to a limit, and the recording continues.
 #[test]
 fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
     let Some(_machine) = alone() else { return };

@@ -1,4 +1,5 @@
-//! Metrics of the catalog: what published counts come to, which inputs they open, and together.
+//! Metrics of the catalog: their values for published counts, the inputs that they open, and
+//! groups.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -36,8 +37,7 @@ fn planned(name: &str, metrics: &[&str]) -> Plan {
     try_plan(&captured(name), metrics).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The value of a metric over the PMUs that `pick` leaves, where the hardware counts `raw` of each
-/// event: what the plan scales into the event's unit.
+/// The value of a metric over the PMUs that `pick` selects, with the raw count `raw` of each event.
 fn value(
     plan: &Plan,
     metric: &str,
@@ -91,7 +91,7 @@ fn grace_measurements_as_published() {
 /// Alibaba Cloud's guides to the Yitian 710: fio read 8590 MB, and 4 links at 1.8 GHz.
 #[test]
 fn yitian_measurements_as_published() {
-    // What the Cloud Kernel calls the root port, its units of 16 bytes and all.
+    // The names of the Cloud Kernel for the root port, with its units of 16 bytes.
     let mut machine = captured("yitian");
     let ports = machine.pmus.iter_mut().filter(|pmu| pmu.name.starts_with("dwc_rootport"));
     for (at, port) in ports.enumerate() {
@@ -107,13 +107,13 @@ fn yitian_measurements_as_published() {
     about(value(&plan, write, port, &shared, 1.0), 3.384, 1e-4);
     about(value(&plan, read, port, &shared, 1.0), 3.539, 1e-3);
 
-    // The driver of Linux has made bytes of them.
+    // The driver of Linux converts counts to bytes.
     let plan = planned("yitian", &["pcie_*"]);
     let port = |its: &Planned| its.pmu == "dwc_rootport_10000";
     let payload = payload(536_910_432.0 * 16.0, 0.0);
     about(value(&plan, write, port, &payload, 1.0), 8.590, 1e-4);
 
-    // Each of the four links between the dies, then what a counter of all links has.
+    // Each of the four links between the dies has a quarter of the count of all.
     let plan = planned("yitian", &["d2d_tx_bandwidth"]);
     let each = [("ccla_tx_cxs", 810_164_744.0)];
     let (die, seconds) = (|its: &Planned| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
@@ -130,7 +130,7 @@ fn yitian_measurements_as_published() {
     assert!(value(&plan, "c2c_rx_bandwidth", die, &flits, seconds).abs() < 1e-12);
 }
 
-/// By the formulas as the guides print them, with counts that no two events share.
+/// By the formulas as published, with distinct counts for all events.
 #[test]
 fn formulas_of_the_guides() {
     let grace = planned("grace-2s", &["mem_*", "socket_1_*", "pcie_*", "c2c_*"]);
@@ -171,7 +171,7 @@ fn formulas_of_the_guides() {
         ("c2c_read_latency", "nvidia_nvlink_c2c0", (5.0e10 / 1.0e8) / 1.6),
     ] {
         about(value(&grace, metric, socket(family), &counts, t), expected, 1e-12);
-        // The same on both sockets is the same of both.
+        // Equal counts on both sockets give the same value for both.
         let both = value(&grace, metric, |its| its.family == family, &counts, t);
         about(both, expected, 1e-12);
     }
@@ -226,7 +226,7 @@ const CORE_EVENTS: &[&str] = &[
     "itlb_walk",
 ];
 
-/// What the core PMU counted.
+/// Counts of the core PMU.
 const CORE_COUNTS: &[(&str, f64)] = &[
     ("cpu_cycles", 1000.0),
     ("inst_retired", 1500.0),
@@ -277,7 +277,7 @@ const CORE_COUNTS: &[(&str, f64)] = &[
     ("itlb_walk", 2.0),
 ];
 
-/// What the metrics of one CPU are then.
+/// The values of the metrics of one CPU for these counts.
 const CORE_METRICS: &[(&str, f64)] = &[
     ("ipc", 1.5),
     ("retiring", 100.0 * 0.8 * 0.7),
@@ -342,7 +342,7 @@ fn core_formulas_of_the_guide() {
     for &(metric, expected) in CORE_METRICS {
         about(value(&plan, metric, |_| true, CORE_COUNTS, 2.0), expected, 1e-12);
     }
-    // Operations of four CPUs add up.
+    // Operations of four CPUs are summed.
     for (metric, expected) in flops {
         about(value(&plan, metric, |its| its.cpu == 0, CORE_COUNTS, 2.0), expected, 1e-12);
         about(value(&plan, metric, |_| true, CORE_COUNTS, 2.0), 4.0 * expected, 1e-12);
@@ -350,10 +350,10 @@ fn core_formulas_of_the_guide() {
 }
 
 /// Every name in a formula is a constant, the time, or an event that some machine here or the
-/// catalog has: a name that nothing has is mistyped.
+/// catalog has; any other name is a typing error.
 #[test]
 fn every_name_of_a_formula_is_known() {
-    /// Of processors and kernels that no machine here has.
+    /// Events of processors and kernels that no machine here has.
     const ELSEWHERE: [&str; 13] = [
         "cas_count_read_sch",
         "cas_count_write_sch",
@@ -385,7 +385,8 @@ fn every_name_of_a_formula_is_known() {
             .filter(|pmu| catalog.family(pmu).is_some_and(|its| its.family == family.family))
             .collect();
         let base = catalog.families.iter().find(|f| Some(&f.family) == family.events_of.as_ref());
-        // The vendor's are compared with the vendor's events where they are read.
+        // Metrics with the vendor's names are compared with the vendor's events where they are
+        // read.
         for metric in family.metrics.iter().filter(|metric| !metric.vendor) {
             for name in metric.formula.names() {
                 let named = family.events.iter().chain(base.iter().flat_map(|base| &base.events));
@@ -406,7 +407,7 @@ fn every_name_of_a_formula_is_known() {
     }
 }
 
-/// What is compared is counted at the same time, where the PMU can.
+/// The inputs of a ratio are counted at the same time, if the PMU can do that.
 #[test]
 fn the_inputs_of_a_ratio_are_a_group() {
     let plan = planned("grace-2s", &["pcie_read_latency_local", "pcie_read_utilization"]);
@@ -426,7 +427,7 @@ fn the_inputs_of_a_ratio_are_a_group() {
     assert_eq!(of("nvidia_pcie_pmu_1")[0].1, None);
     assert_eq!(plan.counters.len(), 8, "an event of two metrics is one counter");
 
-    // A bandwidth needs no company; a PMU that has no groups gets none.
+    // A bandwidth has one input and needs no group; a PMU without groups gets none.
     for (name, metric) in [("grace-2s", "pcie_bandwidth"), ("yitian", "mem_write_bandwidth")] {
         assert!(planned(name, &[metric]).counters.iter().all(|counter| counter.leader.is_none()));
     }
@@ -477,7 +478,7 @@ fn groups_that_the_user_typed_keep_their_members() {
     );
 }
 
-/// What `-p` opens one by one becomes a group where a metric divides by it.
+/// Events that `-p` opens individually become a group if a metric divides them.
 #[test]
 fn metrics_share_the_counters_of_groups() {
     let mut request = request(&[], &["mem_read_latency"]);
@@ -521,7 +522,7 @@ fn a_family_that_yields_is_left_out() {
     let plan = planned("icelake-2s", &["mem_read_bandwidth"]);
     assert!(plan.metrics.iter().all(|metric| metric.family == "intel_imc"));
     assert!(plan.notes[0].contains("intel_imc counts the same traffic"), "{:?}", plan.notes);
-    // What the other does not have.
+    // Metrics that the other family does not have.
     assert_eq!(planned("icelake-2s", &["iio_clock"]).metrics.len(), 12);
 }
 

@@ -1,4 +1,4 @@
-//! Which miss counters a plan opens beside what was asked for, on captured machines.
+//! The witnesses that a plan opens in addition, on captured machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -12,8 +12,8 @@ use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
 
 use crate::machines::{captured, request};
 
-/// The emulated core PMU of the captured machine has no such event; the count of instructions stands
-/// for it.
+/// The emulated core PMU of the captured machine has no such event; the count of instructions is
+/// used instead.
 const STAND_IN: &str = "inst_retired";
 
 fn catalog(event: &str) -> Catalog {
@@ -33,8 +33,8 @@ fn catalog(event: &str) -> Catalog {
     catalog
 }
 
-/// As `--method auto` asks where this much of each CPU's time may be spent, in percent, and CPUs have so
-/// many context switches a second.
+/// A request like that of `--method auto` with this budget in percent, on CPUs with this many
+/// context switches per second.
 fn within(percent: f64, switches: f64) -> Wanted {
     Wanted::Within(Allowance { percent, switches: Some(switches) })
 }
@@ -45,7 +45,7 @@ fn planned(groups: &[&str], events: &[&str], misses: Wanted, event: &str) -> Res
     made.map_err(|error| format!("{error:#}"))
 }
 
-/// The note on witnesses of a plan that has none.
+/// The note about witnesses in a plan without any.
 fn why_none(machine: &Machine, catalog: &Catalog, events: &[&str]) -> String {
     let request = Request { misses: within(2.0, 100.0), ..request(&[], events) };
     let plan = plan(machine, catalog, &request).unwrap();
@@ -57,10 +57,10 @@ fn weights(plan: &Plan) -> Vec<&Counter> {
     plan.counters.iter().filter(|counter| counter.role.weighs()).collect()
 }
 
-/// What CPUs alone cause on one socket.
+/// Traffic that only CPUs of one socket cause.
 const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 
-/// What CPUs of both sockets cause, and devices.
+/// Traffic that CPUs of both sockets cause, and devices.
 const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu=1,src_rem=1/";
 
 #[test]
@@ -191,7 +191,7 @@ fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
     let useless =
         |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
     assert_eq!(useless(&[]), [] as [u32; 0]);
-    // Counters of what local CPUs cause see those of one socket, 0 and 1 or 2 and 3.
+    // Counters of traffic by local CPUs see those of one socket, 0 and 1 or 2 and 3.
     assert_eq!(useless(&[1]), [id_on(0)]);
     assert_eq!(useless(&[0, 2]), [id_on(1), id_on(3)]);
 }
@@ -209,8 +209,7 @@ fn what_cannot_be_had_is_a_note_or_an_error() {
     assert!(refused.starts_with("--method misses divides what CPUs cause"), "{refused}");
 }
 
-/// The event that is the witness on CPUs of this processor, whose core PMU names no event in sysfs but
-/// `cache-misses`.
+/// The witness on CPUs of this processor, whose core PMU has only `cache-misses` in sysfs.
 fn first(processor: &str) -> String {
     let catalog = Catalog::embedded().unwrap();
     let formats = ["event", "umask"].map(|name| (name.to_owned(), "config:0-15".parse().unwrap()));

@@ -1,4 +1,4 @@
-//! Short-lived processes and interrupts keep their names.
+//! Short-lived processes and interrupts have their names.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -33,7 +33,7 @@ fn two_thousand_short_processes_all_have_names() {
         let named = named(what);
         let missing: Vec<_> = pids.difference(&named).collect();
         println!("{what}: {} of {} named", named.len(), pids.len());
-        // A recording that lost records would not have been exit code 0.
+        // A recording that lost records would not have exit code 0.
         assert!(missing.is_empty(), "{what}: lost silently: {missing:?}");
     }
     let runtime = rows::runtime(&run);
@@ -44,8 +44,8 @@ fn two_thousand_short_processes_all_have_names() {
     assert_checked(&run);
 }
 
-/// What runs when a recording ends leaves its CPU unseen, and may be gone before it is looked up.
-/// With I/O recorded the last 50 ms are looked up by then.
+/// The task that runs when a recording ends is not seen to leave its CPU, and may have exited
+/// before its name is read. With I/O recorded, names of the last 50 ms are read in time.
 #[test]
 fn what_ran_at_the_end_has_its_time_though_it_is_gone() {
     let _machine = root_or_skip!();
@@ -61,7 +61,7 @@ fn what_ran_at_the_end_has_its_time_though_it_is_gone() {
     }
 }
 
-/// Writes to the disk until it is told to stop, so that a device interrupts.
+/// Writes to the disk until it is stopped, so that a device causes interrupts.
 fn write_for(length: Duration, dir: &std::path::Path) {
     let begin = Instant::now();
     while begin.elapsed() < length {

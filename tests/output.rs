@@ -1,5 +1,5 @@
-//! Where a recording may go, who may read it, and what becomes of one output that two processes
-//! want. Everything is tried on the real binary.
+//! Where a recording may be written, who may read it, and two processes with the same output. All
+//! tests use the real binary.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,7 +19,7 @@ use crate::command::{Answer, Place};
 use crate::harness::recorder::Recorder;
 use crate::harness::{need, root_or_skip, rows};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A dataset without rows, made without the kernel.
@@ -35,7 +35,7 @@ fn bits(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// `attribute s -o s/readings.parquet --force` destroyed what it read.
+/// `attribute s -o s/readings.parquet --force` used to destroy its input.
 #[test]
 fn attribute_does_not_replace_what_it_reads() {
     let place = Place::new();
@@ -93,7 +93,7 @@ fn attribute_replaces_the_timeline_of_its_recording() {
     assert!(checked.out.contains("row group 0 (rows 0 to "), "{checked:?}");
 }
 
-/// Its recorder runs until something ends it; nothing of it stays.
+/// A recorder that runs until it is ended; removed on drop.
 struct Running(Child);
 
 impl Running {
@@ -134,7 +134,7 @@ impl Drop for Running {
     }
 }
 
-/// The second recorder advised to remove the directory that the first was writing to.
+/// The second recorder used to advise removing the directory to which the first was writing.
 #[test]
 fn a_live_output_is_said_to_be_live() {
     let _machine = root_or_skip!();
@@ -162,12 +162,13 @@ fn a_live_output_is_said_to_be_live() {
     }
 }
 
-/// The first recorder said that its rows were kept, though somebody had removed them.
+/// The first recorder used to say that its rows were kept, although its segments had been removed.
 #[test]
 fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
     let _machine = root_or_skip!();
     let place = Place::new();
-    // Moved away first: else the recorder could write into a directory that is half removed.
+    // Renamed first, because otherwise the recorder could write into a directory that is half
+    // removed.
     let remove = |partial: &str| {
         fs::rename(place.path(partial), place.path("away")).unwrap();
         fs::remove_dir_all(place.path("away")).unwrap();
@@ -187,7 +188,7 @@ fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
     place.typed("report run").ok();
 }
 
-/// What takes the place of a directory that was removed belongs to somebody else.
+/// A directory that replaces a removed one belongs to somebody else.
 #[test]
 fn a_recorder_leaves_alone_what_replaced_its_segments() {
     let _machine = root_or_skip!();
@@ -202,8 +203,8 @@ fn a_recorder_leaves_alone_what_replaced_its_segments() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// `check` said that all was well with 15 of 150 recordings of which one byte had changed, and with
-/// recordings of which a table was missing.
+/// `check` used to pass 15 of 150 recordings in which one byte had changed, and recordings without
+/// one of their tables.
 #[test]
 fn check_finds_every_changed_byte_and_every_missing_table() {
     let _machine = root_or_skip!();
@@ -236,7 +237,7 @@ fn check_finds_every_changed_byte_and_every_missing_table() {
     place.typed("check run").ok();
 }
 
-/// Files were 0644, with the command line and everybody's process names in them.
+/// Files used to be 0644, with the command line and the names of everybody's processes.
 #[test]
 fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
     let _machine = root_or_skip!();
@@ -286,7 +287,7 @@ fn what_is_recorded_now_and_repaired_later_has_the_mode_too() {
         assert_eq!(bits(&partial), directory);
         for entry in fs::read_dir(&partial).unwrap() {
             let path = entry.unwrap().path();
-            // One that is being written may be renamed now.
+            // A file that is being written may be renamed now.
             let Ok(found) = fs::metadata(&path) else { continue };
             assert_eq!(found.permissions().mode() & 0o777, file, "{}", path.display());
         }
@@ -324,7 +325,7 @@ fn a_command_line_can_be_left_out() {
     assert!(!holds(&["--no-cmdline"]));
 }
 
-/// `--force` replaced FIFOs, devices and symbolic links.
+/// `--force` used to replace FIFOs, devices and symbolic links.
 #[test]
 fn only_regular_files_are_replaced() {
     let _machine = root_or_skip!();

@@ -1,5 +1,5 @@
-//! PMU families from outside, `--catalog` and that of the user: they replace the embedded ones, a recording
-//! names them, and a catalog that cannot be used is refused. On the real binary.
+//! PMU families from `--catalog` and the user's directory: they replace the embedded ones, a
+//! recording names them, and an invalid catalog is refused. With the real binary.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -12,7 +12,7 @@ use uncore_trace::tables::reader::Recording;
 use crate::command::{Answer, Place};
 use crate::harness::has_root;
 
-/// A directory `name` here with the family of Grace's PCIe ports, the tenth port left out.
+/// A directory `name` here with the family of Grace's PCIe ports, without the tenth port.
 fn nine_ports(place: &Place, name: &str) -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalog/nvidia_pcie.toml");
     let text = fs::read_to_string(file).unwrap();

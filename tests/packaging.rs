@@ -1,5 +1,5 @@
-//! What is installed beside the program: the configuration that is documented key by key, the units, the
-//! chart and the dashboard say what the program reads and exports.
+//! Files that are installed beside the program: the documented configuration, the units, the chart
+//! and the dashboard agree with the program.
 //!
 //! `cargo xtask dist --check` installs and renders them for real.
 
@@ -15,7 +15,7 @@ use uncore_trace::agent::metrics::Metrics;
 use uncore_trace::config::Config;
 use uncore_trace::schema::rollup;
 
-/// Labels that Prometheus gives to what it scrapes.
+/// Labels that Prometheus adds to scraped series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 
 fn text(path: &str) -> String {
@@ -23,10 +23,10 @@ fn text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Sections that are examples as a whole: one of their keys has no default.
+/// Sections that are completely examples: one of their keys has no default.
 const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
 
-/// The configuration with the lines that are commented out: all, or without those that are examples.
+/// The configuration with its commented keys enabled; with or without the examples.
 fn uncommented(text: &str, with_examples: bool) -> String {
     let code = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
     let (mut lines, mut is_example, mut skips) = (String::new(), false, false);
@@ -42,7 +42,7 @@ fn uncommented(text: &str, with_examples: bool) -> String {
             Some(_) => {}
             None => lines.push_str(line),
         }
-        // The comment before a key says whether it is one.
+        // The comment before a key says whether it is an example.
         let is_comment = line.starts_with('#') && !line.contains(" = ");
         is_example = is_comment && (is_example || line.contains("example"));
         lines.push('\n');
@@ -50,7 +50,7 @@ fn uncommented(text: &str, with_examples: bool) -> String {
     lines
 }
 
-/// The keys that an error lists for a section.
+/// The keys of a section, from an error.
 fn keys_of(section: &str) -> Vec<String> {
     let error = format!("{:#}", Config::parse(&format!("{section}\nno-such = 1\n")).unwrap_err());
     let (_, listed) = error.split_once("there are: ").unwrap_or_else(|| panic!("{error}"));
@@ -73,11 +73,12 @@ fn its_examples_are_read() {
 #[test]
 fn what_it_shows_as_defaults_are_the_defaults() {
     let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
-    // The tick follows from the interval where it is not given.
+    // The default tick depends on the interval.
     assert_eq!(shown.record.tick(), Config::parse("").unwrap().record.tick());
     let least = "[record]\ntick = \"1ms\"\n[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
     assert_eq!(shown, Config::parse(least).unwrap());
-    // Without the values of an example the other keys of these two would not be compared.
+    // Without the values of the examples, the other keys of these two sections would not be
+    // compared.
     let examples = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
     let upload =
         "[rollup]\n[upload]\nurl = \"s3://bucket/prefix\"\nendpoint = \"http://127.0.0.1:5000\"\n";
@@ -108,7 +109,7 @@ fn it_has_every_key() {
     }
 }
 
-/// A key of a unit, of all lines that have it.
+/// The values of a key of a unit, from all its lines.
 fn setting(unit: &str, key: &str) -> Vec<String> {
     let of = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
     unit.lines().filter_map(of).collect()
@@ -138,7 +139,7 @@ fn the_chart_has_the_version_of_the_program() {
     assert!(chart.contains(&format!("\nappVersion: \"{version}\"\n")), "{chart}");
 }
 
-/// The labels of each metric that the exporter has.
+/// The labels of each metric of the exporter.
 fn exported() -> BTreeMap<String, BTreeSet<String>> {
     let mut rows = rollup::Builder::default();
     for (link, owner) in [(Some("memory 0"), "task"), (None, "task")] {
@@ -181,7 +182,7 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     series.map(metric).collect()
 }
 
-/// All queries of the dashboard with the labels that their legends show.
+/// All queries of the dashboard, with the labels in their legends.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
@@ -194,7 +195,7 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What is wrong with a query: names that the exporter does not have.
+/// Names in a query that the exporter does not have.
 fn unknown(
     query: &str,
     legend: &str,
@@ -223,7 +224,7 @@ fn unknown(
     let grouped = lists.iter().flatten().flat_map(|list| list.split(", ").map(str::to_owned));
     let named = grouped.chain(all(r"\{\{(\w+)\}\}", legend));
     wrong.extend(named.filter(|label| !of_all.contains(label.as_str())));
-    // A matcher is of its own metric.
+    // A matcher belongs to its own metric.
     for found in Regex::new(r"\b(uncore_trace_\w+)\{([^}]*)\}").unwrap().captures_iter(query) {
         let own = exported.get(&found[1]);
         let has = |label: &str| {
@@ -244,7 +245,7 @@ fn the_dashboard_asks_for_what_is_exported() {
         let wrong = unknown(query, legend, &exported);
         assert!(wrong.is_empty(), "{query}: {wrong:?}");
     }
-    // All of it is shown.
+    // Every metric is in the dashboard.
     let shown = |name: &String| queries.iter().any(|(query, _)| query.contains(name.as_str()));
     let not_shown: Vec<&String> = exported.keys().filter(|name| !shown(name)).collect();
     assert!(not_shown.is_empty(), "{not_shown:?}");

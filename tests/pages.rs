@@ -1,4 +1,4 @@
-//! `report --html` of what is long or has many tenants, and `diff --html`, in a real browser.
+//! `report --html` of long recordings and of many tenants, and `diff --html`, in a real browser.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -42,7 +42,7 @@ fn a_long_recording_keeps_its_highest_windows() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// All but the largest have one area together, and lines of the table up to what was asked for.
+/// All but the largest share one area; the table has as many lines as requested.
 #[test]
 fn five_hundred_tenants_are_the_largest_and_the_rest() {
     need("chromium");
@@ -66,7 +66,7 @@ fn five_hundred_tenants_are_the_largest_and_the_rest() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// What the areas of a plot have is its mean.
+/// The areas of a plot sum to its mean.
 fn assert_same_totals(page: &Value) {
     for plot in page["plots"].as_array().unwrap() {
         let areas = plot["areas"].as_array().unwrap().iter().map(|area| sum(&area["value"]));
@@ -88,7 +88,7 @@ fn a_page_of_a_comparison_says_what_changed() {
     let mut browser = Browser::start(1280, 800);
     browser.open(&page);
     picture(&mut browser, "diff");
-    // The same sentence, and a picture for each number, as in text.
+    // The same summary as in text, and a plot for each table.
     let said = run_ok([&compared[..], &["--wide"]].concat());
     let answer = words(&mut browser, "document.getElementById('answer').textContent");
     assert_eq!(answer.replace('\u{a0}', " ").replace('→', "->"), said.lines().next().unwrap());
@@ -101,7 +101,7 @@ fn a_page_of_a_comparison_says_what_changed() {
     let expected = build.iter().filter(|line| line["verdict"] == "new").count();
     assert_eq!(number(&mut browser, new) as usize, expected);
     assert!(number(&mut browser, "document.querySelectorAll('tr.more svg .reach').length") > 1.0);
-    // The largest difference first, until a column is chosen.
+    // The largest difference is first, until a column is selected.
     let names = "[...document.querySelectorAll('#ways .link:first-child tbody tr')]
         .slice(1).map(row => row.cells[0].textContent)";
     let before = browser.eval(names);
@@ -126,7 +126,7 @@ fn a_page_of_a_comparison_says_what_changed() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// Names in the page of a comparison are text too.
+/// Names in the page of a comparison are inert too.
 pub(crate) fn compared(browser: &mut Browser, recording: &Path, by: &str, hostile: &str) {
     let page = recording.with_extension("html");
     let [from, to] = [recording, &page].map(|path| path.to_str().unwrap());

@@ -1,5 +1,5 @@
 //! `uncore-trace stat` beside `perf stat`: both count the same events, and every field of both
-//! outputs is compared. [`DIFFERENCES`] has all in which they differ on purpose.
+//! outputs is compared. [`DIFFERENCES`] lists the intended differences.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,19 +13,19 @@ use serde_json::{Map, Value};
 use crate::command::Place;
 use crate::harness::{need, root_or_skip};
 
-/// What both programs count. `tsc` is an event of a PMU with a unit of its own in the catalog.
+/// Events that both programs count. `tsc` is an event of a PMU with its own unit in the catalog.
 const EVENTS: &str = "page-faults,cpu-clock,task-clock,context-switches,msr/tsc/,duration_time";
 
-/// The same where there is no `msr` PMU.
+/// The same without an `msr` PMU.
 const EVENTS_WITHOUT_MSR: &str = "page-faults,cpu-clock,task-clock,context-switches,duration_time";
 
 fn has_msr() -> bool {
     Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists()
 }
 
-/// Everything in which the outputs differ on purpose: the field, the event or `*`, and the reason.
-/// README, "Just count", has the same list for users. A difference that is not here fails, and so
-/// does one that is here and is not seen.
+/// The intended differences of the outputs: the field, the event or `*`, and the reason.
+/// docs/limits.md has the same list for users. A difference that is not listed fails, and so does a
+/// listed one that does not occur.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     (
         "metric-unit",
@@ -94,7 +94,7 @@ fn json(text: &str) -> Vec<Row> {
     lines.map(row).collect()
 }
 
-/// The text with every number made `0`, and of its fraction as many digits as there are.
+/// The text with every number replaced by `0`, with as many decimals.
 fn shape(text: &str) -> String {
     let mut shape = String::new();
     let mut fraction = false;
@@ -109,8 +109,8 @@ fn shape(text: &str) -> String {
     shape
 }
 
-/// What of a field has to be the same: of a name all of it, of a number its form. JSON has no form
-/// of numbers, and a number of intervals, faults or switches is of the run.
+/// The part of a field that must be equal: names completely, numbers in their form. JSON numbers
+/// have no fixed form, and numbers of intervals, faults or switches differ between runs.
 fn comparable(name: &str, field: &str, is_json: bool) -> String {
     match name {
         "counter-value" | "interval" | "variance" | "event-runtime" | "metric-value" => {
@@ -129,9 +129,9 @@ fn number(row: &Row, name: &str) -> f64 {
     get(row, name).unwrap().parse().unwrap_or_else(|_| panic!("{name} is no number: {row:?}"))
 }
 
-/// What does not depend on how long a run took: the count in time running, and the rate in counts.
+/// Values that do not depend on the length of a run: count / time running, and rate / count.
 fn assert_same_scale(ours: &Row, theirs: &Row) {
-    // Digits that the form leaves out, and the time between two readings of one clock.
+    // Tolerance for rounded digits, and for the time between two readings of a clock.
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
     let event = get(ours, "event").unwrap();
     let of_time = |row: &Row| number(row, "counter-value") / number(row, "event-runtime");
@@ -140,14 +140,14 @@ fn assert_same_scale(ours: &Row, theirs: &Row) {
     }
 }
 
-/// Compares two rows; returns the differences that are on purpose.
+/// Compares two rows; returns the intended differences that occurred.
 fn compare(ours: &Row, theirs: &Row, is_json: bool) -> BTreeSet<usize> {
     let event = get(ours, "event").unwrap();
     let mut known = BTreeSet::new();
     let mut allow = |name: &str| {
         let allowed =
             |(field, of, _): &&(&str, &str, &str)| *field == name && (*of == event || *of == "*");
-        // What is said of an event goes before what is said of all.
+        // An entry for the event has priority over one for `*`.
         let found = DIFFERENCES.iter().filter(allowed).max_by_key(|(_, of, _)| *of != "*");
         let found = found.unwrap_or_else(|| panic!("{name} differs:\n{ours:?}\n{theirs:?}"));
         known.insert(DIFFERENCES.iter().position(|one| one == found).unwrap());
@@ -248,8 +248,8 @@ fn what_did_not_count_has_perfs_words_and_fields() {
 fn it_counts_what_perf_counts() {
     let _machine = root_or_skip!();
     need("perf");
-    // perf inside: it sees the command alone, this one its own start and end too. Long beside what
-    // may hold up the start of perf.
+    // perf runs inside: it counts only the command, while `stat` also counts its own start and end.
+    // The command is long compared with possible delays of perf's start.
     let script = "dd if=/dev/zero of=/dev/null bs=64M count=4 2>/dev/null; sleep 3";
     let events = if has_msr() { EVENTS } else { EVENTS_WITHOUT_MSR };
     let place = Place::new();
@@ -260,7 +260,7 @@ fn it_counts_what_perf_counts() {
     assert_eq!(outer.len(), inner.len(), "{outer:?} {inner:?}");
     for (ours, theirs) in outer.iter().zip(&inner) {
         let (ours_is, theirs_is) = (number(ours, "counter-value"), number(theirs, "counter-value"));
-        // Starting perf, which takes some 10 to 100 ms, makes faults and switches.
+        // Starting perf, which takes some 10 to 100 ms, causes faults and switches.
         let counts = ["page-faults", "context-switches"].contains(&get(ours, "event").unwrap());
         let start = if counts { 20_000.0 } else { 0.0 };
         assert!(ours_is >= theirs_is, "{ours:?} {theirs:?}");

@@ -1,5 +1,5 @@
-//! What holds for a plan on every machine: who a counter sees, reader CPUs, times, groups that are not here,
-//! and names that are hostile.
+//! Properties of plans on every machine: CPUs that a counter sees, reader CPUs, times, missing
+//! groups, and hostile names.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use uncore_trace_lab::fixtures;
 
 use crate::machines::{captured, made, planned, refused, request};
 
-/// A counter has owners on the CPUs that can cause what it counts, and on no others: none for what
-/// devices cause, those of other sockets for what comes from there.
+/// A counter has owners on exactly the CPUs that can cause its counts: none for traffic of devices,
+/// those of other sockets for traffic from there.
 #[test]
 fn a_counter_sees_who_can_cause_what_it_counts() {
     let shown = |name: &str, events: &[&str]| -> Vec<String> {
@@ -38,7 +38,7 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
         ("grace-2s", "nvidia_scf_pmu_1/cmem_rd_data/", "nvidia_scf_pmu_1 sees 0-3, far 0-1"),
         ("grace-2s", "nvidia_scf_pmu_1/remote_socket_rd_data/", "nvidia_scf_pmu_1 sees 2-3, far "),
         ("grace-2s", "nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0 sees , far "),
-        // GPUs are below the first socket's link, the other CPU below the second's.
+        // The first socket's link leads to GPUs, the second's to the other CPU.
         ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/", "nvidia_nvlink_c2c_pmu_0 sees , far "),
         ("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", "nvidia_nvlink_c2c_pmu_1 sees 0-1, far "),
         (
@@ -46,7 +46,7 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
             "nvidia_nvlink_c2c_pmu_1/out_rd_req/",
             "nvidia_nvlink_c2c_pmu_1 sees 2-3, far ",
         ),
-        // Which die a sub-channel is on is not known: no CPU is nearer than another.
+        // The die of a sub-channel is not known: no CPU is nearer than another.
         ("yitian", "ali_drw_2018000/hif_rd/", "ali_drw_2018000 sees 0-3, far "),
     ] {
         assert_eq!(shown(name, &[event]), [expected], "{event}");
@@ -55,8 +55,8 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
     assert_eq!(memory, ["uncore_imc_0 sees 0-3, far 2-3", "uncore_imc_0 sees 0-3, far 0-1"]);
 }
 
-/// Groups open counters that stand alone: a group of two `dwc_pcie` events opens and never counts,
-/// one of two `ali_drw` events is refused.
+/// Groups open standalone counters: a perf group of two `dwc_pcie` events opens but never counts,
+/// and one of two `ali_drw` events is refused.
 #[test]
 fn a_plan_is_consistent() {
     for name in &fixtures::names().unwrap() {
@@ -83,7 +83,7 @@ fn a_plan_is_consistent() {
     }
 }
 
-/// Not a capture: the machine these tests run on, whatever it is.
+/// Not a capture: the machine that runs the tests.
 #[test]
 fn the_machine_at_hand_can_be_planned() {
     let here = machine(Path::new("/")).unwrap();
@@ -118,8 +118,8 @@ fn times_that_make_no_sense_are_refused() {
     }
 }
 
-/// An empty `cpumask` is what `arm_cspmu` shows when its CPUs are offline, a stale one what
-/// `ali_drw` keeps after its CPU went.
+/// An empty `cpumask` is what `arm_cspmu` shows when its CPUs are offline; a stale one is what
+/// `ali_drw` keeps after its CPU went offline.
 #[test]
 fn offline_owners_are_named() {
     let catalog = Catalog::embedded().unwrap();
@@ -163,7 +163,8 @@ fn missing_groups_are_one_error_or_warnings() {
     assert!(error.contains("groups mesh, energy") && !error.contains("--allow"), "{error}");
 }
 
-/// Names come from drivers and from the tree and can hold anything: they must not reach a terminal raw.
+/// Names come from drivers and from the tree and can have any content: they must not reach a
+/// terminal unescaped.
 #[test]
 fn hostile_names_are_shown_escaped() {
     let (_dir, machine) = made(&[

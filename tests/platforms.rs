@@ -1,4 +1,4 @@
-//! How a family was verified is what the catalog says, and what the lab and the captured machines show.
+//! The value of `verified` in the catalog agrees with the lab and the captured machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,7 +14,7 @@ use uncore_trace_lab::fixtures;
 
 use crate::machines::captured;
 
-/// The machines that were written from the source of drivers, not captured.
+/// Machines that were written from the source of drivers, not captured.
 const WRITTEN: &[&str] = &[
     "altra-2s",
     "ampereone",
@@ -43,7 +43,7 @@ fn lab(folder: &str) -> Vec<(PathBuf, toml::Table)> {
     files.map(read).collect()
 }
 
-/// The names of the PMUs of the lab's machines, `0` for each number in them.
+/// The names of the PMUs of the lab's machines, with each number replaced by `0`.
 fn lab_names() -> BTreeSet<String> {
     let machines = lab("machines");
     let used: BTreeSet<&str> = machines
@@ -64,7 +64,7 @@ fn lab_names() -> BTreeSet<String> {
         parts.join("0")
     };
     let mut names: BTreeSet<_> = described.map(name).collect();
-    // On every machine, so on those of the lab.
+    // On every machine, so also on those of the lab.
     names.insert("software".to_owned());
     assert!(names.len() > 10, "{names:?}");
     names
@@ -100,7 +100,7 @@ fn a_family_is_verified_as_the_catalog_says() {
             (false, false) => Verified::Source,
         };
         assert_eq!(family.verified, Some(expected), "{name}");
-        // One that no machine has is for what no other family knows, or has never been planned.
+        // A family without a machine is a fallback for unknown PMUs, or has never been planned.
         assert!(all.contains(name) || NO_MACHINE.contains(&name.as_str()), "{name}: no machine");
     }
 }

@@ -1,5 +1,5 @@
-//! What a recorder may do: with two capabilities it records, of root's it keeps few, and the command
-//! that it runs loses nothing.
+//! Privileges of a recorder: with two capabilities it records, as root it keeps few, and its
+//! command loses none.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -22,7 +22,7 @@ const KILL: u64 = 1 << 5;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
-/// A thread, as its `/proc/PID/task/TID/status` tells.
+/// A thread, from its `/proc/PID/task/TID/status`.
 #[derive(Debug)]
 struct Thread {
     name: String,
@@ -36,7 +36,7 @@ struct Thread {
 /// The threads of a process.
 fn threads(pid: u32) -> Vec<Thread> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // A thread that visits CPUs may end meanwhile.
+    // A thread that visits CPUs may end in between.
     let texts =
         tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
     let thread = |text: String| {
@@ -56,7 +56,7 @@ fn threads(pid: u32) -> Vec<Thread> {
     texts.map(thread).collect()
 }
 
-/// The threads once all of them are confined, which must be soon.
+/// The threads when all of them are confined, which must be soon.
 fn confined(pid: u32) -> Vec<Thread> {
     wait_for("a filter in all threads", || {
         let all = threads(pid);
@@ -64,7 +64,7 @@ fn confined(pid: u32) -> Vec<Thread> {
     })
 }
 
-/// What the threads of these names have, and that there are no others.
+/// Compares the capabilities of the threads by name; there must be no other threads.
 fn assert_capabilities(threads: &[Thread], expected: &[(&str, u64)]) {
     let mut found: Vec<_> =
         threads.iter().map(|its| (its.name.as_str(), its.effective, its.permitted)).collect();
@@ -104,7 +104,7 @@ fn two_capabilities_are_enough() {
             let mut command = as_nobody(&tool, &output.path(""));
             Answer::of(command.args(line.split(' ')).output().unwrap()).recorded()
         };
-        // On a machine that others keep busy something may be late.
+        // On a busy machine there may be late ticks and losses.
         let complete =
             (0..3).map(|run| format!("{timer}-{run}")).find(|name| record(name).code == 0);
         let recording = output.path(&complete.expect("none of three recordings is complete"));
@@ -136,7 +136,7 @@ fn root_keeps_what_it_needs_and_no_more() {
     }
 }
 
-/// Its files get their names there at the end.
+/// At the end, files are renamed in that directory.
 #[test]
 fn root_records_where_another_user_writes() {
     let _machine = root_or_skip!();
@@ -153,7 +153,7 @@ fn root_records_where_another_user_writes() {
     assert_checked(&place.path("run"));
 }
 
-/// The lines of a process about itself.
+/// Lines about the capabilities of a process.
 const TOLD: &str = "grep -E ^(CapInh|CapPrm|CapEff|CapBnd|NoNewPrivs|Seccomp): /proc/self/status";
 
 #[test]
@@ -174,7 +174,7 @@ fn the_command_is_not_confined() {
     assert_eq!(after("stat -p host -o stat.txt -r 3").ok(), expected.repeat(3));
 }
 
-/// It may have changed its user.
+/// The command may have changed its user.
 #[test]
 fn the_command_of_another_user_is_killed() {
     let _machine = root_or_skip!();
@@ -206,14 +206,14 @@ fn no_link_is_followed_to_the_output() {
     }
     let line = place.refuses(["stat", "-p", "host", "-o", "link.parquet", "--", "true"]);
     assert!(line.contains("is a symbolic link"), "{line}");
-    // Nor is a file made where one leads to nothing.
+    // Nor is a file created through a dangling link.
     symlink("made", place.path("nowhere.parquet")).unwrap();
     for act in ["record --force", "stat"] {
         let line = place.typed(&format!("{act} -p host -o nowhere.parquet -- true")).refused();
         assert!(line.contains("is a symbolic link"), "{act}: {line}");
         assert!(!place.path("made").exists(), "{act}");
     }
-    // Those of the system lead to what was opened for this process.
+    // Links of the system lead to descriptors of this process.
     let told = place.typed("stat -p host -o /dev/stderr -- true");
     assert!(told.code == 0 && told.err.contains("context-switches"), "{told:?}");
 }

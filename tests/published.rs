@@ -1,5 +1,5 @@
-//! Published command lines and the config words that they must become, worked out by hand from the `format`
-//! files of Linux 7.2.
+//! Published command lines, and their config words, computed by hand from the `format` files of
+//! Linux 7.2.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,7 +9,7 @@ use uncore_trace::plan::{Counter, plan};
 
 use crate::machines::{captured, made, request};
 
-/// One event of a text: the end of its PMU's name, its `config`, `config1` and `config2`.
+/// An event of a text: suffix of its PMU's name, `config`, `config1` and `config2`.
 type Words = (&'static str, u64, u64, u64);
 
 const CYCLES: u64 = 1 << 32;
@@ -136,7 +136,7 @@ const YITIAN: &[(&str, &[Words])] = &[
     ("arm_cmn_0/dtc_cycles/", &[("arm_cmn_0", 3, 0, 0)]),
 ];
 
-/// The machine with root complexes of these names, made of one that was captured.
+/// A captured machine with root complexes of these names.
 fn with_root_complexes() -> Machine {
     let mut machine = captured("t410-2s");
     let names = [

@@ -1,4 +1,4 @@
-"""Reads recordings with tools that are not ours; answers the kernel tests in JSON on stdout.
+"""Reads recordings with other programs, for tests on the kernel; writes JSON to stdout.
 
 Modes: `sums duckdb|pandas FILE`, `conservation FILE`, `stream FILE`, `ask SQL` (of the file in its `FROM`). Sums have the keys of
 `uncore-trace report --by cgroup --json`.

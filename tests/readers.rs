@@ -1,4 +1,4 @@
-//! What was written is what others read: DuckDB, pandas and PyArrow against `report --json`.
+//! Other readers get the same numbers: DuckDB, pandas and PyArrow compared with `report --json`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -92,7 +92,7 @@ fn pyarrow_reads_the_stream() {
     let sums = answered(&answer["sums"]);
     let clock = sums.iter().filter(|((event, ..), _)| event == "cpu-clock");
     let whole: f64 = clock.map(|(_, (value, _))| value).sum();
-    // Each CPU's clock counts what its windows are long, and those are all of the time.
+    // Each CPU's clock counts the length of the windows, which cover all of the time.
     let clocks = answer["clocks"].as_array().unwrap();
     println!("{rows} rows; cpu-clock by CPU, and what its windows are long: {clocks:?}");
     assert_eq!(clocks.len(), std::thread::available_parallelism().unwrap().get());

@@ -1,5 +1,5 @@
-//! A recording as a user makes one, as root: what it replaces, prints and passes on, and that the
-//! names of hostile processes and cgroups arrive escaped.
+//! Recordings as root with the real binary: what they replace, print and pass on, and that names of
+//! hostile processes and cgroups are escaped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -30,7 +30,7 @@ fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
     place.typed("check x.parquet").ok();
 }
 
-/// An ordinary recording has late ticks and unseen switches, and must not sound as if it had failed.
+/// An ordinary recording has late ticks and unseen switches, which must not look like a failure.
 #[test]
 fn a_complete_recording_says_so_and_what_cost_precision_is_a_note() {
     if !has_root("record: its last words") {
@@ -62,7 +62,7 @@ fn the_commands_exit_code_is_passed_on() {
     let place = Place::new();
     let command = ["record", "-p", "host", "-o", "x.parquet", "--", "sh", "-c", "exit 7"];
     let answer = place.run(command);
-    // On a machine too busy for a complete recording that comes first.
+    // On a machine that is too busy for a complete recording, 1 has priority.
     assert!(answer.code == 7 || answer.recorded_in_part(), "{answer:?}");
     assert!(answer.err.starts_with("uncore-trace: x.parquet: "), "{answer:?}");
     assert!(answer.err.lines().count() <= 4, "{answer:?}");
@@ -84,7 +84,7 @@ fn the_stream_is_nothing_but_arrow() {
     assert!(place.content().is_empty());
 }
 
-/// A user who mistypes `--cgroup` gets a word, and a recording: the cgroup may be made meanwhile.
+/// A mistyped `--cgroup` is a warning, not an error: the cgroup may be created later.
 #[test]
 fn a_cgroup_that_is_not_there_is_said() {
     if !has_root("record --cgroup") {
@@ -99,17 +99,17 @@ fn a_cgroup_that_is_not_there_is_said() {
     assert!(place.typed("report x.parquet").ok().contains("other_tasks"));
 }
 
-/// Where the v2 hierarchy is.
+/// The mount of the v2 hierarchy.
 fn cgroup_mount() -> Option<PathBuf> {
     discover::machine(Path::new("/")).unwrap().cgroups.v2
 }
 
-/// A cgroup, gone with this.
+/// A cgroup, removed on drop.
 struct Cgroup(PathBuf);
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // It stays only if a process is still in it, and then there is nothing to be done.
+        // Fails only if a process is still in it, which cannot be helped.
         fs::remove_dir(&self.0).ok();
     }
 }

@@ -1,5 +1,5 @@
-//! What the commands say and leave behind when what was typed cannot be done: names and times that are
-//! wrong, groups that are not here, outputs that cannot be. Everything is tried on the real binary.
+//! Errors of commands that cannot be carried out, and the files they leave: wrong names and times,
+//! missing groups, invalid outputs. With the real binary.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -65,7 +65,7 @@ fn a_group_without_a_pmu_says_which_groups_there_are() {
     record_refuses(&["-p", "pcie"], &["group pcie", "host", "doctor"]);
 }
 
-/// What is left out must not be noticed only by who asks for the notes.
+/// A group that is left out must be visible without asking for notes.
 #[test]
 fn a_missing_group_among_others_is_an_error_or_a_warning() {
     let (place, elsewhere) = (Place::new(), Place::new());
@@ -107,7 +107,7 @@ fn a_missing_group_among_others_is_an_error_or_a_warning() {
     }
 }
 
-/// Without a PMU for any, the refusal once listed every PMU of every vendor in 2000 characters.
+/// If no metric is available, the error used to list every PMU of every vendor in 2000 characters.
 #[test]
 fn all_metrics_are_those_that_are_here_or_refused_in_short() {
     let place = Place::new();
@@ -173,7 +173,7 @@ fn outputs_that_cannot_be_are_refused() {
     refuses("dir.parquet", &["is a directory", "end the name with /"]);
     let line = place.refuses(["record", "-p", "host", "--", "true"]);
     assert!(line.contains("-o is needed"), "{line}");
-    // Else they would take their time and leave nothing.
+    // Otherwise the options would have a cost and no effect.
     for (flag, output) in [("--slices", "x.parquet"), ("--io", "x.parquet"), ("--io", "-")] {
         let line =
             place.refuses(["record", "-p", "host", flag, "-o", output, "--duration", "100ms"]);

@@ -1,5 +1,5 @@
-//! `report` on the real binary: what is missing comes first, each value has its interval, and names from
-//! the machine do not steer the terminal.
+//! `report` with the real binary: missing data come first, each value has its interval, and names
+//! from the machine are escaped.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use uncore_trace::tables::writer::{Create, Target, Writer};
 use crate::command::Place;
 use crate::small::{rows, small_recording, small_recording_with};
 
-/// A table of numbers from which some are missing looks like any other.
+/// A table with missing numbers looks like any other.
 #[test]
 fn a_report_says_first_what_is_missing() {
     let place = Place::new();
@@ -51,7 +51,7 @@ fn a_report_says_first_what_is_missing() {
     assert_eq!(json["incomplete"]["losses"], loss);
 }
 
-/// A bill has them beside its amount.
+/// Bills have the interval beside the amount.
 #[test]
 fn a_report_has_the_interval_of_each_value() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Roll-ups that the program makes of made recordings, opened by every command that reads recordings.
+//! Roll-ups of generated recordings, opened by every command that reads recordings.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -62,7 +62,7 @@ fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
     assert_same(&report(&[]), &recorded, 2.0);
     assert_same(&report(&["--host", "two"]), &recorded, 1.0);
     assert_same(&report(&["--host", "*"]), &recorded, 2.0);
-    // A part of a day, by the wall clock: half of the time has not all of the sum.
+    // A part of a day, by the wall clock: half of the time has less than the whole sum.
     let half = report(&["--from", "2026-11-23T09:00:10Z"]);
     let sum = |of: &BTreeMap<_, f64>| of.values().sum::<f64>();
     let part = sum(&half) / sum(&recorded) / 2.0;

@@ -1,4 +1,4 @@
-"""What the parts of a rotated recording hold together, in JSON."""
+"""Checks the parts of a rotated recording together; prints JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-//! `record --rotate`: the parts are recordings of their own, and together they are one without a gap.
+//! `record --rotate`: each part is a recording, and together they have no gap.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -27,7 +27,7 @@ fn record(output: &Path, options: &[&str]) {
     args.push(output.as_os_str());
     args.extend(options.iter().map(OsStr::new));
     let output = run(args);
-    // What the machine kept the recorder from seeing does not matter here.
+    // Losses of a busy machine do not matter here.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
 }
 
@@ -37,13 +37,13 @@ fn all_checked(parts: &[PathBuf]) {
     }
 }
 
-/// What all parts of a directory hold together.
+/// The sums over all parts of a directory.
 fn together(dir: &Path) -> Value {
     python_answers(&python(), include_str!("rotate.py"), &[dir.as_os_str()])
 }
 
-/// Under load, with windows that are longer than ticks. A machine that is stopped at a cut may make both
-/// readings there late, so one of three recordings must be whole.
+/// Under load, with windows longer than ticks. A machine that is stopped between parts may make
+/// both readings there late, so one of three recordings must be complete.
 #[test]
 fn nothing_is_lost_or_doubled_between_parts() {
     let _machine = root_or_skip!();

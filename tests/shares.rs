@@ -1,5 +1,5 @@
-//! Residency follows who really ran: two weights on one CPU, a move in mid-recording, and a
-//! recording of one cgroup only. The kernel's own accounting of the spinners is the truth.
+//! `residency` follows CPU time: two weights on one CPU, a move during a recording, and a recording
+//! of one cgroup only. The kernel's own accounting is the truth.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it measured")]
@@ -14,7 +14,7 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, best_of_three, mono_ns, or_skip, root_or_skip, rows};
 
-/// The last CPU: the first one has most of the interrupts.
+/// The last CPU, because the first one has most of the interrupts.
 fn last_cpu() -> usize {
     std::thread::available_parallelism().unwrap().get() - 1
 }
@@ -27,13 +27,13 @@ fn value(shares: &[rows::Share], event: &str, cpu: usize, cgroup: &Cgroup) -> f6
     mine.filter_map(|share| share.value).sum()
 }
 
-/// The time from a recorder's first to its last window is known of the file only; what a test
-/// does meanwhile must lie well inside of it.
+/// The begin of the first window and the end of the last are only known from the file, so the test
+/// must act well inside of that time.
 fn settle() {
     sleep(Duration::from_millis(100));
 }
 
-/// How far the shares of two cgroups on a CPU are from 75 to 25, in percent.
+/// Difference of the shares of two cgroups on a CPU from 75 to 25, in percent.
 fn off_weights(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
@@ -69,12 +69,12 @@ fn weights_of_75_to_25_are_shares_of_75_to_25() {
     drop(spinners);
 }
 
-/// CPU time of the spinner before and after its move; it takes longer where it has to wait for its
-/// CPU.
+/// CPU time of the spinner before and after its move; the elapsed time is longer if it waits for
+/// its CPU.
 const HALF: Duration = Duration::from_secs(1);
 
-/// Moves a spinner from one cgroup to the other in mid-recording; how much more or less they have
-/// than can be, in percent of its time.
+/// Moves a spinner from one cgroup to the other during a recording. Returns the excess or lack of
+/// their shares beyond the bounds, in percent of its time.
 fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let spinner = Load::spin(cpu);
     a.add(spinner.pid());
@@ -84,8 +84,8 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let recorder = Recorder::start(&file, &["-p", "host"]);
     let (begin, begin_ns) = (spinner.ran_ns(), mono_ns());
     spinner.run_for(HALF);
-    // The kernel moves it between the two: it waits for others before, and this test may wait for a CPU
-    // after.
+    // The kernel moves it at a time between the two figures: before, it may wait for other
+    // processes, and after, this test may wait for a CPU.
     let not_yet = spinner.ran_ns();
     b.add(spinner.pid());
     let moved = spinner.ran_ns();
@@ -97,13 +97,13 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
         return f64::INFINITY;
     }
     let shares = rows::shares(&file);
-    // The kernel's figure has the interrupts in it that are owners of their own here.
+    // The kernel's figure includes interrupts, which are separate owners here.
     let interrupts = |share: &&rows::Share| {
         share.event == "cpu-clock" && share.cpu == cpu as i32 && share.owner.ends_with("irq")
     };
     let interrupts: f64 =
         shares.iter().filter(interrupts).filter_map(|share| share.value).sum::<f64>();
-    // Before and after the kernel's figure was taken the recording went on.
+    // The recording continues before and after the kernel's figures are read.
     let first = shares.iter().map(|share| share.mono_ns - share.window_ns).min().unwrap();
     let last = shares.iter().map(|share| share.mono_ns).max().unwrap();
     let (before, after) = ((begin_ns - first) as f64, (last - end_ns) as f64);

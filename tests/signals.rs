@@ -1,5 +1,5 @@
-//! How a recording ends: by a signal, by its command, by none to be found. What becomes of the command
-//! is in `lifecycle`.
+//! How a recording ends: by a signal, by the end of its command, or because the command does not
+//! exist. `lifecycle` tests what happens to the command.
 
 use std::fs;
 use std::thread::sleep;

@@ -1,5 +1,5 @@
-//! Tests that cannot run here. They pass, so each is listed with its reason when the test binary ends:
-//! the list is below the result of the tests, where it is seen.
+//! Tests that cannot run here. They pass, and each is listed with its reason when the test binary
+//! ends, below the results.
 //!
 //! Guarantees: with `UNCORE_TRACE_REQUIRE_ROOT=1`, as in CI, nothing is skipped: the test fails.
 
@@ -9,17 +9,18 @@ use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
-/// What was skipped, a line each.
+/// The skipped tests, one per line.
 static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Skips the calling test; fails where root is required, which can set up all that tests need.
+/// Skips the calling test; fails if root is required, because root can install everything that
+/// tests need.
 pub(super) fn skip(reason: &str) {
     let required = env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "must not be skipped (UNCORE_TRACE_REQUIRE_ROOT=1): {reason}");
     show(reason);
 }
 
-/// Skips the calling test on a machine that no setup could make one for this test: never a failure.
+/// Skips the calling test on a machine that cannot be set up for it; never a failure.
 pub(super) fn show(reason: &str) {
     let test = thread::current();
     let mut skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,11 +32,11 @@ pub(super) fn show(reason: &str) {
     skipped.push(format!("skipped {}: {reason}\n", test.name().unwrap_or("a test")));
 }
 
-/// Writes to stderr itself: libtest captures what the print macros write.
+/// Writes to stderr directly, because libtest captures the print macros.
 extern "C" fn list() {
     let mut skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
     skipped.sort();
     let text = format!("{}tests skipped: {}\n", skipped.concat(), skipped.len());
-    // Nobody reads the list where stderr is closed.
+    // If stderr is closed, nobody reads the list.
     io::stderr().write_all(text.as_bytes()).ok();
 }

@@ -1,4 +1,5 @@
-//! Disks that stand still and syncs that take seconds: the recording goes on, and nothing is lost.
+//! Disks that do not respond, and syncs that take seconds: the recording continues, and nothing is
+//! lost.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -16,14 +17,14 @@ use crate::faults::assert_told;
 use crate::harness::recorder::{Recorder, WORKLOAD};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows};
 
-/// How long a disk stands still.
+/// How long a disk does not respond.
 const STILL: Duration = Duration::from_secs(3);
 
-/// A ring that holds what comes while a recorder waits for its CPU, and not what comes while it waits
-/// for a disk.
+/// A ring that holds the records while a recorder waits for a CPU, but not while it waits for a
+/// disk.
 const OPTIONS: [&str; 8] = ["-p", "host", "-I", "10ms", "--flush", "100ms", "--buffer", "2"];
 
-/// Runs a program without a word; what failed if it did.
+/// Runs a program silently; the error has its output.
 fn quietly(program: &str, args: &[&OsStr]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),
@@ -32,7 +33,7 @@ fn quietly(program: &str, args: &[&OsStr]) -> Result<(), String> {
     }
 }
 
-/// A file system that can be frozen: whoever writes to it waits until it is thawed.
+/// A file system that can be frozen: writers wait until it is thawed.
 struct Disk {
     dir: tempfile::TempDir,
 }
@@ -61,12 +62,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Where it was not mounted there is nothing to do.
+        // If it was not mounted, there is nothing to unmount.
         quietly("umount", &["-l".as_ref(), self.path().as_os_str()]).ok();
     }
 }
 
-/// Thawed when dropped.
+/// Thawed on drop.
 struct Frozen<'a>(&'a Disk);
 
 impl Drop for Frozen<'_> {
@@ -75,7 +76,7 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// Each CPU has its windows from the start to `end` without a gap.
+/// Each CPU has windows from the start to `end` without gaps.
 fn assert_whole(recording: &Path, start: i64, end: i64) {
     assert_eq!(rows::pair(recording, metadata::COMPLETE).as_deref(), Some("true"));
     for time in rows::cpu_time(recording) {
@@ -97,7 +98,7 @@ fn a_disk_that_stands_still_costs_nothing() {
     sleep(STILL);
     drop(frozen);
     sleep(Duration::from_millis(500));
-    // Also when it has to wait for its last files.
+    // Also while it waits for its last files.
     let objects = recorder.objects();
     let frozen = or_skip!(disk.freeze());
     let end = mono_ns();
@@ -109,7 +110,7 @@ fn a_disk_that_stands_still_costs_nothing() {
     assert_whole(&output, start, end);
 }
 
-/// Takes the place of the C library's function, takes its time, and says so.
+/// Replaces the C library's function: takes time, and logs the call.
 const SLOW_SYNC: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -132,7 +133,7 @@ fn a_sync_that_takes_seconds_loses_nothing() {
     fs::write(&source, SLOW_SYNC).unwrap();
     let args = ["-shared".as_ref(), "-fPIC".as_ref(), "-o".as_ref(), library.as_os_str()];
     quietly("cc", &[&args[..], &[source.as_os_str(), "-ldl".as_ref()]].concat()).unwrap();
-    // One file: a dataset is synced table by table.
+    // A single file: a dataset is synced table by table.
     let output = dir.path().join("run.parquet");
     let env = [("LD_PRELOAD", library.as_os_str())];
     let mut recorder = Recorder::with_env(&output, &OPTIONS, WORKLOAD, &env);
@@ -141,7 +142,7 @@ fn a_sync_that_takes_seconds_loses_nothing() {
     let objects = recorder.objects();
     let end = mono_ns();
     recorder.signal(Signal::TERM);
-    // The machine does not pay for it: programs and counters have gone before.
+    // Programs and counters are removed before.
     objects.assert_gone();
     assert!(!output.exists(), "it is there before it is on disk");
     let ended = recorder.wait();

@@ -1,4 +1,4 @@
-//! Recordings of one window, made without the kernel: what readers are tried with.
+//! Recordings of one window, made without the kernel, for tests of readers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,7 +18,7 @@ pub(crate) fn small_recording_into(target: Target) {
     small_recording_with(target, &[]);
 }
 
-/// With more metadata.
+/// The same with more metadata.
 pub(crate) fn small_recording_with(target: Target, more: &[(&str, &str)]) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -33,7 +33,7 @@ pub(crate) fn one_row() -> RecordBatch {
     rows(&[3.0], Some(1.0))
 }
 
-/// The rows of one window with these values, each of a process with hostile names.
+/// Rows of one window with these values, each for a process with a hostile name.
 pub(crate) fn rows(values: &[f64], confidence: Option<f32>) -> RecordBatch {
     let mut rows = fabric::Builder::default();
     for (pid, value) in (7..).zip(values) {

@@ -1,5 +1,5 @@
-//! `uncore-trace stat` on the kernel at hand: against itself, and under the control of another
-//! process. `perf_stat` compares it with `perf stat`.
+//! `uncore-trace stat` on this kernel: consistency of its output, and control by another process.
+//! `perf_stat` compares it with `perf stat`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -20,14 +20,14 @@ use crate::harness::load::Load;
 use crate::harness::subject::ending_signals;
 use crate::harness::{need, or_skip, root_or_skip, uncore_trace};
 
-/// What counting is compared with: a number of page faults that no bystander makes.
+/// A load with a number of page faults that other programs do not reach.
 const FAULTS: &str = "dd if=/dev/zero of=/dev/null bs=64M count=4";
 
 fn stat(args: &[&str]) -> Answer {
     Place::new().run([&["stat"], args].concat())
 }
 
-/// The lines of `-x,`, each as its fields.
+/// The lines of `-x,`, split into fields.
 fn fields(answer: &Answer) -> Vec<Vec<String>> {
     let line = |line: &str| line.split(',').map(|field| field.trim().to_owned()).collect();
     answer.err.lines().filter(|line| !line.starts_with("uncore-trace:")).map(line).collect()
@@ -59,7 +59,7 @@ fn intervals_add_up_to_the_total() {
         assert!(of(true) > 0.0 && (of(true) - of(false)).abs() < 0.5, "{event}: {rows:#?}");
     }
     let times: Vec<_> = rows.iter().filter_map(|row| row["interval"].as_f64()).collect();
-    // Where the machine is late an interval is left out: that none is lost with it the sum tells.
+    // On a late machine an interval may be left out; the sum shows that no count is lost.
     assert!(times.len() >= 2 && times.is_sorted(), "{times:?}");
 }
 
@@ -80,8 +80,8 @@ fn it_ends_after_the_intervals_or_the_time() {
     }
 }
 
-/// Waits until a process handles SIGINT and SIGTERM: the tool does when it begins to count, and how
-/// long it looks for PMUs before that is the machine's affair.
+/// Waits until a process handles SIGINT and SIGTERM, which the tool does when it begins to count;
+/// the time that it needs to find PMUs before depends on the machine.
 fn assert_catches_signals(pid: u32) {
     let caught = || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -100,7 +100,7 @@ fn assert_catches_signals(pid: u32) {
 fn a_signal_prints_what_was_counted() {
     let _machine = root_or_skip!();
     for signal in [ending_signals(), vec![Signal::INT]].concat() {
-        // Where it is left running it keeps stderr open.
+        // If the command is left running it keeps stderr open.
         for command in [&[][..], &["--", "sleep", "2"]] {
             let mut tool = uncore_trace();
             tool.args(["stat", "-x,", "-e", "page-faults"]).args(command);
@@ -124,7 +124,7 @@ fn the_commands_exit_code_is_passed_on_and_a_missing_one_leaves_nothing() {
         stat(&[&["-e", "page-faults"], more, &["--", "sh", "-c", &script]].concat()).code
     };
     assert_eq!([exits("0", &[]), exits("7", &[]), exits("7", &["-r", "2"])], [0, 7, 7]);
-    // As with perf, the first word that is no option begins the command.
+    // As with perf, the command begins with the first word that is no option.
     assert_eq!(stat(&["-e", "page-faults", "sh", "-c", "exit 5"]).code, 5);
     assert!(stat(&["-e", "page-faults", "-Z", "sh"]).refused().contains("-Z"));
     for more in [&[][..], &["-I", "10"], &["-r", "2"], &["-D", "10"], &["--for-each-cgroup", "/"]] {
@@ -146,8 +146,8 @@ fn runs_are_repeated_and_averaged() {
     let quarter = begin.elapsed().as_secs_f64() * 1e3 / 4.0;
     assert_eq!(place.content()[&place.path("runs")], b".\n.\n.\n.\n");
     let time = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
-    // 10, 20, 30 and 40 ms and what it takes to start: the mean above 25 ms; their standard error
-    // is sqrt(500 / 3 / 4) = 6.5 ms, and of no four times greater than their mean.
+    // 10, 20, 30 and 40 ms, and the time to start: the mean is above 25 ms; their standard error is
+    // sqrt(500 / 3 / 4) = 6.5 ms, and no four greater values with that mean have a smaller one.
     let mean = number(time["counter-value"].as_str().unwrap()) / 1e6;
     assert!((25.0..=quarter).contains(&mean), "a quarter is {quarter} ms: {rows:#?}");
     let error = time["variance"].as_f64().unwrap() / 100.0 * mean;
@@ -202,7 +202,7 @@ fn a_delay_is_not_counted() {
     assert!(ms > 0.0 && ms <= most, "at most {most} ms: {rows:#?}");
 }
 
-/// A FIFO each way, held open so that neither side waits for the other.
+/// A FIFO for each direction, held open so that neither side waits for the other.
 fn fifos(place: &Place) -> (File, File) {
     let open = |name: &str| {
         let path = place.path(name);
@@ -294,8 +294,8 @@ fn an_unknown_command_is_not_acknowledged_here_nor_by_perf() {
         ask(&mut control, &mut ack, "ping\n");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let answer = Answer::of(child.wait_with_output().unwrap());
-        // Commands are taken one after the other: an answer to the unknown one is the one that was
-        // read, and that to `ping` is left.
+        // Commands are handled in order: an answer to the unknown one would be the one that was
+        // read, and that to `ping` would be left.
         assert_eq!(rustix::io::ioctl_fionread(&ack).unwrap(), 0, "{program}: {answer:#?}");
         let warned = answer.err.contains("unknown command 'dissable', not acknowledged");
         assert!(warned || program == "perf", "{answer:#?}");
@@ -342,7 +342,8 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
     for which in [name, &pattern] {
         let args = ["stat", "-j", "-o", "-", "-e", "page-faults,cpu-clock", "--for-each-cgroup"];
         let args = [&args[..], &[which, "-I", "200", "--interval-count", "3"]].concat();
-        // An interval that a machine was stopped for has no rows: one of three times all have.
+        // An interval during which the machine was stopped has no rows: one of three attempts must
+        // have all.
         let mut attempts = (0..3).map(|_| {
             let answer = place.run(&args);
             assert!(answer.code == 0 || answer.err.contains("incomplete"), "{answer:#?}");
@@ -363,13 +364,14 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
             parts.get(&(event.to_owned(), cgroup.to_owned())).copied().unwrap_or_default()
         };
         let whole: f64 = parts.iter().filter(|(key, _)| key.0 == "cpu-clock").map(|it| it.1).sum();
-        // The clock of every CPU runs all the time, in windows as long as the intervals in all; ms.
+        // The clock of every CPU runs all the time, and the windows are together as long as the
+        // intervals; ms.
         let cpus = std::thread::available_parallelism().unwrap().get() as f64;
         let length = last * 1e3 * cpus;
         assert!((whole / length - 1.0).abs() < 0.05, "{whole} of {length}: {parts:#?}");
         assert!(of("page-faults", &cgroup.path) > 0.0, "{parts:#?}");
         assert!(of("cpu-clock", &cgroup.path) > 0.05 * whole, "{parts:#?}");
-        // Shares of each event and interval are all of it.
+        // The shares of each event and interval sum to the whole.
         let mut shares: BTreeMap<(String, u64), f64> = BTreeMap::new();
         for row in &rows {
             let at = row["interval"].as_f64().unwrap().to_bits();

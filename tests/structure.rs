@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What a view may import beside what stands for itself: it reads tables only.
+/// Modules that a view may import: it reads only tables.
 const OF_VIEWS: [&str; 8] =
     ["schema", "tables", "terminal", "text", "table", "units", "clock", "view"];
 

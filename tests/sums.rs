@@ -1,5 +1,5 @@
-//! Nothing vanishes and nothing is made up: shares sum to counts, counts agree with the kernel's,
-//! and each CPU's time is the time that passed.
+//! Conservation: shares sum to counts, counts agree with the kernel's, and the times of each CPU
+//! sum to the elapsed time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -17,19 +17,19 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{self, assert_checked, python, root_or_skip, rows};
 
-/// Records for two seconds under that load.
+/// Records for two seconds under this load.
 fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join(name);
     let recorder = Recorder::start(&output, options);
     sleep(Duration::from_secs(2));
-    // What a recorder without optimisation has not read yet it can read in peace.
+    // A recorder without optimization can read the rest after the load has ended.
     drop(load);
     recorder.stop();
     (dir, output)
 }
 
-/// Every window of every counter is the sum of its owners' parts; returns how many there are.
+/// Every window of every counter is the sum of its owners' shares; returns their number.
 pub(crate) fn conserved(recording: &Path) -> usize {
     let mut windows: BTreeMap<(i64, i32, String, String), (f64, f64)> = BTreeMap::new();
     for share in rows::shares(recording) {
@@ -52,7 +52,7 @@ fn shares_sum_to_the_count_by_every_reader() {
     let python = python();
     let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
     for (name, options) in [("run.parquet", &exact[..2]), ("run/", &exact[..2]), ("run/", &exact)] {
-        // A reading at every switch of hackbench is more than any ring holds: see `survive`.
+        // Readings at every switch of hackbench exceed any ring: see `survive`.
         let load = if options.len() > 2 { Load::forks() } else { Load::hackbench() };
         let (_dir, output) = under(load, name, options);
         assert_checked(&output);
@@ -80,10 +80,10 @@ pub(crate) fn counted_switches(recording: &Path) -> f64 {
     own.filter_map(|share| share.value).sum()
 }
 
-/// The recording's first window begins between the start of the process and a tick after its
-/// command is heard of, and its last ends after the signal and before the process does. So the
-/// kernel's count over the longest and the shortest of those intervals are bounds without a
-/// tolerance; a million switches between them make the edges small.
+/// The recording's first window begins between the start of the process and a tick after the first
+/// line of its command; its last ends between the signal and the end of the process. So the
+/// kernel's counts over the longest and the shortest of these intervals are strict bounds; with a
+/// million switches in between the edges are small.
 #[test]
 fn context_switches_are_those_of_the_kernel() {
     let _machine = root_or_skip!();

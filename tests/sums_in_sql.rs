@@ -1,8 +1,9 @@
-//! The sums of every view are those of the SQL in docs/tables.md, which is another implementation on purpose.
+//! The sums of every view equal those of the SQL in docs/tables.md, which is an independent
+//! implementation.
 //!
-//! The recording has counters that go and come back, readings that are missing, windows of which nothing is
-//! known, and shares that claim nothing. A view that sums something else than events (links, steps of time)
-//! is compared with the same query over rows that are called so.
+//! The recording has counters that go and come back, missing readings, windows without a value, and
+//! shares without a confidence. For views that sum links or steps of time instead of events, the
+//! query runs over rows whose columns were replaced accordingly.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -17,35 +18,36 @@ use crate::command::Place;
 use crate::harness::made::{self, Size, UNEVEN};
 use crate::harness::{page, python, readers};
 
-/// Event, filter, owner, key.
+/// Event or link, filter or direction, owner, key.
 type Line = [String; 4];
 
-/// What the query answers of a line, in its order.
+/// The columns of the query's result.
 const COLUMNS: [&str; 6] =
     ["value", "rate_per_s", "known_s", "peak_per_s", "confidence", "confidence_min"];
 
 type Numbers = [Option<f64>; COLUMNS.len()];
 
-/// Numbers of a view's line, in the order of [`COLUMNS`]; not a number: the view does not say it.
+/// Numbers of a view's line, in the order of [`COLUMNS`]; NaN: the view does not have this number.
 type Found = BTreeMap<Line, [Option<f64>; COLUMNS.len()]>;
 
-/// What a view does not say.
+/// A number that the view does not have.
 const UNSAID: Option<f64> = Some(f64::NAN);
 
 /// Owner and name of a line of `--by cgroup`.
 const CGROUPS: &str = "coalesce(cgroup, owner) AS cgroup";
 
-/// All owners together.
+/// Sums over all owners.
 const NOBODY: &str = "'' AS owner, '' AS cgroup";
 
-/// Rows that are called by their link and direction; both together where only that has a peak.
+/// Rows named by their link and direction. Links whose peak is for both directions also have rows
+/// for `both`.
 const LINKS: &str =
     "SELECT * EXCLUDE (event, filter, link, direction), link AS event, direction AS filter
     FROM (SELECT f.*, l.link, unnest(CASE WHEN l.peak_direction = 'both' THEN [l.direction, 'both']
                                           ELSE [l.direction] END) AS direction
           FROM 'FABRIC' f JOIN 'LINKS' l USING (counter))";
 
-/// The answers of the document's query over `rows`.
+/// The result of the document's query over `rows`.
 fn asked(run: &Path, rows: &str) -> Found {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tables.md");
     let document = fs::read_to_string(document).unwrap();
@@ -108,7 +110,7 @@ fn linked(json: &str) -> Found {
     lines(json).map(line).collect()
 }
 
-/// One side of a comparison, and whether lines are of tenants or of all.
+/// One side of a comparison: the lines of tenants, or those of all tenants together.
 fn compared(json: &str, side: &str, of_tenants: bool) -> Found {
     let line = |line: Value| {
         let number = |key: &str| line[side][key].as_f64();
@@ -121,7 +123,7 @@ fn compared(json: &str, side: &str, of_tenants: bool) -> Found {
     lines(json).filter_map(line).collect()
 }
 
-/// The entries of a page's column, in which `[COUNT, NUMBER]` stands for several.
+/// The entries of a page's column, in which `[COUNT, NUMBER]` is a run of equal numbers.
 fn column(column: &Value) -> Vec<Option<f64>> {
     let of = |entry: &Value| match entry.as_array() {
         Some(run) => vec![run[1].as_f64(); run[0].as_u64().unwrap() as usize],
@@ -130,7 +132,7 @@ fn column(column: &Value) -> Vec<Option<f64>> {
     column.as_array().unwrap().iter().flat_map(of).collect()
 }
 
-/// Of each plot of a page: what it is of, and itself.
+/// Each plot of a page with its link and direction.
 fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
     let plots = data["plots"].as_array().unwrap().iter();
     plots.filter_map(|plot| {
@@ -158,7 +160,7 @@ fn highest(data: &Value) -> Found {
     for (link, direction, plot) in plots(data) {
         let means = column(&plot["mean"]);
         for (step, (most, mean)) in column(&plot["max"]).into_iter().zip(means).enumerate() {
-            // The mean stands where a window that ends later has more of the step than any that ends in it.
+            // If a window that ends later covers more of the step, the page has the mean.
             if most > mean {
                 let line =
                     [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
@@ -193,7 +195,7 @@ fn tabled(data: &Value) -> Found {
     found
 }
 
-/// Where a view and the query disagree, a line each.
+/// Differences between views and the query, one per line.
 #[derive(Default)]
 struct Differences {
     text: String,
@@ -201,12 +203,12 @@ struct Differences {
 }
 
 impl Differences {
-    /// `within`: how far two numbers may be apart, as part of them.
+    /// `within`: the permitted relative difference of two numbers.
     fn add(&mut self, view: &str, ours: &Found, theirs: &Found, within: f64) {
         assert!(!ours.is_empty(), "{view} says nothing");
         for (line, numbers) in ours {
             let Some(expected) = theirs.get(line) else {
-                // A line may say that nothing is known of it; so does a query without it.
+                // A line without known values may be missing from the query's result.
                 if numbers.iter().any(|number| number.is_some_and(|number| number > 0.0)) {
                     writeln!(self.text, "{view}: {line:?} is not in SQL: {numbers:?}").unwrap();
                 }
@@ -233,7 +235,7 @@ impl Differences {
         }
     }
 
-    /// All lines of the query are in the view as well.
+    /// Also checks that the view has all lines of the query.
     fn all(&mut self, view: &str, ours: &Found, theirs: &Found, within: f64) {
         self.add(view, ours, theirs, within);
         for (line, numbers) in theirs {
@@ -249,7 +251,7 @@ impl Differences {
     }
 }
 
-/// `rows` with other columns for who they are of.
+/// `rows` with other columns for the owner.
 fn by(rows: &str, who: &str) -> String {
     format!("SELECT * REPLACE ({who}) FROM ({rows})")
 }
@@ -272,7 +274,7 @@ fn report_says_what_the_sql_of_the_document_says() {
         let ours = reported(&place.run(["report", "run", "--json", "--by", way]).ok());
         differences.all(way, &ours, &asked(&run, &by(FABRIC, who)), 1e-6);
     }
-    // Each link is known for a time of its own.
+    // Each link has its own known time.
     let ours = linked(&place.run(["report", "run", "--links", "--json"]).ok());
     let known: Vec<f64> = ours.values().filter_map(|numbers| numbers[2]).collect();
     let most = known.iter().copied().fold(0.0, f64::max);
@@ -288,14 +290,14 @@ fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
     made::write(&run, UNEVEN);
     place.run(["rollup", "run", "-o", "rolled", "-w", "3s"]).ok();
     let mut differences = Differences::default();
-    // Which links a counter is on is not in a roll-up's files, but in its rows.
+    // The rows of a roll-up contain the links of a counter, its files do not.
     let ours = linked(&place.run(["report", "rolled", "--links", "--json"]).ok());
     let mut theirs = asked(&run, &by(LINKS, NOBODY));
     theirs.values_mut().for_each(|numbers| numbers[3] = UNSAID);
     let longer: Found = ours
         .into_iter()
         .map(|(line, mut numbers)| {
-            // The highest of longer windows is another number.
+            // The highest rate of longer windows is a different number.
             numbers[3] = UNSAID;
             (line, numbers)
         })
@@ -319,7 +321,7 @@ fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
     let ours: Found = rows.as_array().unwrap().iter().map(row).collect();
     let windows = "SELECT * REPLACE (event || '@' || (mono_ns + 2999999999) // 3000000000 AS event,
                                     pmu AS filter, coalesce(cgroup, owner) AS cgroup) FROM 'FABRIC'";
-    // Confidences are in hundredths.
+    // Confidences are rounded to hundredths.
     let theirs = asked(&run, windows);
     let exact = |of: &Found| -> Found {
         of.iter()
@@ -358,7 +360,7 @@ fn a_page_has_the_sums_of_its_steps() {
     let bucket_ns = (data["time"]["bucket"].as_f64().unwrap() * 1e9).round() as i64;
     assert!(bucket_ns > UNEVEN.window_ns, "{bucket_ns}");
     let mut differences = Differences::default();
-    // Numbers have four digits.
+    // Numbers are rounded to four digits.
     let within = 1e-3;
     let begin = made::BEGIN;
     let steps = format!(

@@ -1,5 +1,5 @@
-//! `kill -9` at any moment: the kernel is as it was, and what was recorded can be read. And a
-//! machine that makes more records than can be taken: it ends when told to, and tells what it lost.
+//! `kill -9` at any moment: the kernel is as before, and the recorded data can be read. And with
+//! more records than can be processed: the recorder ends when told to, and reports its losses.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it measured")]
@@ -24,7 +24,7 @@ use crate::sums::conserved;
 /// The default of `--flush`, ns.
 const FLUSH_NS: f64 = 2e9;
 
-/// Milliseconds of life for each of `count` recorders, from the clock: other moments every time.
+/// Lifetimes in ms of `count` recorders, from the clock: different in every run.
 fn moments(count: u64) -> Vec<u64> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let mut state = now.as_nanos() as u64 | 1;
@@ -38,14 +38,14 @@ fn moments(count: u64) -> Vec<u64> {
     (0..count).map(|index| 800 * index + next() % 800).collect()
 }
 
-/// Records for that long, kills, repairs and looks at what is there; returns how much is lost, ns.
+/// Records for this time, kills, repairs and checks; returns how much time is lost, ns.
 fn killed_after(millis: u64, output: &Path, python: &Path) -> f64 {
     let mut recorder = Recorder::start(output, &["-p", "host"]);
     let objects = recorder.objects();
     assert!(!objects.programs.is_empty() && !objects.maps.is_empty(), "{objects:?}");
     sleep(Duration::from_millis(millis));
     let died = recorder.kill();
-    // The command it had started is still there, and must hold nothing of it.
+    // Its command still runs, and must hold none of its objects.
     objects.assert_gone();
     run_ok([OsStr::new("repair"), output.as_os_str()]);
     assert_checked(output);
@@ -63,8 +63,8 @@ fn killed_after(millis: u64, output: &Path, python: &Path) -> f64 {
     lost
 }
 
-/// Kills at `count` moments. A machine that is stopped just then makes a flush late: what is left
-/// must be sound whenever it is killed, and in one of three attempts enough.
+/// Kills at `count` moments. If the machine is stopped just then, a flush is late: the repaired
+/// file must always be valid, and in one of three attempts long enough.
 fn loses_at_most_a_flush_interval(count: u64, name: &str) {
     let _machine = root_or_skip!();
     let python = python();
@@ -87,7 +87,7 @@ fn a_killed_dataset_loses_at_most_a_flush_interval() {
     loses_at_most_a_flush_interval(3, "run/");
 }
 
-/// The metadata of the start knows of no loss, and a killed recorder writes no other at its end.
+/// The first metadata have no losses, and a killed recorder writes no final ones.
 #[test]
 fn a_killed_file_says_what_was_lost_before() {
     let _machine = root_or_skip!();
@@ -100,7 +100,7 @@ fn a_killed_file_says_what_was_lost_before() {
         names.filter(|name| name.as_encoded_bytes().ends_with(b".parquet")).count()
     };
     let begin = Instant::now();
-    // The first one is empty, and made before anything is recorded.
+    // The first segment is empty, and made before anything is recorded.
     while segments() < 2 {
         assert!(begin.elapsed() < Duration::from_mins(1), "nothing was flushed");
         sleep(Duration::from_millis(10));
@@ -117,10 +117,11 @@ fn a_killed_file_says_what_was_lost_before() {
     assert_checked(&output);
 }
 
-/// What a recorder that cannot keep up may hold: its ring twice mapped, and a flush interval.
+/// Memory limit of a recorder that cannot keep up: its ring mapped twice, and the rows of a flush
+/// interval.
 const FLOODED_KIB: u64 = 256 << 10;
 
-/// A recorder that drains its ring until it is empty never comes back from it.
+/// A recorder that drains its ring until it is empty would never finish.
 #[test]
 fn a_flooded_recorder_ends_when_it_is_told_to() {
     let _machine = root_or_skip!();

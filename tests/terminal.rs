@@ -1,4 +1,4 @@
-//! What a person sees on a terminal, through a pseudo-terminal of a given width.
+//! Output on a terminal, through a pseudo-terminal of a given width.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,8 +14,8 @@ use unicode_width::UnicodeWidthStr;
 use crate::command::Place;
 use crate::small::small_recording;
 
-/// What `command` writes to a terminal of that many columns, and its exit code; 0 columns is a
-/// terminal that does not know its size.
+/// Output of `command` on a terminal with this many columns, and its exit code; a terminal with 0
+/// columns does not report its size.
 fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -26,10 +26,10 @@ fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
     tcsetwinsize(&theirs, size).unwrap();
     let mut child =
         command.stdin(Stdio::null()).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
-    // The command keeps the terminal's descriptor until it is dropped, and reading would not end.
+    // The command keeps the terminal's descriptor until it is dropped, so reading would not end.
     command.stdout(Stdio::null());
     let mut shown = Vec::new();
-    // A terminal that nobody has open any more is an error, EIO, and not an end.
+    // If no process has the terminal open, reading fails with EIO instead of ending.
     File::from(ours).read_to_end(&mut shown).unwrap_err();
     let code = child.wait().unwrap().code().unwrap();
     (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), code)
@@ -74,7 +74,7 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
     }
     assert!(widest(&report("", 80, "100")) > 80);
     assert_eq!(report("--wide", 80, ""), whole);
-    // In a pipe too, who exports COLUMNS wants that width.
+    // `COLUMNS` also sets the width in a pipe.
     let piped = |options: &str| {
         let args = ["report", "x.parquet"].into_iter().chain(options.split_whitespace());
         let output = place.tool(args).env("COLUMNS", "100").output().unwrap();
@@ -82,7 +82,7 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
     };
     assert_eq!(piped(""), report("", 100, ""));
     assert_eq!(piped("--wide"), whole);
-    // What programs read does not depend on who looks.
+    // Output for programs does not depend on the terminal.
     assert_eq!(report("--csv", 80, ""), place.typed("report x.parquet --csv").ok());
     assert!(report("--ascii --by pid", 80, "").is_ascii());
 }

@@ -1,5 +1,5 @@
 //! No tick is lost silently: on an idle CPU, a busy one and under hackbench, every tick of every
-//! counter is a reading or part of a loss row, never both, and nearly all are readings.
+//! counter has a reading or is covered by a loss row, never both, and nearly all have readings.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it measured")]
@@ -12,13 +12,13 @@ use std::time::Duration;
 use crate::harness::load::Load;
 use crate::harness::{self, root_or_skip, rows, run, text};
 
-/// What a phase asks for. The rings are large enough for what a recorder without optimisation leaves
-/// in them under hackbench: this is about the timers.
+/// Parameters of a phase. The rings are large enough for a recorder without optimization under
+/// hackbench, because this test is about timers.
 struct Phase {
     name: &'static str,
     options: &'static [&'static str],
     tick_ns: i64,
-    /// The part of the ticks that may be missing.
+    /// Fraction of the ticks that may be missing.
     allowed: f64,
 }
 
@@ -52,7 +52,7 @@ const FALLBACK: Phase = Phase {
     name: "1 kHz, run-on-cpu",
     options: &["-p", "host", "--duration", "2s", "--buffer", "64", "--timer", "run-on-cpu"],
     tick_ns: 1_000_000,
-    // In 2 s one stop of a virtual machine for 5 ms is more than 0.2 %.
+    // In 2 s, one stop of 5 ms is more than 0.2 %.
     allowed: 0.01,
 };
 
@@ -76,7 +76,7 @@ const FALLBACK_FAST: Phase = Phase {
     allowed: 0.05,
 };
 
-/// Ticks for which a loss row speaks, of each CPU.
+/// The ticks of each CPU that loss rows cover.
 fn told(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
     let mut told: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
     for loss in rows::losses(dir).iter().filter(|loss| loss.cause == "late_tick") {
@@ -90,7 +90,8 @@ fn told(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
     told
 }
 
-/// Every tick is a reading or told of; returns the largest part of a CPU's ticks that is missing.
+/// Every tick has a reading or a loss row; returns the largest fraction of a CPU's ticks that is
+/// missing.
 fn missing(dir: &Path, tick_ns: i64) -> f64 {
     let mut read: BTreeMap<(i32, i32), BTreeSet<i64>> = BTreeMap::new();
     for reading in rows::readings(dir).iter().filter(|reading| reading.trigger == "timer") {
@@ -120,8 +121,8 @@ fn missing(dir: &Path, tick_ns: i64) -> f64 {
     worst
 }
 
-/// Sleeps until the next tick again and again, before all else that wants the CPU, and says in the
-/// end which part of the ticks it slept through: then the whole machine was late, or its host.
+/// Sleeps until the next tick again and again, with the highest priority, and prints the fraction
+/// of ticks that it missed: then the whole machine, or its host, was late.
 const SLEEPER: &str = "
 import os, select, sys, time
 cpu, tick = map(int, sys.argv[1:])
@@ -141,8 +142,8 @@ print(missed / max(last - first, 1), flush=True)
 /// How long the machine itself is watched.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// The largest part of the ticks that what comes before all else on a CPU misses. It is watched after
-/// each attempt and not beside it: a CPU with a sleeper is not an idle one.
+/// The largest fraction of ticks that a task of the highest priority misses on a CPU. It is
+/// measured after each attempt, because a CPU with such a task is not idle.
 fn missed_by_all(tick_ns: i64) -> f64 {
     let python = harness::python();
     let cpus = 0..std::thread::available_parallelism().unwrap().get();
@@ -161,8 +162,8 @@ fn missed_by_all(tick_ns: i64) -> f64 {
 }
 
 /// Records a phase. The host of a virtual machine may stop it for longer than the bound allows,
-/// which no timer can help: one of five attempts must stay below it, or miss no more than that
-/// beside what anything misses on this machine, and each must tell of its losses.
+/// which no timer can prevent: one of five attempts must stay below the bound, or miss no more
+/// beyond it than any task misses on this machine; every attempt must report its losses.
 fn measure(phase: &Phase, load: &str) {
     let (Phase { name, allowed, .. }, mut found, mut machine) = (phase, Vec::new(), Vec::new());
     for _ in 0..5 {

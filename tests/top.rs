@@ -1,4 +1,4 @@
-//! `top` on a real terminal: tmux is the terminal, and its keyboard.
+//! `top` on a real terminal: tmux provides terminal and keyboard.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use crate::harness::load::Load;
 use crate::harness::{root_or_skip, run, run_ok, text};
 
-/// How long a picture may take to come.
+/// Longest wait for a screen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A terminal of its own, with a shell in it.
+/// A terminal with a shell.
 struct Tmux {
     dir: tempfile::TempDir,
 }
 
 impl Tmux {
-    /// Of so many columns and lines.
+    /// A terminal with this many columns and lines.
     fn new(columns: u32, lines: u32) -> Self {
         let tmux = Self { dir: tempfile::tempdir().unwrap() };
         let (columns, lines) = (columns.to_string(), lines.to_string());
@@ -59,7 +59,7 @@ impl Tmux {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// Waits for a picture; returns it.
+    /// Waits for a screen with a property; returns it.
     fn wait(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         let begin = Instant::now();
         loop {
@@ -76,7 +76,7 @@ impl Tmux {
         self.wait(text, |picture| picture.contains(text))
     }
 
-    /// Waits for the shell to have the terminal again, as it was before.
+    /// Waits until the shell has the terminal again, as it was before.
     fn wait_for_shell(&self) {
         let modes = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).ok();
         self.wait("shell", |_| modes("after").is_some_and(|modes| !modes.is_empty()));
@@ -165,7 +165,7 @@ fn without_colours_there_are_none() {
         let binary = env!("CARGO_BIN_EXE_uncore-trace");
         tmux.keys(&[&format!("{variable}{binary} top -p host -d 200ms"), "Enter"]);
         tmux.wait_for("(softirq)");
-        // What is no task is grey.
+        // Owners other than tasks are grey.
         let escapes = tmux.run(&["capture-pane", "-p", "-e"]);
         let has = escapes.contains("\u{1b}[90m") || escapes.contains("\u{1b}[38;5;8m");
         assert_eq!(has, coloured, "{escapes:?}");

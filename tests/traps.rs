@@ -1,5 +1,5 @@
-//! What drivers accept and then do not count: refused before anything is opened, or said with the
-//! share of the time that is left.
+//! Requests that drivers accept but do not count: they are refused before anything is opened, or a
+//! note names the fraction of the time that is left.
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::overlay::FamilyFile;
@@ -11,7 +11,7 @@ fn refused_on(name: &str, event: &str) -> String {
     refused(name, &[], &[event])
 }
 
-/// The notes but for those on devices, of which these machines have none.
+/// The notes except those about devices, of which these machines have none.
 fn notes(name: &str, events: &[&str]) -> Vec<String> {
     let mut notes = planned(name, &[], events).notes;
     notes.retain(|note| !note.contains("no disk or network interface"));
@@ -31,7 +31,7 @@ fn a_root_port_has_one_time_based_counter() {
     assert!(plan.notes.iter().any(|note| note == turns), "{:?}", plan.notes);
     let raw = format!("{pmu}/eventid=0x21,type=0/,{pmu}/eventid=0x22,type=0/");
     assert_eq!(notes("yitian", &[&raw]), [turns]);
-    // A lane event has a counter of its own, but one for all lanes.
+    // Lane events have a counter of their own, but only one for all lanes.
     let lanes = |event: &str, a, b| {
         notes("yitian", &[&format!("{pmu}/{event},lane={a}/"), &format!("{pmu}/{event},lane={b}/")])
     };
@@ -66,21 +66,21 @@ fn older_root_port_drivers_have_fewer_counters() {
     assert!(two[0].starts_with("2 events share 1 counter of pcie_bdf_200"), "{two:?}");
 }
 
-/// `drivers/perf/arm_cspmu`: cycles have a counter of their own, and only they.
+/// `drivers/perf/arm_cspmu`: cycles, and only they, have a counter of their own.
 #[test]
 fn there_is_one_cycle_counter() {
     let two = "nvidia_pcie_pmu_0/cycles,root_port=1/,nvidia_pcie_pmu_0/cycles,root_port=2/";
     let error = refused_on("grace-2s", &format!("{{{two}}}"));
     assert!(error.contains("2 events share 1 cycle counter of nvidia_pcie_pmu_0"), "{error}");
     assert!(error.contains("never runs"), "{error}");
-    // A weak group may be opened one by one, as perf does.
+    // A weak group may be opened event by event, as in perf.
     let plan = planned("grace-2s", &[], &[&format!("{{{two}}}:W")]);
     assert!(plan.counters.iter().all(|counter| counter.leader.is_none()));
     let alone = notes("grace-2s", &[two]);
     assert!(alone[0].ends_with("each counts about 50 % of the time"), "{alone:?}");
 }
 
-/// `drivers/perf/arm-cmn.c`: an event has a counter of every crosspoint with such a node.
+/// `drivers/perf/arm-cmn.c`: an event uses a counter of every crosspoint with such a node.
 #[test]
 fn a_crosspoint_has_four_counters() {
     let event = |id: u32, node: Option<u32>| {
@@ -105,7 +105,8 @@ fn a_crosspoint_has_four_counters() {
     planned("yitian", &[], &[&group(&types)]);
 }
 
-/// Which nodes share the eight counters of a debug domain is not in sysfs, so no group is refused.
+/// sysfs does not show which nodes share the eight counters of a debug domain, so no group is
+/// refused.
 #[test]
 fn a_debug_domain_has_eight_counters() {
     let nodes: Vec<_> =
@@ -147,7 +148,7 @@ fn a_target_has_eight_address_ranges() {
     assert!(error.contains("never run; record them one after the other"), "{error}");
 }
 
-/// The driver refuses them, with a line in the kernel log (`alibaba_uncore_drw_pmu.c`).
+/// The driver refuses groups, with a line in the kernel's log (`alibaba_uncore_drw_pmu.c`).
 #[test]
 fn drw_events_are_opened_one_by_one() {
     let plan = planned("yitian", &[], &["{ali_drw_2008000/hif_rd/,ali_drw_2008000/hif_wr/}"]);
@@ -188,8 +189,8 @@ fn a_mistyped_filter_of_a_family_from_outside_is_named() {
     );
 }
 
-/// What the drivers of Tegra410 and Grace take and then count as something else, or never
-/// (`drivers/perf/arm_cspmu/nvidia_cspmu.c` and `nvidia_t410_c2c_pmu.c`, Linux 7.2).
+/// Requests that the drivers of Tegra410 and Grace accept and then count as something else, or
+/// never (`drivers/perf/arm_cspmu/nvidia_cspmu.c` and `nvidia_t410_c2c_pmu.c`, Linux 7.2).
 #[test]
 fn filters_that_would_count_something_else_are_refused() {
     let (rc, tgt, ucf) =
@@ -205,7 +206,7 @@ fn filters_that_would_count_something_else_are_refused() {
         ("t410-2s", format!("{tgt}/rd_bytes,dst_addr_base=0/"), "add dst_addr_en=1"),
         ("t410-2s", format!("{tgt}/rd_bytes,dst_addr_base=1,dst_addr_en=0/"), "add dst_addr_en=1"),
         ("t410-2s", format!("{rc}/rd_bytes,src_bdf=0x108/"), "add src_bdf_en=1"),
-        // Nothing selected is everything selected.
+        // An empty selection would count everything.
         ("t410-2s", format!("{tgt}/rd_bytes,dst_rp_mask=0/"), "no bit of dst_rp_mask is set"),
         ("t410-2s", format!("{rc}/rd_bytes,src_rp_mask=0/"), "no bit of src_rp_mask is set"),
         ("t410-2s", format!("{rc}/rd_bytes,config1=0/"), "no bit of src_rp_mask is set"),
@@ -242,7 +243,7 @@ fn filters_that_would_count_something_else_are_refused() {
             assert!(error.contains(why), "{text}: {error}");
         }
     }
-    // What selects something stays possible.
+    // Filters that select something are allowed.
     for event in [
         format!(
             "{tgt}/rd_bytes,dst_addr_base=0,dst_addr_mask=0xfff00,dst_addr_en=1,dst_rp_mask=0/"
@@ -255,7 +256,7 @@ fn filters_that_would_count_something_else_are_refused() {
     }
 }
 
-/// The driver drops the bits of GPUs that are not there, and counts all where none is left.
+/// The driver ignores bits of GPUs that do not exist, and counts all traffic if no bit is left.
 #[test]
 fn a_mask_has_a_bit_for_each_peer() {
     let catalog = Catalog::embedded().unwrap();
@@ -274,8 +275,8 @@ fn a_mask_has_a_bit_for_each_peer() {
     }
 }
 
-/// The driver compares each member of a group with its leader, also where that is `cycles`, and takes
-/// a leader of another PMU for one of its own.
+/// The driver compares each member of a group with its leader, also if that is `cycles`, and treats
+/// a leader of another PMU as one of its own.
 #[test]
 fn a_leader_has_the_device_of_its_group() {
     let pmu = "nvidia_pcie_pmu_0_rc_4";
@@ -299,13 +300,14 @@ fn a_leader_has_the_device_of_its_group() {
     let error = refused_on("t410-2s", &format!("{{cs,{pmu}/rd_bytes/}}"));
     assert!(error.contains("cannot lead a group of nvidia_pcie_pmu_0_rc_4"), "{error}");
     planned("t410-2s", &[], &[&format!("{{{pmu}/rd_bytes/,cs}}")]);
-    // A group of root ports does not run beside a device, whoever leads it.
+    // A group for root ports cannot run beside a device, whatever its leader.
     let ports = format!("{{{pmu}/rd_bytes/,{pmu}/wr_bytes/}}");
     let error = refused_on("t410-2s", &format!("{device},{ports}"));
     assert!(error.contains("one register for src_bdf"), "{error}");
 }
 
-/// `arm_dmc620_pmu.c` had no `cpumask` at first: a counter on each CPU would count everything again.
+/// `arm_dmc620_pmu.c` had no `cpumask` at first: a counter on each CPU would count everything
+/// several times.
 #[test]
 fn a_pmu_without_a_cpumask_is_one_counter() {
     let (_dir, machine) = made(&[
@@ -324,7 +326,7 @@ fn a_pmu_without_a_cpumask_is_one_counter() {
     assert!(plan.notes[0].contains("it has no cpumask file"), "{:?}", plan.notes);
 }
 
-/// The links of Grace of which one reads nothing on a machine without GPUs.
+/// The links of Grace, one of which reads 0 on a machine without GPUs.
 #[test]
 fn links_that_may_read_zero_are_named() {
     let c2c = planned("grace-2s", &["c2c"], &[]).notes;

@@ -1,5 +1,5 @@
-//! Files that are no recording, are of another version, damaged or mixed up: every command that reads
-//! refuses them in one line, or answers, and never panics.
+//! Files that are no recording, have another version, are damaged or mixed up: every command that
+//! reads them gives an error of one line or an answer, and never panics.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -44,8 +44,7 @@ fn files_that_are_no_recording_are_refused() {
         for (name, word) in cases {
             let answer = place.run([verb, name]);
             if name == "tail.parquet" && answer.code == 0 {
-                // Its footer is whole: these look at no more than that where there are no rows to
-                // read.
+                // Its footer is valid: without rows to read, these commands read no more than that.
                 assert_ne!(verb, "check");
                 continue;
             }
@@ -64,7 +63,8 @@ fn foreign(path: &Path) {
     writer.close().unwrap();
 }
 
-/// A recording of another schema is refused by every command, and the line says who wrote it.
+/// Every command refuses a recording of another schema, and the error names the version that wrote
+/// it.
 #[test]
 fn a_recording_of_another_schema_is_refused() {
     let place = Place::new();
@@ -98,7 +98,7 @@ fn a_recording_of_another_schema_is_refused() {
     assert_eq!(before, after, "what was recorded is kept");
 }
 
-/// Shares that are made from the tables of two recordings would look sound.
+/// Shares from the tables of two different recordings could not be detected as wrong.
 #[test]
 fn a_missing_or_foreign_table_is_not_attributed() {
     let place = Place::new();
@@ -115,7 +115,8 @@ fn a_missing_or_foreign_table_is_not_attributed() {
     assert!(!place.path("again.parquet").exists());
 }
 
-/// Every part of a sound file is overwritten in turn: an answer or one line, never a panic.
+/// Every part of a valid file is overwritten in turn: an answer or an error of one line, never a
+/// panic.
 #[test]
 fn a_damaged_recording_never_panics() {
     let place = Place::new();

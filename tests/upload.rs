@@ -1,4 +1,4 @@
-//! `upload`: what is complete is in the store once, by the same name, and as it is here.
+//! Tests of `upload`: complete files are in the store once, with the same name and content.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -33,7 +33,7 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
     assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
     fleet.make(9, 10);
     assert_eq!(fleet.once().ok(), "1 file sent, 10 B\n");
-    // Whoever loses the journal sends them again, by the same names.
+    // Without its journal, `upload` sends them again, with the same names.
     fs::remove_file(fleet.rollup().join(".uploaded")).unwrap();
     assert_eq!(fleet.once().ok(), "4 files sent, 2.30 MB\n");
     assert_same(&moto.objects(), &in_bucket(&fleet.made));
@@ -44,7 +44,7 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(7, 300_000);
     fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 10);
-    // What a kill has left in the store.
+    // A partial file in the store, as after a kill.
     let staged = fleet.place.path("store/cluster=lab/date=2026-01-01/hour=07");
     fs::create_dir_all(&staged).unwrap();
     fs::write(staged.join("host_12345678_0.parquet#1"), "half").unwrap();
@@ -54,12 +54,12 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
     assert_eq!(names(&fleet.local()), [""; 0]);
 }
 
-/// The agent still uses the directory of the hour.
+/// The agent still uses the directory of the current hour.
 #[test]
 fn what_is_of_this_hour_stays_until_it_has_passed() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(0, 10);
-    // Also when an hour ends while this runs.
+    // Also if an hour ends while this runs.
     let hour = jiff::Timestamp::now().strftime("cluster=lab/date=%Y-%m-%d/hour=%H").to_string();
     let stays = fleet.make_named(&hour, 10);
     assert_eq!(fleet.once().ok(), "2 files sent, 20 B\n");
@@ -79,7 +79,7 @@ fn no_object_is_replaced_by_another() {
         };
         let name = fleet.make(0, 1000);
         assert_eq!(fleet.once().ok(), "1 file sent, 1.00 kB\n", "{store}");
-        // Another one of the same name and size.
+        // Another file of the same name and size.
         let path = fleet.rollup().join(&name);
         fs::write(&path, vec![7; 1000]).unwrap();
         let answer = fleet.once();
@@ -94,7 +94,7 @@ fn no_object_is_replaced_by_another() {
     }
 }
 
-/// What a store that is not atomic has of a request that was cut.
+/// A store that is not atomic has the beginning of an object after a cut request.
 #[test]
 fn the_begin_of_an_object_is_replaced_by_all_of_it() {
     let mut fleet = Fleet::to_directory("keep-local = false");
@@ -106,7 +106,8 @@ fn the_begin_of_an_object_is_replaced_by_all_of_it() {
     assert_same(&fleet.stored(), &fleet.made);
 }
 
-/// What was sent while it was to stay goes when it is not, and is not sent again.
+/// A file that was sent and kept is removed when `keep-local` is switched off, and is not sent
+/// again.
 #[test]
 fn what_was_kept_is_removed_once_it_is_not_to_be() {
     let mut fleet = Fleet::to_directory("keep-local = true");
@@ -139,7 +140,8 @@ fn credentials_that_are_wrong_or_missing_are_one_line() {
     };
     let line = fails(fleet.once());
     assert!(line.contains("InvalidAccessKeyId"), "{line}");
-    // Without any the instance is asked for some, here a proxy that knows none.
+    // Without credentials, `upload` asks the instance's metadata service, here a proxy that has
+    // none.
     let mut command = fleet.tool(&["--once"]);
     command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
     command.env("AWS_METADATA_ENDPOINT", proxy.endpoint());
@@ -241,7 +243,7 @@ fn it_needs_no_privileges() {
     assert_eq!(names(&fleet.local()), [""; 0]);
 }
 
-/// The figures are beside the textfile of the agent.
+/// The metrics of the upload are beside the textfile of the agent.
 #[test]
 fn figures_are_there_for_prometheus() {
     let mut fleet = Fleet::to_directory("");

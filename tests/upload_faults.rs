@@ -1,5 +1,5 @@
-//! `upload` where stores fail, stall and restart, disks are full, and uploads are killed: every file is in
-//! the store in the end, and none is removed before.
+//! `upload` with stores that fail, stall and restart, full disks, and uploads that are killed:
+//! every file is in the store in the end, and none is removed before.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -76,7 +76,8 @@ fn a_store_that_restarts_in_between_has_every_file() {
     assert_same(&moto.objects(), &in_bucket(&fleet.made));
 }
 
-/// Kills an upload 24 times at random moments while files come; after each every file is here or there.
+/// Kills an upload 24 times at random moments while files are added; after each kill every file is
+/// on the disk or in the store.
 fn kill_often(fleet: &mut Fleet, stored: &dyn Fn(&Fleet) -> Files) {
     let (mut waited, mut sent) = (0, 0);
     for round in 0..24_u32 {
@@ -84,7 +85,7 @@ fn kill_often(fleet: &mut Fleet, stored: &dyn Fn(&Fleet) -> Files) {
             fleet.make(round, 50_000 + 400_000 * at);
         }
         let running = fleet.start();
-        // In the start, in a request, and after some.
+        // During the start, during a request, and after several.
         sleep(Duration::from_micros(u64::from(noise(u64::from(round) * 77)) * 1500));
         running.kill();
         let (local, there) = (fleet.local(), stored(fleet));
@@ -120,7 +121,7 @@ fn a_kill_at_any_moment_leaves_a_directory_whole() {
     let mut fleet = Fleet::to_directory("every = \"100ms\"\nkeep-local = false");
     kill_often(&mut fleet, &|fleet| {
         let stored = fleet.stored().into_iter();
-        // Half a file that a kill has left; the next upload of this file removes it.
+        // Half a file from a kill; the next upload of this file removes it.
         stored.filter(|(name, _)| !name.contains('#')).collect()
     });
 }
@@ -134,14 +135,14 @@ fn more_than_may_wait_is_dropped_the_oldest_first() {
     let sent = fleet.make(0, 900_000);
     fleet.once().ok();
     proxy.set(Fault::Status(503));
-    // Made in another order than that of their hours.
+    // Created in another order than that of their hours.
     let newest = fleet.make(30, 400_000);
     let waits = fleet.make(9, 400_000);
     let dropped = [fleet.make(1, 300_000), fleet.make(2, 300_000)];
     let running = fleet.start();
     running.wait_says("2 files dropped since the start");
     proxy.wait_met(5);
-    // What was sent does not wait, however large it is.
+    // Files that were sent do not count as waiting, however large they are.
     assert_eq!(names(&fleet.local()), [&sent, &waits, &newest].map(String::as_str));
     let log = running.log();
     for name in &dropped {
@@ -160,7 +161,7 @@ fn more_than_may_wait_is_dropped_the_oldest_first() {
     assert_same(&moto.objects(), &in_bucket(&fleet.made));
 }
 
-/// One cannot be read, and one cannot be written where it belongs.
+/// One file cannot be read, and one cannot be written at its destination.
 #[test]
 fn a_file_that_cannot_be_sent_holds_up_no_other() {
     let mut fleet = Fleet::to_directory("keep-local = false");
@@ -182,7 +183,7 @@ fn a_file_that_cannot_be_sent_holds_up_no_other() {
     assert_eq!(fleet.once().out, "1 file sent, 10 B; 1 file waiting, 10 B\n");
 }
 
-/// A backlog that is larger than the limit is sent where the store takes it.
+/// A backlog that is larger than the limit is sent if the store accepts it.
 #[test]
 fn what_waits_at_the_start_has_its_chance() {
     let mut fleet = Fleet::to_directory("queue = \"1MB\"");
@@ -220,7 +221,7 @@ fn a_signal_ends_an_upload_whose_request_stalls() {
     }
 }
 
-/// The store takes what there is, and that makes room.
+/// The store accepts the files, which makes room.
 #[test]
 fn a_full_disk_is_emptied() {
     if !has_root("a full disk: it takes a tmpfs") {

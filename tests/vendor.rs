@@ -1,5 +1,5 @@
-//! Metrics by the names that Intel gives them: their values for counts, worked out by hand from the
-//! formulas of perf's tables (`tools/perf/pmu-events/arch/x86/*/uncore-*.json`, Linux 7.2).
+//! Metrics with Intel's names: their values for given counts, computed by hand from the formulas of
+//! perf's tables (`tools/perf/pmu-events/arch/x86/*/uncore-*.json`, Linux 7.2).
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{Form, View, What, list};

@@ -1,5 +1,5 @@
-//! What `doctor --verifier` says of the programs, against the figures that the kernel keeps of those it
-//! has loaded.
+//! The output of `doctor --verifier`, compared with the figures that the kernel keeps for loaded
+//! programs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,14 +13,14 @@ use crate::command::Place;
 use crate::harness::recorder::Recorder;
 use crate::harness::{root_or_skip, run_ok};
 
-/// Everything that makes the programs longer.
+/// Options that enable all parts of the programs.
 const ALL: [&str; 6] = ["-p", "host", "--io", "--slices", "--sample-on", "sched,irq"];
 
-/// Lines of a file of `/proc/PID/fdinfo` for each program that the process holds.
+/// The verifier's figures in `/proc/PID/fdinfo` for each program that the process holds.
 fn verified(pid: u32) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
-        // A descriptor may be closed meanwhile.
+        // A descriptor may be closed in between.
         let Ok(text) = fs::read_to_string(entry.unwrap().path()) else { continue };
         let line = text.lines().find_map(|line| line.strip_prefix("verified_insns:"));
         found.extend(line.map(|value| value.trim().parse::<u64>().unwrap()));
@@ -28,7 +28,7 @@ fn verified(pid: u32) -> BTreeSet<u64> {
     found
 }
 
-/// `verified_insns` is the verifier's own count of the programs that record (Linux 5.16).
+/// `verified_insns` is the verifier's own count for the programs that record (Linux 5.16).
 #[test]
 fn instructions_are_those_of_the_programs_that_record() {
     let _machine = root_or_skip!();

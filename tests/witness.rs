@@ -1,8 +1,8 @@
-//! Witnesses that `--method auto` opens by itself: read while they cost little, dropped when they cost too
-//! much, and never a reason for an incomplete recording.
+//! Witnesses that `--method auto` opens by itself: they are read while their cost is low, dropped
+//! when it is too high, and never a reason for an incomplete recording.
 //!
-//! A catalog of the test's own takes a PMU that counts once for a fabric whose traffic all CPUs cause,
-//! and the kernel's own counters for those of a core.
+//! A catalog of this test declares a PMU with one counter as a fabric whose traffic all CPUs cause,
+//! and the kernel's own counters as those of a core.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeSet;
@@ -55,10 +55,10 @@ unseen = ["all that is no page fault"]
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 pub(crate) const PAGE_FAULTS: &str = "2";
 
-/// There is no such software counter.
+/// A number without a software counter.
 const NONE: &str = "200";
 
-/// A catalog whose witness has this number among the kernel's counters.
+/// A catalog whose witness is the software counter with this number.
 pub(crate) fn catalog(config: &str) -> Result<TempDir, String> {
     if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
         return Err("no PMU msr, which stands for a fabric".to_owned());
@@ -69,11 +69,11 @@ pub(crate) fn catalog(config: &str) -> Result<TempDir, String> {
     Ok(dir)
 }
 
-/// Records with a catalog and a budget while `work` does something; returns what the recorder said.
+/// Records with a catalog and a budget while `work` runs; returns the recorder's messages.
 fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> String {
     let catalog = catalog.path().to_str().unwrap();
     let options = ["-e", "msr/tsc/", "--catalog", catalog, "--witness-budget", budget];
-    // Without optimisation the recorder is slow, and what comes until a witness is dropped has to wait.
+    // Without optimization the recorder is slow, and records must wait until a witness is dropped.
     let slow = ["--tick", "10ms", "--buffer", "128"];
     let mut recorder = Recorder::start(run, &[&options[..], &slow].concat());
     work();
@@ -94,7 +94,7 @@ fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
     (weights.map(|its| its.id as i32).collect(), lost.count())
 }
 
-/// When a witness was read at a switch, ns.
+/// Times at which a witness was read at a switch, ns.
 fn at_switches(run: &Path, witnesses: &BTreeSet<i32>) -> Vec<i64> {
     let of = |reading: &rows::Reading| witnesses.contains(&reading.counter);
     let readings = rows::readings(run).into_iter().filter(of);
@@ -115,7 +115,7 @@ fn auto_reads_a_witness_on_every_cpu() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     assert_eq!((witnesses.len(), lost), (cpus, 0));
     assert!(!at_switches(&run, &witnesses).is_empty());
-    // The witness has no rows of its own.
+    // The witness has no rows in `fabric`.
     assert!(rows::shares(&run).iter().all(|share| share.event == "tsc"));
 }
 
@@ -126,8 +126,8 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let said = record(&run, &catalog, "5", || {
-        // On one CPU nobody is woken elsewhere, which can take long: more switches than the budget allows,
-        // and more than the recorder can drain without optimisation.
+        // On one CPU no task is woken on another one, which can take long: more switches than the
+        // budget allows, and more than the recorder can drain without optimization.
         let pipe = ["-c", "0", "perf", "bench", "sched", "pipe", "-l", "100000000"];
         let _load = Load::start("taskset", &pipe);
         std::thread::sleep(Duration::from_secs(6));

@@ -1,4 +1,4 @@
-//! Puts the BPF object, compressed, where `include_bytes!` finds it: 1 MB becomes 0.2 MB.
+//! Compresses the BPF object (1 MB to 0.2 MB), and puts it where `include_bytes!` finds it.
 
 use std::env;
 use std::fs::File;

@@ -1,10 +1,10 @@
--- The view that the questions ask: all roll-ups below a directory.
+-- The view for the questions: all roll-ups below a directory.
 --
 -- {root}   /var/lib/uncore-trace/rollup. Of a bucket: s3('https://...', 'Parquet', ...) in place of file
 -- {files}  cluster=*/date=*/hour=*/*.parquet, or narrower
 --
 -- Files of several versions of the schema: a column that a file lacks is null in its rows. With the
--- columns in the statement no file is opened to learn them; date and hour are read from the path.
+-- columns in the statement, no file is opened to find them; date and hour are read from the path.
 CREATE OR REPLACE VIEW rollup AS
 SELECT * FROM file(
     '{root}/{files}',

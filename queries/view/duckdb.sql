@@ -1,4 +1,4 @@
--- The view that the questions ask: all roll-ups below a directory or a bucket.
+-- The view for the questions: all roll-ups below a directory or a bucket.
 --
 -- {root}   /var/lib/uncore-trace/rollup, s3://bucket/prefix
 -- {files}  cluster=*/date=*/hour=*/*.parquet; narrower where there are very many: with union_by_name

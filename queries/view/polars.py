@@ -1,4 +1,4 @@
-"""The frame that the questions ask: all roll-ups below a directory or a bucket.
+"""The frame for the questions: all roll-ups below a directory or a bucket.
 
 Polars' SQL has `read_parquet('...')`, and no way to say which columns there may be. So the frame is made
 here, and `pl.SQLContext(rollup=rollup(root)).execute(query)` asks it.
@@ -30,6 +30,6 @@ def rollup(root, files="cluster=*/date=*/hour=*/*.parquet"):
         hive_schema={"cluster": pl.String, "date": pl.Date, "hour": pl.Int32},
         missing_columns="insert",
         extra_columns="ignore",
-        # Words are in dictionaries, which Polars takes for categories.
+        # Polars reads dictionaries of strings as categories.
         cast_options=pl.ScanCastOptions(categorical_to_string="allow"),
     )

@@ -1,10 +1,10 @@
--- The view that the questions ask: all roll-ups below a directory or a bucket.
+-- The view for the questions: all roll-ups below a directory or a bucket.
 --
 -- {root}   /var/lib/uncore-trace/rollup, s3a://bucket/prefix
 --
 -- Files of several versions of the schema: a column that a file lacks is null in its rows. With the
--- columns in the statement no file is opened to learn them. A host has directories of unfinished hours
--- beside its files: what is in them has no `_` in its name. Times are shown in spark.sql.session.timeZone.
+-- columns in the statement, no file is opened to find them. A host has directories of unfinished hours
+-- beside its files; files in them have no `_` in their names. Times are shown in spark.sql.session.timeZone.
 CREATE OR REPLACE TEMPORARY VIEW rollup (
     ts TIMESTAMP, mono_ns BIGINT, window_ns BIGINT, known_ns BIGINT, host STRING, boot_id STRING,
     cluster STRING, socket SMALLINT, subsystem STRING, link STRING, direction STRING, peak DOUBLE, peak_direction STRING,

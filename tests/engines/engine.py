@@ -1,4 +1,4 @@
-"""Asks a recording questions with one engine, without any option of its Parquet reader.
+"""Queries a recording with one engine, with the default options of its Parquet reader.
 
 `engine.py schema DIR` writes the tables of a recording and the kinds of their columns, as PyArrow
 reads them. `engine.py ENGINE DIR SCHEMA` answers `QUESTIONS` with duckdb, chdb (ClickHouse), spark,
@@ -257,12 +257,12 @@ def micros(times):
 
 
 def keys(row):
-    """What rows are sorted by: everything but sums, which differ by rounding."""
+    """The sort key of a row: all columns except sums, which differ by rounding."""
     return [str(cell) for cell in row if not isinstance(cell, float)]
 
 
 def plain(cell):
-    """A cell as JSON has it: every reader has types of its own for numbers and nulls."""
+    """A cell as a JSON value: every reader has its own types for numbers and nulls."""
     if hasattr(cell, "item"):
         cell = cell.item()
     if isinstance(cell, float) and cell != cell:

@@ -1,4 +1,4 @@
-"""What `cargo xtask fleet` asks engines about roll-ups that `generate.py` wrote. All write JSON on stdout.
+"""Commands of `cargo xtask fleet`, which queries the roll-ups of `generate.py`. All write JSON to stdout.
 
     fleet.py ask ENGINE ROOT COMPACT-DUCKDB COMPACT-SPARK VERSIONS
     fleet.py compact ENGINE ROOT TO
@@ -41,7 +41,7 @@ VERSIONED = {
 
 
 def used(opened):
-    """CPU time of the engine until now, s: what else the machine does is not in it."""
+    """CPU time of the engine until now, s, without that of other programs."""
     if not hasattr(opened, "session") or not hasattr(opened.session, "sparkContext"):
         return time.process_time()
     pid = opened.session.sparkContext._gateway.proc.pid
@@ -85,7 +85,7 @@ def ask_all(engine, root, by_duckdb, by_spark, versions):
 
 
 def ask_split(engine, root):
-    """Fails where a window that is in two sets of rows has another rate."""
+    """Fails if a window with two sets of rows has another rate."""
     whole, parts = (root.with_name(name) for name in ("whole", "split"))
     if not whole.exists():
         target = compact.part(whole, CLUSTER, DATE, HOUR)
@@ -104,7 +104,7 @@ def ask_split(engine, root):
 
 
 def compact_quoted(root):
-    """Fails where the name of a cluster with a quote ends a text in SQL."""
+    """Fails if a quote in the name of a cluster ends a string in SQL."""
     name = "o'hara"
     (file, *_) = hour_files(root)
     source = compact.part(root.with_name("quoted"), name, DATE, HOUR)

@@ -1,4 +1,4 @@
-"""What engines read of roll-ups to answer, and what they could have left out."""
+"""Files and rows that engines read for an answer, and those that they could have skipped."""
 
 import json
 import os
@@ -133,7 +133,7 @@ READ_BY = {
 
 
 def pruned(engine, root, large):
-    """What was read of what there is, and the most that may be."""
+    """Numbers of files and rows that were read, of all, and the limit."""
     files = {at: [pq.read_metadata(file) for file in hour_files(at)] for at in (root, large)}
     checks = []
 

@@ -1,4 +1,4 @@
-"""Windows that are in two sets of rows, as where an agent was started anew or a recording went on in another part."""
+"""Windows with two sets of rows, as after a restart of the agent, or between parts of a recording."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,9 +1,9 @@
-//! A browser without a window, driven over a pipe: the Chrome `DevTools` protocol, a JSON message at a
-//! time, each ended by a zero byte (`--remote-debugging-pipe`).
+//! A headless browser, driven over a pipe with the Chrome `DevTools` protocol: JSON messages, each
+//! terminated by a zero byte (`--remote-debugging-pipe`).
 //!
-//! Guarantees: it has no network of its own use, and a profile that is gone when it ends; what a page
-//! complains about is kept ([`Browser::complaints`]). It uses nothing else of the tests, so that tasks of
-//! the project can make pictures with it.
+//! Guarantees: it makes no network requests by itself; its profile is removed when it ends;
+//! complaints about a page are kept ([`Browser::complaints`]). It uses no other module of the
+//! tests, so that development tasks can make pictures with it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -18,13 +18,13 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-/// The program, and what makes it quiet and able to run as root.
+/// The program, with options that make it quiet and able to run as root.
 const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
     --disable-dev-shm-usage --remote-debugging-pipe --user-data-dir=\"$PROFILE\" about:blank \
     3<&0 4>&1 1>/dev/null 2>/dev/null";
 
-/// It has an answer for everything within this time, also on a machine with much to do.
+/// Longest wait for an answer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running browser with one page.
@@ -79,7 +79,7 @@ impl Browser {
         browser
     }
 
-    /// Asks for something and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let id = self.last;
@@ -99,7 +99,7 @@ impl Browser {
         }
     }
 
-    /// The next message; what says that something went wrong is kept.
+    /// The next message; reports of errors are kept.
     fn hear(&mut self, waiting_for: &str) -> Value {
         let message = self.from.recv_timeout(PATIENCE);
         let message = message.unwrap_or_else(|error| panic!("{waiting_for}: {error}"));
@@ -137,13 +137,13 @@ impl Browser {
         begin.elapsed()
     }
 
-    /// Waits until two frames were drawn: what came into view is there then.
+    /// Waits until two frames were drawn, so that changes are visible.
     pub(crate) fn settle(&mut self) {
         let frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
         self.eval(frame);
     }
 
-    /// What an expression of JavaScript is; of a promise, what it becomes.
+    /// The value of a JavaScript expression; of a promise, its result.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.ask("Runtime.evaluate", &params);
@@ -151,9 +151,9 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// What the page, or the browser about the page, complained of so far.
+    /// Errors and warnings of the page, and of the browser about it, so far.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
-        // What was said before this question is heard before its answer.
+        // Earlier messages arrive before the answer to this.
         self.eval("0");
         self.complaints.clone()
     }
@@ -164,7 +164,7 @@ impl Browser {
         self.ask("Emulation.setDeviceMetricsOverride", &params);
     }
 
-    /// Whether the user likes it dark.
+    /// Whether the user prefers dark mode.
     pub(crate) fn dark(&mut self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": value}]);
@@ -189,7 +189,7 @@ impl Browser {
         self.settle();
     }
 
-    /// A picture of what is seen, or with `whole` of the page from its top to its bottom, as PNG.
+    /// A PNG of the visible part or, with `whole`, of the whole page.
     pub(crate) fn picture(&mut self, path: &Path, whole: bool) {
         let params = json!({"format": "png", "captureBeyondViewport": whole});
         let answer = self.ask("Page.captureScreenshot", &params);
@@ -199,7 +199,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends where its pipe does.
+        // The browser ends when its pipe is closed.
         drop(self.to.take());
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(10) {
@@ -232,7 +232,7 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Where a test may leave pictures for people to look at: `UNCORE_TRACE_PICTURES`.
+/// Directory for pictures that people want to look at: `UNCORE_TRACE_PICTURES`.
 pub(crate) fn pictures() -> Option<std::path::PathBuf> {
     env::var_os("UNCORE_TRACE_PICTURES").map(Into::into)
 }

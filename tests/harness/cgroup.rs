@@ -1,5 +1,5 @@
-//! Cgroups for a test: made in the v2 hierarchy, and in the v1 hierarchy of the `cpu` controller
-//! where that is the one with weights; gone when dropped.
+//! Cgroups for a test, in the v2 hierarchy, and in the v1 hierarchy of the `cpu` controller if that
+//! has the weights; removed on drop.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,7 +13,7 @@ use uncore_trace::discover::{CgroupMounts, machine};
 /// A cgroup of the v2 hierarchy.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
-    /// As the tables write it.
+    /// The path in the tables.
     pub path: String,
     dirs: Vec<PathBuf>,
 }
@@ -23,7 +23,7 @@ fn mounts() -> CgroupMounts {
 }
 
 impl Cgroup {
-    /// A new cgroup; the reason where there is no v2 hierarchy.
+    /// A new cgroup; an error says why there is no v2 hierarchy.
     pub(crate) fn new(tag: &str) -> Result<Self, String> {
         let mount = mounts().v2.ok_or("no cgroup v2 hierarchy is mounted")?;
         let name = format!("uncore-trace-test-{}-{tag}", process::id());
@@ -32,7 +32,7 @@ impl Cgroup {
         Ok(Self { path: format!("/{name}"), dirs: vec![dir] })
     }
 
-    /// A new cgroup with this weight against its siblings, relative to the usual one.
+    /// A new cgroup with this weight, relative to the default.
     pub(crate) fn weighted(tag: &str, weight: f64) -> Result<Self, String> {
         let mut cgroup = Self::new(tag)?;
         let file = cgroup.dirs[0].join("cpu.weight");
@@ -65,7 +65,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes an empty cgroup. A process that was killed is in it until it has been reaped.
+/// Removes an empty cgroup. A killed process stays in it until it is reaped.
 pub(crate) fn remove(dir: &Path) {
     for _ in 0..100 {
         if fs::remove_dir(dir).is_ok() {

@@ -1,4 +1,4 @@
-//! Processes that use the machine in a known way; killed with all they started when dropped.
+//! Processes with a known use of the machine; they and their children are killed on drop.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// A process that gets less of a CPU than its tests need in this time gets none.
+/// Longest wait for a process to get CPU time.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A process group.
@@ -38,7 +38,7 @@ impl Load {
         Self::pinned(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
     }
 
-    /// Comes to one CPU and leaves it again and again, and uses little of it.
+    /// Runs on one CPU again and again for short times.
     pub(crate) fn with_pauses(cpu: usize) -> Self {
         Self::pinned(cpu, "while :; do sleep 0.01; done")
     }
@@ -67,7 +67,7 @@ impl Load {
         i32::try_from(self.0.id()).unwrap()
     }
 
-    /// Sends it a line, in one write: it may be gone before a second one.
+    /// Sends it a line in one write, because it may end before a second one.
     pub(crate) fn say(&mut self, line: &str) {
         let line = format!("{line}\n");
         self.0.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
@@ -76,12 +76,12 @@ impl Load {
     /// Waits for a line of it.
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
-        // Lines come one at a time, each asked for, so nothing is lost with the reader.
+        // Each line is requested, so the reader has no further ones in its buffer.
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim().to_owned()
     }
 
-    /// Waits until it has nothing to do but to read its next line.
+    /// Waits until it is blocked reading its next line.
     pub(crate) fn settle(&self) {
         let state = || {
             let stat = self.stat();
@@ -98,7 +98,7 @@ impl Load {
         }
     }
 
-    /// Waits until it has had a CPU for so long.
+    /// Waits until it has run for this time.
     pub(crate) fn run_for(&self, time: Duration) {
         let (before, began) = (self.ran_ns(), Instant::now());
         while u128::from(self.ran_ns() - before) < time.as_nanos() {
@@ -113,7 +113,7 @@ impl Load {
         text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// `/proc/PID/stat` from field 3 on, proc(5): the name before it may hold anything.
+    /// `/proc/PID/stat` from field 3 on, proc(5): the name before it may have any content.
     fn stat(&self) -> Vec<String> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         text[text.rfind(')').unwrap() + 2..].split(' ').map(str::to_owned).collect()
@@ -128,7 +128,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // If it has ended by itself, there is nothing to kill.
         kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
         self.0.wait().unwrap();
     }

@@ -1,5 +1,5 @@
-//! A generated recording, not made on a machine: links with peaks, tenants that come and go, and time of which
-//! nothing is known. Its numbers are made up, and the same each time.
+//! A generated recording: links with peaks, tenants that come and go, and unknown times. Its
+//! numbers are invented, and the same each time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,16 +19,16 @@ pub(crate) const BEGIN: i64 = 5_000_000_000;
 /// Wall time at monotonic 0, ns: the recording begins 2026-11-23T09:00:00Z.
 const WALL: i64 = 1_795_424_400_000_000_000 - BEGIN;
 
-/// How large it is.
+/// Size of the recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub windows: i64,
     pub window_ns: i64,
     /// Links, at most [`LINKS`].
     pub links: usize,
-    /// Tenants that do a little, beside those of [`TENANTS`].
+    /// Number of tenants with little traffic, beside those of [`TENANTS`].
     pub small: usize,
-    /// Whether counters go and come back, are late, and are not all known at once.
+    /// Whether counters disappear and return, are read late, and are unknown at different times.
     pub uneven: bool,
     /// Host name.
     pub host: &'static str,
@@ -44,10 +44,10 @@ pub(crate) const USUAL: Size = Size {
     host: "made-up",
 };
 
-/// The same, with all that makes sums hard.
+/// The same, with all special cases of sums.
 pub(crate) const UNEVEN: Size = Size { uneven: true, ..USUAL };
 
-/// All there are.
+/// The highest number of links.
 pub(crate) const LINKS: usize = 4;
 
 /// Name, kind, subsystem, devices, and the peaks of in, out and both, GB/s.
@@ -59,7 +59,7 @@ const NAMES: [(&str, &str, &str, Option<&str>, [Option<f64>; 3]); LINKS] = [
     ("PCIe nvme0n1", "PCIe", "pcie", Some("nvme0n1, nvme1n1"), [Some(15.75), Some(15.75), None]),
 ];
 
-/// Owner, process, cgroup, confidence, and the part of each link's load, of in and out.
+/// Owner, process, cgroup, confidence, and fraction of each link's load, in and out.
 #[expect(clippy::type_complexity, reason = "a table of literals, read once")]
 const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
     ("task", 101, "train", "/lab/train", 0.93, [[18.0, 6.0], [3.0, 1.0], [9.0, 9.0], [0.1, 0.0]]),
@@ -72,7 +72,7 @@ const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
     ("unattributed", 0, "", "", 0.0, [[1.2, 0.8], [0.8, 0.6], [0.6, 0.4], [0.3, 0.2]]),
 ];
 
-/// What a tenant does at a moment, about 1: each in its own rhythm.
+/// The load of a tenant at a time, around 1: each varies in its own way.
 fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
     let noise = |seed: i64| {
         let mixed = (window * 31 + seed).cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -135,7 +135,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
     }
 }
 
-/// Two counters a link, and one that is on none.
+/// Two counters for each link, and one without a link.
 fn plan(size: Size) -> Plan {
     let mut counters = Vec::new();
     let mut made = Vec::new();
@@ -200,12 +200,12 @@ pub(crate) fn write(path: &Path, size: Size) {
     writer.finish(&pairs).unwrap();
 }
 
-/// What makes a window of a counter unlike the others.
+/// How a window of a counter differs from the others.
 #[derive(Clone, Copy)]
 struct Uneven {
     is_absent: bool,
     is_unread: bool,
-    /// How many it is of: those before were not read.
+    /// Number of windows it covers: the previous ones were not read.
     windows: i64,
     running: f32,
 }
@@ -217,7 +217,7 @@ impl Default for Uneven {
 }
 
 impl Uneven {
-    /// `part` of the recording is over.
+    /// `part`: elapsed fraction of the recording.
     fn of(window: i64, part: f64, (link, way): (usize, usize)) -> Self {
         match (link, way) {
             // The reader CPU of the last link was offline.
@@ -225,7 +225,7 @@ impl Uneven {
             // Each 17th reading is missing.
             (0, 0) if window % 17 == 5 => Self { is_absent: true, ..Self::default() },
             (0, 0) if window % 17 == 6 => Self { windows: 2, ..Self::default() },
-            // Counters in turns: one of the two is not on in each 11th window.
+            // Multiplexed: one of the two counters is not on in each 11th window.
             (1, 0) if window % 11 == 0 => Self { is_unread: true, ..Self::default() },
             (1, _) if window % 3 == 0 => Self { running: 0.5, ..Self::default() },
             _ => Self::default(),
@@ -244,9 +244,10 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
         let at = window as f64 * seconds;
         for counter in &plan.counters {
             let (link, way) = (counter.id as usize / 2, counter.id as usize % 2);
-            // Bytes of a link; of the counter that is on none, a miss for each 64 bytes of the first.
+            // Bytes of a link; the counter without a link has a miss for each 64 bytes of the first
+            // link.
             let (link, per) = if link < size.links { (link, 1e9) } else { (0, 1e9 / 64.0) };
-            // Nothing is known of a second of the second link, and a late reading makes a long window.
+            // A second of the second link is unknown, and a late reading makes a long window.
             let is_gap = link == 1 && (0.2..0.25).contains(&(at / length));
             let uneven = size.uneven.then(|| Uneven::of(window, at / length, (link, way)));
             let Uneven { is_absent, is_unread, windows, running } = uneven.unwrap_or_default();
@@ -296,7 +297,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup_id: (!cgroup.is_empty()).then_some(pid as u64),
                     cgroup: (!cgroup.is_empty()).then_some(cgroup),
                     value: Some(value),
-                    // Of a part nothing may be claimed.
+                    // Some shares have no confidence.
                     confidence: Some(confidence).filter(|_| !size.uneven || window % 5 > 0),
                     ..known
                 });

@@ -1,4 +1,4 @@
-//! Pages in a browser: made, opened, asked.
+//! Pages in a browser.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -34,7 +34,7 @@ pub(crate) fn words(browser: &mut Browser, expression: &str) -> String {
     browser.eval(expression).as_str().unwrap().to_owned()
 }
 
-/// Leaves a picture for people, where they asked for it.
+/// Saves a picture, if that was requested.
 pub(crate) fn picture(browser: &mut Browser, name: &str) {
     if let Some(folder) = pictures() {
         browser.picture(&folder.join(format!("{name}.png")), false);
@@ -48,7 +48,7 @@ pub(crate) fn to_plots(browser: &mut Browser) {
     browser.settle();
 }
 
-/// How many colours a plot shows.
+/// Number of colours in a plot.
 pub(crate) const COLOURS: &str = "(() => { const it = document.querySelector('.space canvas');
     const copy = document.createElement('canvas');
     [copy.width, copy.height] = [it.width, it.height];
@@ -64,7 +64,7 @@ pub(crate) fn middle(browser: &mut Browser) -> (f64, f64) {
     (x, number(browser, &format!("{of}.y + {of}.height / 2")))
 }
 
-/// The sum of a column, in which `[COUNT, NUMBER]` stands for several.
+/// The sum of a column, where `[COUNT, NUMBER]` stands for several entries.
 pub(crate) fn sum(column: &Value) -> f64 {
     let of = |entry: &Value| match entry.as_array() {
         Some(run) => run[0].as_f64().unwrap() * run[1].as_f64().unwrap_or(0.0),

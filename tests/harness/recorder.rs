@@ -1,4 +1,4 @@
-//! A recording that runs beside the test: started, told apart from its start-up, and stopped.
+//! A recorder that runs beside the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -17,11 +17,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{mono_ns, uncore_trace};
 
-/// Says that counting has begun, and stays.
+/// Prints a line when counting has begun, and keeps running.
 pub(crate) const WORKLOAD: &str = "echo $$; exec sleep 600";
 
-/// A recorder that was asked to stop and has not ended after this long hangs: without optimisation,
-/// on a machine of 2 CPUs that 80 tasks keep busy, it takes some 7 s.
+/// If a recorder has not ended this long after a signal, it hangs: without optimization, on a
+/// machine with 2 CPUs and 80 busy tasks, it takes some 7 s.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running recorder whose command is [`WORKLOAD`], or another that prints its pid first.
@@ -31,7 +31,7 @@ pub(crate) struct Recorder {
     command: Option<Pid>,
     /// `CLOCK_MONOTONIC` before it was started, ns.
     pub spawned_ns: i64,
-    /// `CLOCK_MONOTONIC` when its command was heard of: counting had begun, ns.
+    /// `CLOCK_MONOTONIC` at the first line of its command, when counting had begun, ns.
     pub started_ns: i64,
 }
 
@@ -59,7 +59,7 @@ impl Recorder {
         Self::with_env(output, options, script, &[])
     }
 
-    /// The same with more in its environment.
+    /// The same with additional environment variables.
     pub(crate) fn with_env<A: AsRef<OsStr>>(
         output: &Path,
         options: &[A],
@@ -95,7 +95,7 @@ impl Recorder {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for its end, which must come.
+    /// Waits for its end.
     pub(crate) fn wait(&mut self) -> Ended {
         let begin = Instant::now();
         let status = loop {
@@ -110,14 +110,14 @@ impl Recorder {
         Ended { code: status.code(), stderr }
     }
 
-    /// Stops it, and it alone; the recording must be complete.
+    /// Stops only the recorder; the recording must be complete.
     pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
         let ended = self.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
 
-    /// Stops it, and it alone; whether the recording is complete.
+    /// Stops only the recorder; returns whether the recording is complete.
     pub(crate) fn stop_and_tell(mut self) -> bool {
         self.signal(Signal::TERM);
         let ended = self.wait();
@@ -125,7 +125,7 @@ impl Recorder {
         ended.code == Some(0)
     }
 
-    /// Kills it, the command it started stays; returns the time of its death.
+    /// Kills it but not its command; returns the time of its death.
     pub(crate) fn kill(&mut self) -> i64 {
         let now = mono_ns();
         self.child.kill().unwrap();
@@ -146,12 +146,12 @@ impl Recorder {
     }
 }
 
-/// The BPF objects that a process holds, from `/proc/PID/fdinfo`: only these are its own on a
-/// machine where others record too.
+/// The BPF objects that a process holds, from `/proc/PID/fdinfo`; others may record on this machine
+/// too.
 pub(crate) fn objects_of(pid: Pid) -> Objects {
     let mut objects = Objects::default();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
-        // The descriptor of the directory walk of another thread may be gone by now.
+        // Another thread may close a descriptor in between.
         let Ok(info) = fs::read_to_string(entry.unwrap().path()) else { continue };
         for line in info.lines() {
             let Some((key, id)) = line.split_once(':') else { continue };
@@ -190,7 +190,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those that the kernel still has.
+    /// Those that still exist in the kernel.
     fn left(&self) -> Self {
         let programs = loaded_programs().filter_map(|found| Some(found.ok()?.id()));
         let maps = loaded_maps().filter_map(|found| Some(found.ok()?.id()));
@@ -202,8 +202,8 @@ impl Objects {
         }
     }
 
-    /// Fails if the kernel does not let go of all of them. It frees them after an RCU grace
-    /// period, which takes longer on a loaded machine.
+    /// Fails if the kernel does not free all of them. It frees them after an RCU grace period,
+    /// which takes longer on a loaded machine.
     pub(crate) fn assert_gone(&self) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(5) {

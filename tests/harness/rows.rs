@@ -1,4 +1,4 @@
-//! The tables of a recording as plain rows, by the library's own reader.
+//! The tables of a recording as plain rows, read with the library's own reader.
 
 #![expect(clippy::unwrap_used, reason = "a table that cannot be read fails the test")]
 
@@ -41,7 +41,7 @@ pub(crate) struct Reading {
     pub trigger: String,
 }
 
-/// A row of `runtime` or `irqs`: time of somebody in a tick.
+/// A row of `runtime` or `irqs`: time of an owner in a tick.
 #[derive(Clone, Debug)]
 pub(crate) struct Time {
     pub mono_ns: i64,
@@ -93,7 +93,7 @@ pub(crate) struct CpuTime {
     pub offline_ns: i64,
 }
 
-/// What is in the metadata `own`.
+/// The metadata `own`.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub(crate) struct Own {
     pub max_rss_bytes: u64,
@@ -188,7 +188,7 @@ fn times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<
 /// The time of tasks and of idle, from `runtime`; the name is the thread's.
 pub(crate) fn runtime(recording: &Path) -> Vec<Time> {
     let mut times = times(recording, &runtime::TABLE, "comm", "run_ns");
-    // Time that was not seen, or for which the CPU was offline, has no thread.
+    // Time that was not seen, or in which the CPU was offline, has no thread.
     times.retain(|time| !time.name.is_empty());
     times
 }
@@ -241,7 +241,7 @@ pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
     })
 }
 
-/// All of `loss`; none where nothing was lost and there is no such table.
+/// All of `loss`; empty if there is no such table.
 pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     let opened = Recording::open(recording).unwrap();
     if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {
@@ -257,13 +257,13 @@ pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     })
 }
 
-/// The processes in `runtime`.
+/// The pids in `runtime`.
 pub(crate) fn ran(recording: &Path) -> BTreeSet<i32> {
     let pid = |batch: &RecordBatch, row| short(batch, "pid", row).unwrap();
     rows(recording, &runtime::TABLE, &["pid"], pid).into_iter().collect()
 }
 
-/// Wall time less monotonic time, ns, of each row of `fabric`.
+/// Wall time - monotonic time, ns, of each row of `fabric`.
 pub(crate) fn offsets(recording: &Path) -> BTreeSet<i64> {
     rows(recording, &fabric::TABLE, &["ts", "mono_ns"], |batch, row| {
         let ts = batch.column_by_name("ts").unwrap().as_any();
@@ -280,12 +280,12 @@ pub(crate) fn pair(recording: &Path, key: &str) -> Option<String> {
     table.metadata().get(key).cloned()
 }
 
-/// How each CPU's time divides.
+/// Time of each CPU by kind of owner.
 pub(crate) fn cpu_time(recording: &Path) -> Vec<CpuTime> {
     serde_json::from_str(&pair(recording, metadata::CPU_TIME).unwrap()).unwrap()
 }
 
-/// What the recorder used.
+/// CPU time and memory of the recorder.
 pub(crate) fn own(recording: &Path) -> Own {
     serde_json::from_str(&pair(recording, metadata::OWN).unwrap()).unwrap()
 }

@@ -1,4 +1,5 @@
-//! An object store on loopback, moto, and a proxy before it that fails as networks and stores do.
+//! An object store (moto) on loopback, and a proxy in front of it that simulates faults of networks
+//! and stores.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -16,12 +17,12 @@ use super::python;
 /// The bucket of [`Moto`].
 pub(crate) const BUCKET: &str = "bucket";
 
-/// It looks who asks for an object, and believes every signature.
+/// moto reads who asks for an object, and accepts every signature.
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 \
                       Credential=testing/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, \
                       Signature=0";
 
-/// A server of S3; what it was sent is in a file, so that it has it again when it is started again.
+/// An S3 server whose objects are in a file, so that they survive a restart.
 #[derive(Debug)]
 pub(crate) struct Moto {
     child: Child,
@@ -35,7 +36,7 @@ impl Moto {
         Self::with_env(&[])
     }
 
-    /// The same with more in its environment.
+    /// The same with additional environment variables.
     pub(crate) fn with_env(env: &[(&str, &str)]) -> Self {
         let recording = tempfile::NamedTempFile::new().unwrap();
         let (child, address) = serve(0, recording.path(), env, &[]);
@@ -44,7 +45,7 @@ impl Moto {
         moto
     }
 
-    /// Starts one that speaks TLS only, and has no bucket; its certificate is put into a file.
+    /// Starts a server that speaks only TLS, without a bucket; writes its certificate to a file.
     pub(crate) fn with_tls(certificate: &Path) -> Self {
         let key = tempfile::NamedTempFile::new().unwrap();
         let mut made = Command::new(python());
@@ -66,8 +67,8 @@ impl Moto {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, at the same address and with the same objects. Nobody may send meanwhile: it does
-    /// not note that.
+    /// Restarts it, at the same address and with the same objects. No requests may be sent in
+    /// between, because they would not be saved.
     pub(crate) fn restart(&mut self) {
         (self.child, _) = serve(self.address.port(), self.recording.path(), &[], &[]);
         assert_eq!(self.ask("POST", "/moto-api/recorder/replay-recording").0, 200);
@@ -132,12 +133,12 @@ fn serve(
         }
         said.push_str(&line);
     };
-    // It writes a line a request, and must not wait for a reader.
+    // It writes a line per request, and must not block.
     thread::spawn(move || lines.for_each(drop));
     (child, address)
 }
 
-/// What goes wrong.
+/// Faults of the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,
@@ -145,11 +146,11 @@ pub(crate) enum Fault {
     Status(u16),
     /// No request is answered, nor read.
     Stall,
-    /// Each request is answered as if the store took it, and has nothing.
+    /// Each request is answered as if the store had accepted it, but nothing is stored.
     Forget,
-    /// The connection ends after some KiB of a request.
+    /// The connection is cut after some KiB of a request.
     CutRequest,
-    /// The store takes the request, and the connection ends before its answer.
+    /// The store accepts the request, and the connection is cut before its answer.
     CutAnswer,
 }
 
@@ -158,11 +159,11 @@ struct State {
     to: SocketAddr,
     fault: Fault,
     open: Vec<TcpStream>,
-    /// Connections since the fault was set.
+    /// Number of connections since the fault was set.
     met: u32,
 }
 
-/// Passes connections on, or not; it ends with the tests.
+/// Forwards connections, or simulates a fault; it ends with the tests.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -179,7 +180,7 @@ impl Proxy {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
-                // What fails here fails for the client.
+                // An error here is an error for the client.
                 thread::spawn(move || handle(stream, &shared).ok());
             }
         });
@@ -191,7 +192,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// From now on; connections that are open end.
+    /// Sets the fault from now on; open connections are closed.
     pub(crate) fn set(&self, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.fault = fault;
@@ -201,7 +202,7 @@ impl Proxy {
         }
     }
 
-    /// Waits until so many connections have met the fault.
+    /// Waits until this many connections have met the fault.
     pub(crate) fn wait_met(&self, times: u32) {
         let begin = Instant::now();
         while self.state.lock().unwrap().met < times {

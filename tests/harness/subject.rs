@@ -1,5 +1,4 @@
-//! A command to be measured that shows what is done to it, and a measurement that runs beside the
-//! test.
+//! A command that logs its signals, and a measurement that runs beside the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What has not happened after this long does not happen: without optimisation, on a machine of 2
-/// CPUs that others use too, a recording takes seconds to begin and to end.
+/// Longest wait: without optimization, on a shared machine with 2 CPUs, a recording takes seconds
+/// to begin and to end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits for what must come.
+/// Waits for something that must happen.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -29,15 +28,15 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// The signals that end a measurement, and leave its command: SIGTERM and, unless it is ignored here,
-/// as under nohup, SIGHUP.
+/// The signals that end a measurement and leave its command running: SIGTERM and, unless it is
+/// ignored here, as under nohup, SIGHUP.
 pub(crate) fn ending_signals() -> Vec<Signal> {
     let mut signals = vec![Signal::TERM];
     signals.extend(hangup().ok());
     signals
 }
 
-/// SIGHUP, or that what is started here ignores it.
+/// SIGHUP; an error if processes that are started here ignore it.
 pub(crate) fn hangup() -> Result<Signal, String> {
     if signal_set("self", "SigIgn") & bit(Signal::HUP) == 0 {
         Ok(Signal::HUP)
@@ -53,13 +52,13 @@ pub(crate) fn signal_set(process: &str, key: &str) -> u64 {
     u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
 }
 
-/// A signal in such a set.
+/// The bit of a signal in such a set.
 pub(crate) const fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// A shell script in a directory of its own. It notes the signals that it gets, ends by SIGTERM with
-/// exit code 5, and else with 7 when it may.
+/// A shell script in its own directory. It logs its signals, and ends after SIGTERM with exit code
+/// 5, or with 7 when the test lets it.
 #[derive(Debug)]
 pub(crate) struct Subject {
     dir: tempfile::TempDir,
@@ -79,7 +78,7 @@ impl Subject {
         self.with_traps("trap 'echo TERM >>heard; exit 5' TERM")
     }
 
-    /// The same, but it notes a SIGTERM and runs on.
+    /// The same, but it logs a SIGTERM and continues.
     pub(crate) fn stubborn(&self) -> [String; 3] {
         self.with_traps("trap 'echo TERM >>heard' TERM")
     }
@@ -94,19 +93,19 @@ impl Subject {
         ["sh".to_owned(), "-c".to_owned(), script]
     }
 
-    /// Its process, once it has started.
+    /// Its pid, when it has started.
     pub(crate) fn pid(&self) -> Pid {
         let text = wait_for("the command's start", || fs::read_to_string(self.file("pid")).ok());
         Pid::from_raw(text.trim().parse().unwrap()).unwrap()
     }
 
-    /// Whether it runs; one that nobody has waited for has ended.
+    /// Whether it runs; a zombie does not.
     pub(crate) fn runs(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
-    /// The signals it got, a line each.
+    /// Its signals, one per line.
     pub(crate) fn heard(&self) -> String {
         fs::read_to_string(self.file("heard")).unwrap_or_default()
     }
@@ -119,7 +118,7 @@ impl Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        // It may have ended, or never begun.
+        // It may have ended, or never started.
         let text = fs::read_to_string(self.file("pid")).unwrap_or_default();
         if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw)
             && self.runs()
@@ -129,7 +128,7 @@ impl Drop for Subject {
     }
 }
 
-/// A program that measures; killed when dropped.
+/// A measuring program; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     child: Child,
@@ -143,7 +142,7 @@ impl Measurement {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
-        // Ends with the last process that has stderr open.
+        // Ends when the last process with stderr open ends.
         spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { child, lines, said: String::new() }
     }
@@ -153,7 +152,7 @@ impl Measurement {
         Pid::from_child(&self.child)
     }
 
-    /// Sends it, and it alone, a signal.
+    /// Sends a signal only to it.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
@@ -183,10 +182,10 @@ impl Measurement {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end, which must come. Exit code (none if a signal killed it) and all of stderr.
+    /// Waits for its end. Returns the exit code (`None` after death by a signal) and all of stderr.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let status = wait_for("its end", || self.child.try_wait().unwrap());
-        // What was written before the end may be on its way through the thread.
+        // The thread may still pass on lines from before the end.
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
             self.said.push_str(&line);
             self.said.push('\n');

@@ -1,4 +1,4 @@
-//! A roll-up directory whose files are made up, and an upload of it.
+//! A roll-up directory with invented files, and an upload of it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::store::BUCKET;
 use crate::command::{Answer, Place};
 
-/// What a request or a wait may take before a test has failed.
+/// Time limit of a request or a wait.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -77,13 +77,13 @@ impl Fleet {
         name
     }
 
-    /// The files that are still there, of those that were complete.
+    /// The files that still exist, of those that were complete.
     pub(crate) fn local(&self) -> Files {
         let here = |name: &String| fs::read(self.rollup().join(name)).ok();
         self.made.keys().filter_map(|name| Some((name.clone(), here(name)?))).collect()
     }
 
-    /// What is in the store that is a directory.
+    /// The content of a store that is a directory.
     pub(crate) fn stored(&self) -> Files {
         let root = self.place.path("store");
         let files = self.place.content().into_iter().filter(|(path, _)| !path.is_dir());
@@ -110,7 +110,7 @@ impl Fleet {
         Upload { child, log }
     }
 
-    /// Waits until the file was removed, which is after it was sent.
+    /// Waits until the file was removed, which happens after it was sent.
     pub(crate) fn wait_gone(&self, name: &str) {
         let path = self.rollup().join(name);
         wait_until(&format!("{name} is there"), || !path.exists());
@@ -121,7 +121,7 @@ pub(crate) fn date(hour: u32) -> String {
     format!("2026-01-{:02}", 1 + hour / 24)
 }
 
-/// A byte that the same seed makes again.
+/// A pseudo-random byte from a seed.
 pub(crate) fn noise(seed: u64) -> u8 {
     let mixed = (seed ^ seed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ mixed >> 31) as u8
@@ -131,12 +131,12 @@ pub(crate) fn bucket(endpoint: &str, upload: &str) -> String {
     format!("url = \"s3://{BUCKET}/fleet/one\"\nendpoint = {endpoint:?}\n{upload}")
 }
 
-/// As the objects of a bucket are called.
+/// The names of the files as objects in a bucket.
 pub(crate) fn in_bucket(files: &Files) -> Files {
     files.iter().map(|(name, bytes)| (format!("fleet/one/{name}"), bytes.clone())).collect()
 }
 
-/// Credentials, and nothing else that leads elsewhere.
+/// Sets credentials, and removes all variables that could redirect requests.
 pub(crate) fn environment(command: &mut Command) {
     for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy", "HTTPS_PROXY"]
     {
@@ -163,7 +163,7 @@ pub(crate) fn names(files: &Files) -> Vec<&str> {
     files.keys().map(String::as_str).collect()
 }
 
-/// Names and bytes; a difference is told by the names.
+/// Compares names and bytes; a difference is reported by names.
 pub(crate) fn assert_same(found: &Files, wanted: &Files) {
     assert_eq!(names(found), names(wanted));
     for (name, bytes) in wanted {

@@ -1,4 +1,4 @@
-"""Holds what `attribute` made of recordings of the lab against what their tenants moved.
+"""Compares the tables that `attribute` makes of the lab's recordings with the true traffic of their tenants.
 
 `attribution.py TASK.json` reads
 `{"datasets": [{"dir", "counters", "made": {LABEL: FABRIC}, "reports": {LABEL: JSON_LINES}}]}`:
@@ -48,7 +48,7 @@ TRUTH = np.dtype(
     ]
 )
 
-# Part of a window below which an error is not one of anybody's.
+# Cgroups below this fraction of a window have no error.
 LEAST = 0.01
 
 # A bill whose mean confidence, weighted by bytes, is above this is one that somebody would rely on.
@@ -60,14 +60,14 @@ RECORDER = "uncore-trace"
 # The cgroup whose processes stand for a device.
 DEVICE = "/lab/device"
 
-# Within this part of the truth a row is right.
+# A row is right if its relative error is at most this.
 WITHIN = 0.1
 
 BINS = 10
 
 
 class Counter:
-    """What moved that one counter saw."""
+    """The true traffic of one counter."""
 
     def __init__(self, db, truth, counter, device):
         self.pmu, self.event = counter["pmu"], counter["event"]
@@ -98,7 +98,7 @@ class Counter:
         self.ticks, self.read = np.asarray(read["tick"]), np.asarray(read["time"])
 
     def read_at(self, ends, tick_ns):
-        """When the readings at these times really were."""
+        """The true times of the readings at these nominal times."""
         at = np.searchsorted(self.ticks, ends // tick_ns).clip(0, len(self.ticks) - 1)
         return np.where(self.ticks[at] == ends // tick_ns, self.read[at], ends)
 
@@ -113,7 +113,7 @@ class Counter:
 
 
 class Found:
-    """What was found of one label."""
+    """The figures of one label."""
 
     def __init__(self):
         self.errors, self.misplaced = [], []
@@ -140,7 +140,7 @@ class Found:
         self.held += other.held
 
     def hold(self, report, paths):
-        """Counts the intervals of a report that hold what moved."""
+        """Counts the intervals of a report that contain the truth."""
         totals = {}
         for (event, _), moved in self.moved.items():
             totals[event] = totals.get(event, 0.0) + moved
@@ -155,7 +155,7 @@ class Found:
                 self.held += low <= moved <= high
 
     def windows(self, given, truth, of_device, nobody, others):
-        """Adds what cgroups got in each window, with the truth, and what everything else got."""
+        """Adds the values of cgroups in each window, with the truth, and those of all other owners."""
         total = truth.sum(axis=1)
         least = LEAST * total[:, None]
         own = ~of_device
@@ -196,13 +196,13 @@ def relative(value, truth, least):
 
 
 def codes(known, values, valid):
-    """Places of values in a sorted list; past its end where they are not there."""
+    """Indices of values in a sorted list; past its end for values that are not in it."""
     at = np.searchsorted(known, values).clip(0, len(known) - 1)
     return np.where(valid & (known[at] == values), at, len(known))
 
 
 def compare(db, fabric, counter, tick_ns):
-    """What was found of a table, and the windows that it has."""
+    """The figures of a table, and its windows."""
     rows = db.execute(
         """SELECT mono_ns, window_ns, owner, coalesce(cgroup_id, 0) AS cgroup,
                   coalesce(pid, 0) AS pid, coalesce(value, 0) AS value,
@@ -257,7 +257,7 @@ def compare(db, fabric, counter, tick_ns):
 
 
 def of_floor(model, counter, last, window_ns, tick_ns):
-    """What a model with the true rates would make of these windows."""
+    """The figures of a model with the true rates in these windows."""
     found = Found()
     given, truth = model.windows(last - window_ns, last, tick_ns)
     places = codes(counter.cgroups, model.cgroups, True)
@@ -316,7 +316,7 @@ def dataset(task, all_found):
 
 
 def recorded(directory, counters):
-    """What a recording's own table says."""
+    """The figures of a recording's own table."""
     made = {"recorded": directory / "run" / "fabric.parquet"}
     all_found = {}
     dataset({"dir": directory, "counters": counters, "made": made}, all_found)

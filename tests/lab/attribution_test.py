@@ -1,4 +1,4 @@
-"""Holds the figures of attribution.py against a recording whose figures are known by hand."""
+"""Compares the figures of attribution.py for a small recording with figures computed by hand."""
 
 import json
 import pathlib

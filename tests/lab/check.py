@@ -1,8 +1,8 @@
-"""Holds what a guest of the lab recorded against what moved there.
+"""Compares the recordings of a guest of the lab with the true traffic.
 
 `check.py RUN_DIR` reads RUN_DIR/steps.json and, for each step, RUN_DIR/STEP/ with truth.bin,
 result.json, log.txt, dmesg.txt and the recording run/. Prints one line a failed check, one a step,
-and ends with 1 if a check failed. A step that left nothing behind has failed.
+and ends with 1 if a check failed. A step without results has failed.
 """
 
 import bisect
@@ -24,7 +24,7 @@ TRUTH = struct.Struct("=QQIIIIQQQ")
 
 
 class Step:
-    """What a step left behind."""
+    """The results of a step."""
 
     def __init__(self, directory, step):
         self.dir = directory / step["name"]
@@ -44,7 +44,7 @@ class Step:
         return self.db.execute(query, values).fetchall()
 
     def by_cgroup(self, truth):
-        """What a counter must have seen, by the path of the cgroup that moved it."""
+        """The true count of a counter, by the path of the cgroup that moved it."""
         paths = {number: path for path, number in self.cgroups().items()}
         sums = {}
         for record in TRUTH.iter_unpack((self.dir / "truth.bin").read_bytes()):
@@ -58,14 +58,14 @@ class Step:
         return json.loads((self.dir / "cgroups.json").read_text())
 
     def sources(self, truth):
-        """Where what a counter must have seen came from."""
+        """The true count of a counter, by source."""
         data = (self.dir / "truth.bin").read_bytes()
         records = TRUTH.iter_unpack(data)
         where = (truth["device"], truth["event"])
         return {record[6] for record in records if (record[4], record[5]) == where}
 
     def moves(self, truth):
-        """(time, amount) of the moves that a counter must have seen, in their order."""
+        """(time, amount) of the moves that a counter must count, in order."""
         data = (self.dir / "truth.bin").read_bytes()
         expect(len(data) % TRUTH.size == 0, "the truth log ends in the middle of a record")
         seen = []
@@ -136,7 +136,7 @@ def exact(step, check):
 
 
 class Between:
-    """What moved between two points of time, of moves in their order."""
+    """The amount that moved between two times; the moves are in order."""
 
     def __init__(self, moves):
         self.times = [time for time, _ in moves]
@@ -373,7 +373,7 @@ def confident(step, check):
 
 
 def replayed(step):
-    """The timeline that was made again of the step's raw tables is the recorded one."""
+    """The `fabric` that `attribute` made from the step's raw tables equals the recorded one."""
     log = step.dir / "attribute.txt"
     expect(not log.exists(), f"attribute failed: {log.read_text() if log.exists() else ''}")
     same(step, step.dir / "attribute.parquet", step.dir / "run" / "fabric.parquet")

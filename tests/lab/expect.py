@@ -1,8 +1,8 @@
-"""How a check says that something does not hold."""
+"""The exception with which a check fails."""
 
 
 class Failed(Exception):
-    """What was found, and what should have been."""
+    """The found value, and the expected one."""
 
 
 def expect(holds, text):

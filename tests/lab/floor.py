@@ -1,4 +1,4 @@
-"""What the best model of rates could make of a recording: the lowest error to hope for.
+"""The best result that a model of rates could have on a recording: a lower bound of the error.
 
 Each process's true rate, bytes for CPU time, within HALF of each tick, times its CPU time in the tick,
 is its part of the tick's bytes. No model that learns rates from counts and CPU time knows more, but one
@@ -29,7 +29,7 @@ def within(values, half):
 
 
 class Model:
-    """Bytes by tick and process (of counter.pids): what the model gives, and what moved."""
+    """Bytes by tick and process (of counter.pids): by the model, and the truth."""
 
     def __init__(self, db, counter, tick_ns):
         pids = len(counter.pids)
@@ -65,7 +65,7 @@ class Model:
         return used
 
     def windows(self, begins, ends, tick_ns):
-        """What the model gives and what moved, by window and process."""
+        """Bytes by the model and the truth, by window and process."""
         last = len(self.given) - 1
         begin = (begins // tick_ns - self.first).clip(0, last)
         end = (ends // tick_ns - self.first).clip(0, last)

@@ -1,4 +1,4 @@
-"""Checks of what every kernel counts: how it was read, and which cgroups got how much."""
+"""Checks of the events of every kernel: how they were read, and the shares of cgroups."""
 
 import json
 
@@ -80,7 +80,7 @@ def paced(step, check):
             abs(off) <= check["within"],
             f"{cgroup} has {one:.0f} {check['event']} for {other:.0f} {check['other']} ({off:+.2%})",
         )
-        # What interrupts took is in its count and not in its time.
+        # Interrupt time is in its count but not in its CPU time.
         expect(one >= ran * (1 - check["within"]), f"{cgroup} ran {ran:.0f} ns of {one:.0f} counts")
 
 

@@ -1,4 +1,4 @@
-"""Checks of what `stat` prints: metrics, by the lab's own formulas."""
+"""Checks of the output of `stat`: metrics, with the lab's own formulas."""
 
 import json
 
@@ -48,7 +48,7 @@ def agrees(step, check, row, inputs, time):
 
 
 def value_of(step, formula, inputs, time):
-    """What the formula makes of what moved, over these instances."""
+    """The value of the formula for the true traffic, over these instances."""
     each = [counts(step, its) for its in inputs]
     if not formula["pooled"]:
         return sum(evaluate(formula["value"], sources, time) for sources in each)

@@ -11,7 +11,7 @@ pub const SLICES: &str = "SLICES";
 pub const SAMPLE_ON_SCHED: &str = "SAMPLE_ON_SCHED";
 /// 1: also read the counters of this CPU at IRQ and softirq entry and exit.
 pub const SAMPLE_ON_IRQ: &str = "SAMPLE_ON_IRQ";
-/// Readings that are not made by the timer are at least this far apart, in nanoseconds.
+/// Least distance of a reading that the timer does not make to the previous one, in nanoseconds.
 pub const MIN_GAP_NS: &str = "MIN_GAP_NS";
 /// 1: some CPUs have counters that are read at every switch, see `state::Sampler::at_switch`.
 pub const AT_SWITCH: &str = "AT_SWITCH";
@@ -25,9 +25,9 @@ pub const CGROUP_ROOT: &str = "CGROUP_ROOT";
 pub const KERNFS_ID: &str = "KERNFS_ID";
 /// Byte offset of `hierarchy_id` in `struct cgroup_root`; 0 is the v2 hierarchy.
 pub const ROOT_HIERARCHY: &str = "ROOT_HIERARCHY";
-/// 1: what block and network devices move is recorded.
+/// 1: record the bytes that block and network devices move.
 pub const IO_WANTED: &str = "IO_WANTED";
-/// In the place of an offset: the running kernel has no such member.
+/// In place of an offset: the running kernel has no such member.
 pub const MISSING: u64 = u64::MAX;
 /// Byte offset of `q` in `struct request`.
 pub const REQUEST_QUEUE: &str = "REQUEST_QUEUE";

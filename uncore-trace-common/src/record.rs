@@ -24,9 +24,9 @@ pub const KIND_IO: u32 = 6;
 /// One more than the highest kind.
 pub const KINDS: usize = 7;
 
-/// A reading made by the sampler's timer; its tick number counts.
+/// A reading made by the sampler's timer; only such readings have tick numbers.
 pub const TRIGGER_TIMER: u32 = 0;
-/// A reading made at `sched_switch`, before the task that leaves has gone.
+/// A reading made at `sched_switch`, before the switch to the next task.
 pub const TRIGGER_SCHED: u32 = 1;
 /// A reading made at the entry or exit of an interrupt handler.
 pub const TRIGGER_IRQ: u32 = 2;
@@ -41,7 +41,7 @@ pub const CONTEXT_TASK: u32 = 0;
 pub const CONTEXT_IRQ: u32 = 1;
 /// The CPU was in a softirq.
 pub const CONTEXT_SOFTIRQ: u32 = 2;
-/// Nobody is known who did it.
+/// The owner is not known.
 pub const CONTEXT_NOBODY: u32 = 3;
 
 /// A disk's read, from the device into memory.
@@ -52,7 +52,7 @@ pub const IO_WRITE: u32 = 1;
 pub const IO_SENT: u32 = 2;
 /// A packet that an interface received.
 pub const IO_RECEIVED: u32 = 3;
-/// What a task read of what an interface had received.
+/// Bytes that a task read from a socket of packets that an interface had received.
 pub const IO_TAKEN: u32 = 4;
 
 /// `Reading::enabled` of a reading that failed; `value` is then the errno.
@@ -72,7 +72,7 @@ pub const CGROUP_RMDIR: u32 = 2;
 /// A task was moved into a cgroup of the v2 hierarchy.
 pub const CGROUP_ATTACH: u32 = 3;
 
-/// What every record begins with.
+/// The begin of every record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Header {
@@ -82,7 +82,7 @@ pub struct Header {
     pub cpu: u32,
 }
 
-/// Who a task is, as the BPF helpers tell of `current`.
+/// Identity of a task, as the BPF helpers return it for `current`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Task {
@@ -104,7 +104,7 @@ pub struct Reading {
     pub value: u64,
     /// Nanoseconds for which the counter has been enabled.
     pub enabled: u64,
-    /// Nanoseconds for which it was really counting.
+    /// Nanoseconds for which the counter was running.
     pub running: u64,
 }
 
@@ -118,18 +118,18 @@ pub struct Sample {
     pub begin: u64,
     /// `CLOCK_MONOTONIC` after the last read.
     pub end: u64,
-    /// Number of this sweep on its CPU, so that a reader sees one that the ring refused.
+    /// Number of this sweep on its CPU; a missing number shows that the ring refused a sweep.
     pub sequence: u64,
     /// One of the `TRIGGER_` constants.
     pub trigger: u32,
     /// Number of readings that follow.
     pub len: u32,
-    /// The slot of the perf event array that the first reading is of: with the CPU it tells which
-    /// counters these are, whatever the CPU owns by the time this is read.
+    /// Slot of the first reading in the perf event array. Slot and CPU identify the counters, even
+    /// if the CPU has other counters when the record is read.
     pub first: u32,
     /// Zero.
     pub reserved: u32,
-    /// What the CPU was doing until this reading: one of the `CONTEXT_` constants.
+    /// Context of the CPU until this reading: one of the `CONTEXT_` constants.
     pub context: u32,
     /// Interrupt number or softirq vector of `context`, else 0.
     pub number: u32,

@@ -1,46 +1,46 @@
-//! Map values that both sides see.
+//! Map values that the BPF programs and user space share.
 //!
-//! [`CpuState`] is written by the BPF programs of its CPU only. User space reads it without a
-//! lock to close a tick on a CPU that made no switch, and trusts the copy only if the content
-//! proves itself: `run.next` carries the low half of `run.end`, and the slots' wall times sum to
+//! Only the BPF programs of its CPU write [`CpuState`]. User space reads it without a lock, to
+//! close a tick on a CPU without switches. It uses the copy only if the copy is consistent:
+//! `run.next` has the low half of `run.end`, and the wall times of the slots sum to
 //! `run.end - run.begin` (see [`Run::is_consistent`]).
 
 use crate::record::{Header, KINDS, Task};
 
-/// Distinct tasks that a CPU keeps before it flushes.
+/// Different tasks that a CPU combines before it flushes.
 pub const RUN_SLOTS: usize = 16;
 
-/// Distinct interrupt sources of one kind that a CPU keeps before it flushes.
+/// Different interrupt sources of one kind that a CPU combines before it flushes.
 pub const IRQ_SLOTS: usize = 8;
 
-/// Distinct owners, devices and directions of I/O that a CPU keeps before it flushes.
+/// Different owners, devices and directions of I/O that a CPU combines before it flushes.
 pub const IO_SLOTS: usize = 8;
 
 /// Bytes of a device's name: `DISK_NAME_LEN` (include/linux/blkdev.h); an interface's name is shorter
 /// (`IFNAMSIZ`, include/uapi/linux/if.h). Linux 6.1 to 7.2.
 pub const MAX_DEVICE: usize = 32;
 
-/// The time that one task ran.
+/// Time of one task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slot {
-    /// Who.
+    /// The task.
     pub task: Task,
     /// Nanoseconds on the CPU, interrupts included.
     pub wall_ns: u64,
     /// Nanoseconds of `wall_ns` that interrupts took.
     pub irq_ns: u64,
-    /// Slices combined here.
+    /// Number of slices combined.
     pub slices: u32,
     /// Thread id whose slices are combined here, or [`CLOSED`].
     pub key: u32,
 }
 
-/// `Slot::key` of a slot that takes no more slices: its task has a new name since.
+/// `Slot::key` of a slot that takes no more slices, because its task has a new name.
 pub const CLOSED: u32 = u32::MAX;
 
-/// Who ran on a CPU from `begin` to `end`, without a gap. Also a ring record: sent with `len`
-/// slots only.
+/// The tasks that ran on a CPU from `begin` to `end`, without gaps. Also a ring record: sent with
+/// only `len` slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
@@ -48,7 +48,7 @@ pub struct Run {
     pub header: Header,
     /// `CLOCK_MONOTONIC` at which the first slot began; 0 before the first switch.
     pub begin: u64,
-    /// Where the last slot begins if it is a single slice that crosses the end of the tick, else
+    /// Begin of the last slot if that is a single slice that crosses the end of the tick, else
     /// equal to `end`. The slots before it lie between `begin` and `last`, within one tick.
     pub last: u64,
     /// `CLOCK_MONOTONIC` of the last switch.
@@ -57,7 +57,7 @@ pub struct Run {
     pub next: u64,
     /// End of the tick in which `end` lies.
     pub boundary: u64,
-    /// Interrupt nanoseconds of this CPU, ever, at `end`.
+    /// Total interrupt time of this CPU at `end`, in nanoseconds.
     pub irq_at_end: u64,
     /// Slots in use.
     pub len: u64,
@@ -90,7 +90,7 @@ impl Run {
     }
 }
 
-/// The time of one interrupt source.
+/// Time of one interrupt source.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IrqSlot {
@@ -104,10 +104,10 @@ pub struct IrqSlot {
     pub count: u64,
 }
 
-/// The time of one kind of interrupt on a CPU. Also a ring record: sent with `len` slots only.
+/// Time of one kind of interrupt on a CPU. Also a ring record: sent with only `len` slots.
 ///
-/// Interrupts that begin and end in one tick are combined; one that crosses the end of a tick is
-/// sent at once and alone, with its `begin` and `end`, so that the reader can divide it.
+/// Interrupts that begin and end in one tick are combined. One that crosses the end of a tick is
+/// sent at once as the only slot, with `begin` and `end`, so that the reader can divide it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Irq {
@@ -115,9 +115,9 @@ pub struct Irq {
     pub header: Header,
     /// End of the tick in which the slots' time lies.
     pub boundary: u64,
-    /// 0, or when the only slot's interrupt began.
+    /// 0, or the begin of the only slot's interrupt.
     pub begin: u64,
-    /// 0, or when the only slot's interrupt ended.
+    /// 0, or the end of the only slot's interrupt.
     pub end: u64,
     /// Slots in use.
     pub len: u64,
@@ -128,34 +128,34 @@ pub struct Irq {
 /// Bytes of an [`Irq`] before its slots.
 pub const IRQ_PREFIX: usize = size_of::<Irq>() - size_of::<[IrqSlot; IRQ_SLOTS]>();
 
-/// One kind of interrupt (hard or soft) on one CPU: its slots and the one that runs now.
+/// One kind of interrupt (hard or soft) on one CPU: its slots and the interrupt that runs now.
 ///
-/// The two kinds have a value each because a hard interrupt may interrupt the program of a softirq
-/// but never the other way round: no program sees its own data half written.
+/// Each kind has a value of its own. A hard interrupt may interrupt the program of a softirq, but
+/// not vice versa, so no program sees its own data half written.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IrqTrack {
-    /// Nanoseconds in this kind of interrupt, ever.
+    /// Total nanoseconds in this kind of interrupt.
     pub total: u64,
-    /// When the one that runs now began, or 0.
+    /// Begin of the interrupt that runs now, or 0.
     pub begin: u64,
-    /// Interrupt number or softirq vector of the one that runs now.
+    /// Interrupt number or softirq vector of the interrupt that runs now.
     pub number: u64,
     /// Total of the other kind at `begin` (softirq only).
     pub other_at_begin: u64,
-    /// What is not sent yet.
+    /// Slots that are not sent yet.
     pub pending: Irq,
 }
 
-/// What a device moved for one owner.
+/// Bytes that a device moved for one owner.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoSlot {
-    /// Whose, if `context` is `CONTEXT_TASK`; `tid` and `pid` are 0 where only the cgroup is known.
+    /// The task, if `context` is `CONTEXT_TASK`; `tid` and `pid` are 0 if only the cgroup is known.
     pub task: Task,
     /// The disk's or interface's name, NUL-padded, any bytes; all 0 for [`crate::record::IO_TAKEN`].
     pub device: [u8; MAX_DEVICE],
-    /// Which device, as long as it exists.
+    /// Identifies the device while it exists.
     pub key: u64,
     /// Bytes.
     pub bytes: u64,
@@ -173,25 +173,25 @@ pub struct IoSlot {
     pub netns: u32,
 }
 
-/// What was moved in a tick, as far as one CPU saw it. Also a ring record: sent with `len` slots
-/// only.
+/// Bytes that devices moved in a tick, as seen on one CPU. Also a ring record: sent with only
+/// `len` slots.
 ///
-/// Requests that begin and end in one tick are combined. One that spans ticks is sent at once and
-/// alone, with its `begin` and `end`; so is one that was seen in the middle of another's being
-/// combined, by an interrupt.
+/// Requests that begin and end in one tick are combined. A request that spans ticks is sent at once
+/// as the only slot, with `begin` and `end`. So is a request that an interrupt sees while the
+/// interrupted program writes the slots.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Io {
     /// `KIND_IO`.
     pub header: Header,
-    /// End of the tick in which it lies.
+    /// End of the tick in which the slots' bytes were moved.
     pub boundary: u64,
-    /// 0, or when the only slot's request began.
+    /// 0, or the begin of the only slot's request.
     pub begin: u64,
-    /// 0, or when the only slot's request ended.
+    /// 0, or the end of the only slot's request.
     pub end: u64,
-    /// Number of the combined record on its CPU, so that one which was looked at before it was sent
-    /// is not counted twice; 0 for what was sent at once.
+    /// Number of the combined record on its CPU, so that slots that were peeked at before they were
+    /// sent are not counted twice; 0 for a slot that was sent at once.
     pub sequence: u64,
     /// Slots in use.
     pub len: u64,
@@ -216,21 +216,21 @@ impl Io {
     }
 }
 
-/// What one CPU saw being moved and has not sent. Array map, indexed by CPU.
+/// Bytes that were seen on one CPU and are not sent yet. Array map, indexed by CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoState {
     /// The slots.
     pub pending: Io,
-    /// 1 while they are written: a program that interrupts this sends its own at once.
+    /// 1 while the slots are written: a program that interrupts this sends its own at once.
     pub busy: u64,
 }
 
-/// What the BPF programs of one CPU know. Array map, indexed by CPU.
+/// State of the BPF programs of one CPU. Array map, indexed by CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuState {
-    /// Who ran.
+    /// The tasks that ran.
     pub run: Run,
     /// Interrupt handlers.
     pub hard: IrqTrack,
@@ -238,12 +238,12 @@ pub struct CpuState {
     pub soft: IrqTrack,
 }
 
-/// What the sampler of one CPU has to do: written by user space as a whole, at any time. Array map,
-/// indexed by CPU.
+/// Task of the sampler of one CPU: user space writes it as a whole, at any time. Array map, indexed
+/// by CPU.
 ///
-/// The slots that the CPU may still be reading are not used again until all it sent of them has
-/// been read, so a CPU that sees half a change reads slots that nobody knows by this `first` and
-/// `len`, and that sample is dropped.
+/// User space reuses slots that the CPU may still read only after all samples from them were read.
+/// So a CPU that sees half of a change reads slots that match no known `first` and `len`, and that
+/// sample is dropped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampler {
@@ -251,15 +251,15 @@ pub struct Sampler {
     pub first: u32,
     /// Number of counters of this CPU; 0: not a reader CPU.
     pub len: u32,
-    /// How many of them, the first ones, are also read at every switch.
+    /// Number of counters, from the first on, that are also read at every switch.
     pub at_switch: u32,
-    /// One of the `SAMPLER_` constants; the programs change it where they say so.
+    /// One of the `SAMPLER_` constants; the programs change some of them, as documented there.
     pub state: u32,
-    /// What went wrong when the timer was started, as a positive errno.
+    /// Error of starting the timer, as a positive errno.
     pub errno: u32,
 }
 
-/// How far the sampler of one CPU is: written by the programs of that CPU only. Array map, indexed
+/// Progress of the sampler of one CPU: only the programs of that CPU write it. Array map, indexed
 /// by CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -268,7 +268,7 @@ pub struct Sweep {
     pub last_read: u64,
     /// Number of the last sweep.
     pub sequence: u64,
-    /// 1 while a sweep is under way: an interrupt in the middle of it does not begin another.
+    /// 1 during a sweep: an interrupt in the middle of it does not begin another one.
     pub busy: u64,
 }
 
@@ -284,21 +284,21 @@ pub const SAMPLER_FAILED: u32 = 3;
 /// moves the timers of such a CPU.
 pub const SAMPLER_MOVED: u32 = 4;
 
-/// What was dropped on one CPU. Per-CPU array map with one entry.
+/// Counts of what one CPU dropped. Per-CPU array map with one entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drops {
     /// Records that found the ring full, by kind.
     pub records: [u64; KINDS],
-    /// Readings that were due in the middle of another.
+    /// Readings that were due during another one.
     pub nested: u64,
     /// Ticks after which the timer could not be started again.
     pub timer: u64,
     /// Timers of other CPUs that fired here: their CPU went offline.
     pub moved: u64,
-    /// Block requests that there was no room to remember the owner of.
+    /// Block requests whose owner could not be stored for lack of room.
     pub unowned: u64,
-    /// Switches to the thread that leaves which were not seen.
+    /// Switches that were not seen, to the thread that leaves.
     pub switches: u64,
 }
 

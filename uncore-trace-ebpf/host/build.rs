@@ -1,4 +1,4 @@
-//! Compiles the BPF programs, or falls back on the committed object.
+//! Compiles the BPF programs, or uses the committed object instead.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::stamp;
 /// The program that `uncore-trace` loads.
 pub const PROGRAM: &str = "uncore-trace-ebpf";
 
-/// A compiler that has the source of `core` and a BPF linker.
+/// A compiler with the source of `core`, and a BPF linker.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
     cargo: PathBuf,
@@ -21,17 +21,18 @@ pub struct Toolchain {
     linker: PathBuf,
 }
 
-/// Where an object came from.
+/// Origin of an object.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// Compiled now.
     Source,
-    /// The committed object; compiling was not possible for this reason.
+    /// The committed object, with the reason why it could not be compiled.
     Committed(String),
 }
 
 impl Toolchain {
-    /// The versions that decide what bytes come out: `rustc` and `bpf-linker`, one line each.
+    /// The versions on which the bytes of the object depend: `rustc` and `bpf-linker`, one line
+    /// each.
     pub fn versions(&self) -> Result<String> {
         Ok(format!(
             "{}\n{}",
@@ -46,7 +47,7 @@ impl Toolchain {
 ///
 /// # Errors
 ///
-/// Says what is missing, in one line.
+/// Something is missing; the message names it in one line.
 pub fn toolchain() -> Result<Toolchain> {
     let linker = linker().context("bpf-linker is not installed: run `cargo xtask setup`")?;
     let mut tried = Vec::new();
@@ -66,7 +67,7 @@ pub fn toolchain() -> Result<Toolchain> {
     )
 }
 
-/// Compiles one binary of this package for the BPF target; returns the object's path.
+/// Compiles one binary of this package for the BPF target. Returns the path of the object.
 pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<PathBuf> {
     let root = stamp::workspace_root();
     let mut command = Command::new(&toolchain.cargo);
@@ -76,7 +77,7 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
         .args(["--target", "bpfel-unknown-none", "--package", env!("CARGO_PKG_NAME")])
         .args(["--bin", bin, "--target-dir"])
         .arg(target_dir);
-    // A build script inherits what the outer cargo (or clippy) set for its own compiler.
+    // A build script inherits variables that the outer cargo (or clippy) sets for its own compiler.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_") && text != "CARGO_HOME" || text.starts_with("RUST") {
@@ -86,7 +87,8 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
     let linker_dir = toolchain.linker.parent().unwrap_or(Path::new("/"));
     command
         .env("RUSTC", &toolchain.rustc)
-        // `build-std` is the one unstable feature that is needed; a stable compiler has it too.
+        // `build-std` is the only unstable feature that is used; this enables it in stable
+        // compilers.
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(toolchain, &root)?)
         .env("PATH", prepend(linker_dir, env::var_os("PATH"))?);
@@ -97,11 +99,11 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
     Ok(target_dir.join("bpfel-unknown-none/release").join(bin))
 }
 
-/// The object that this build embeds: compiled where a toolchain is, else the committed one.
+/// The object to embed: compiled if there is a toolchain, else the committed one.
 ///
 /// # Errors
 ///
-/// The object can neither be compiled nor is the committed one up to date with its sources.
+/// The object cannot be compiled, and the committed one is not up to date with its sources.
 pub fn object(target_dir: &Path) -> Result<(PathBuf, Origin)> {
     let reason = match toolchain().and_then(|found| compile(&found, PROGRAM, target_dir)) {
         Ok(object) => return Ok((object, Origin::Source)),
@@ -112,7 +114,7 @@ pub fn object(target_dir: &Path) -> Result<(PathBuf, Origin)> {
     Ok((stamp::object_path(), Origin::Committed(reason)))
 }
 
-/// Debug information makes BTF; paths of this machine stay out of it.
+/// Debug information is needed for BTF; it must not have paths of this machine.
 fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
     let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
     let mut remap = |from: &Path, to: &str| {
@@ -131,12 +133,12 @@ fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
             remap(&entry?.path(), "registry");
         }
     }
-    // `.` and not the empty string, with which rustc would leave a leading slash.
+    // With an empty string rustc would leave a leading slash.
     remap(root, ".");
     Ok(flags.join("\x1f"))
 }
 
-/// Distributions first: their compiler matches their source by construction.
+/// Distributions first: their compiler and source of `core` always match.
 fn candidates() -> Vec<(PathBuf, PathBuf)> {
     let mut all = vec![(PathBuf::from("/usr/bin/cargo"), PathBuf::from("/usr/bin/rustc"))];
     let nightly = |tool: &str| {

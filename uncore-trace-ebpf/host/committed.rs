@@ -1,4 +1,4 @@
-//! Renews the committed object, and tells whether it is stale.
+//! Renews the committed object, and checks whether it is up to date.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::build::{self, Toolchain};
 use crate::stamp;
 
-/// Compiles the object and writes it with its stamp; `true` if anything changed.
+/// Compiles the object and writes it with its stamp. Returns whether anything changed.
 pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
     let object = stamp::read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
     let renewed = stamp::stamp(&object, &toolchain.versions()?)?;
@@ -18,8 +18,8 @@ pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
     Ok(changed)
 }
 
-/// Fails unless the committed object is what the sources compile to. With other versions of the
-/// tools than the stamp's the bytes may differ, and only the sources are compared.
+/// Fails unless the committed object equals what the sources compile to. If the tools have other
+/// versions than in the stamp, the bytes may differ, and only the sources are compared.
 pub fn verify(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
     stamp::verify_sources()?;
     let versions = toolchain.versions()?;

@@ -1,4 +1,4 @@
-//! The committed object and the stamp of the sources that it was made from.
+//! The committed object, and the stamp of its sources.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +26,7 @@ pub fn stamp_path() -> PathBuf {
     object_path().with_file_name("uncore-trace.stamp")
 }
 
-/// Everything whose change changes the object.
+/// All sources of the object.
 #[must_use]
 pub fn source_paths() -> Vec<PathBuf> {
     let root = workspace_root();
@@ -40,7 +40,7 @@ pub fn source_paths() -> Vec<PathBuf> {
     .to_vec()
 }
 
-/// Fails unless the committed object is intact and its stamp names these sources.
+/// Fails unless the committed object and its sources are those of its stamp.
 pub fn verify_sources() -> Result<()> {
     let committed = fs::read_to_string(stamp_path())
         .with_context(|| format!("cannot read {}", stamp_path().display()))?;
@@ -54,12 +54,13 @@ pub fn verify_sources() -> Result<()> {
     Ok(())
 }
 
-/// The stamp of an object that tools of these versions made of the sources as they are.
+/// The stamp of an object that was compiled from the current sources with these versions of the
+/// tools.
 pub fn stamp(object: &[u8], versions: &str) -> Result<String> {
     Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex(object)))
 }
 
-/// SHA-256 over the names and contents of all sources and the locked versions of what they use.
+/// SHA-256 of the names and contents of all sources, and of the locked versions of dependencies.
 fn source_digest() -> Result<String> {
     let root = workspace_root();
     let mut files = Vec::new();

@@ -1,7 +1,7 @@
-//! The way out: copies a record into the ring, and counts it where the ring is full.
+//! Copies records into the ring, and counts those that do not fit.
 //!
-//! Guarantee: a count of what was dropped only grows, also where a program interrupts another that
-//! counts on the same CPU.
+//! Guarantee: no count of drops is lost, even if a program interrupts another one that counts on
+//! the same CPU.
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
@@ -35,7 +35,7 @@ pub unsafe fn send<T>(kind: u32, record: *const T, size: u64) {
     }
 }
 
-/// Counts one more in a field of this CPU's drops.
+/// Adds one to a field of this CPU's drops.
 #[inline(always)]
 pub fn count(field: impl FnOnce(*mut Drops) -> *mut u64) {
     if let Some(drops) = DROPS.get_ptr_mut(0) {

@@ -1,5 +1,5 @@
-//! Values set by the loader; `uncore_trace_common::config` says what each means. They are frozen
-//! before load, so the verifier treats them as constants.
+//! Values set by the loader, documented in `uncore_trace_common::config`. They are frozen before
+//! load, so the verifier treats them as constants.
 
 use aya_ebpf::Global;
 

@@ -1,7 +1,7 @@
-//! What was moved: a small array of combining slots per CPU.
+//! I/O bytes: a small array of combining slots per CPU.
 //!
-//! Bytes of one owner, device and direction within a tick are added up, and leave as one record when
-//! the tick has ended or no slot is free. A request that spans ticks leaves at once with its span.
+//! Bytes of one owner, device and direction within a tick are summed, and sent as one record when
+//! the tick has ended or no slot is free. A request that spans ticks is sent at once.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{
@@ -13,7 +13,7 @@ use crate::emit;
 use crate::globals::{TICK_NS, tick_end};
 use crate::maps::{CPUS, IO};
 
-/// Whose bytes are.
+/// Owner of bytes.
 pub struct Owner {
     /// One of the `CONTEXT_` constants.
     pub context: u32,
@@ -23,11 +23,11 @@ pub struct Owner {
     pub task: Task,
 }
 
-/// A task that is none.
+/// All fields 0: there is no task.
 pub const NO_TASK: Task = Task { tid: 0, pid: 0, cgroup_id: 0, comm: [0; 16] };
 
 impl Owner {
-    /// Nobody was seen.
+    /// The owner is not known.
     pub const NOBODY: Self = Self { context: CONTEXT_NOBODY, number: 0, task: NO_TASK };
 }
 
@@ -35,9 +35,9 @@ impl Owner {
 pub struct Event {
     /// One of the `IO_` constants.
     pub what: u32,
-    /// Which device.
+    /// Identifies the device.
     pub key: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
     /// When it began; 0: now.
     pub begin: u64,
@@ -58,7 +58,7 @@ struct Alone {
 
 const _: () = assert!(size_of::<Alone>() == IO_PREFIX + size_of::<IoSlot>());
 
-/// What this CPU is doing: one of the `CONTEXT_` constants and the number that goes with it.
+/// Context of this CPU: one of the `CONTEXT_` constants, and its number.
 #[inline(always)]
 pub fn context() -> (u32, u32) {
     // SAFETY: plain helper.
@@ -69,7 +69,7 @@ pub fn context() -> (u32, u32) {
     }
 }
 
-/// Adds what was moved until now; `fill` names the device in a fresh slot.
+/// Adds bytes that were just moved; `fill` names the device in a new slot.
 #[inline(always)]
 pub fn add(event: &Event, owner: &Owner, fill: impl Fn(&mut IoSlot)) {
     // SAFETY: plain helpers.
@@ -177,7 +177,7 @@ fn find(pending: &Io, event: &Event, owner: &Owner) -> u64 {
     index
 }
 
-/// Sends the slots of a tick that has ended, if nobody is writing them.
+/// Sends the slots of a tick that has ended, unless a program is writing them.
 #[inline(always)]
 pub fn flush_ended(cpu: u32, now: u64) {
     let Some(state) = IO.get_ptr_mut(cpu) else {
@@ -204,7 +204,7 @@ fn flush(pending: &mut Io) {
     pending.total = 0;
 }
 
-/// Whether a program that this one interrupted, or preempted, is writing.
+/// Whether a program that was interrupted or preempted by this one is writing.
 #[inline(always)]
 fn is_busy(state: &IoState) -> bool {
     // SAFETY: a reference is readable.

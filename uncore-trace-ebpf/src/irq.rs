@@ -1,4 +1,4 @@
-//! Interrupt time: taken out of the task that was interrupted, kept by source.
+//! Interrupt time by source; it is subtracted from the interrupted task.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, Header, KIND_IRQ};
@@ -40,8 +40,8 @@ pub fn hard_exit() {
 
 /// A softirq begins.
 ///
-/// An interrupt between the readings of the clock and of `total` would be in both kinds' time: then
-/// the clock is read again, and of a second one so soon after it the softirq's time is too short.
+/// An interrupt between reading the clock and `total` would count for both kinds. Then the clock is
+/// read again. A second interrupt just after the first would make the softirq's time too short.
 #[inline(always)]
 pub fn soft_entry(vector: u32) {
     if let Some((state, ..)) = state() {
@@ -57,14 +57,14 @@ pub fn soft_entry(vector: u32) {
     }
 }
 
-/// Nanoseconds in interrupt handlers, ever: a handler may end at any time while a softirq begins.
+/// Total nanoseconds in interrupt handlers; one may end at any time while a softirq begins.
 #[inline(always)]
 fn hard_total(state: &CpuState) -> u64 {
     // SAFETY: a reference is readable.
     unsafe { (&raw const state.hard.total).read_volatile() }
 }
 
-/// A softirq ends. The interrupts that came in between are not its time.
+/// A softirq ends. Interrupts in between are subtracted from its time.
 #[inline(always)]
 pub fn soft_exit() {
     if let Some((state, cpu, now)) = state() {

@@ -1,4 +1,4 @@
-//! Members of the kernel's own structures, at the offsets that the loader found in its BTF.
+//! Reads members of kernel structures at offsets that the loader found in the BTF.
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
@@ -16,8 +16,8 @@ pub unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
     unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
 }
 
-/// Follows the pointer at `offset`; none where it is null, cannot be read, or the running kernel has
-/// no such member.
+/// Follows the pointer at `offset`; `None` if it is null, cannot be read, or does not exist in the
+/// running kernel.
 #[inline(always)]
 pub fn follow(base: *const u8, offset: u64) -> Option<*const u8> {
     if offset == MISSING {
@@ -30,7 +30,7 @@ pub fn follow(base: *const u8, offset: u64) -> Option<*const u8> {
     }
 }
 
-/// Copies the text at `from`, cut off where `to` ends; `to` stays as it is where that fails.
+/// Copies the text at `from`, cut to the size of `to`; `to` is unchanged on failure.
 #[inline(always)]
 pub fn text<const LEN: usize>(to: &mut [u8; LEN], from: *const u8) {
     // SAFETY: the helper checks the address, and writes at most `LEN` bytes, terminated.

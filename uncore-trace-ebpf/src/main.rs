@@ -1,13 +1,13 @@
-//! The BPF programs of `uncore-trace`: one hook per file under `hooks`, which only name their
-//! event and hand over to the four things that are kept:
+//! The BPF programs of `uncore-trace`. The hooks, one per file in `hooks`, read their arguments and
+//! call one of the modules that keep data:
 //!
-//! - [`run`]: who ran on a CPU and how long,
-//! - [`irq`]: how long interrupts took,
-//! - [`sample`]: the readings of the counters that this CPU owns,
-//! - [`io`]: what block and network devices moved.
+//! - [`run`]: the time of each task on a CPU,
+//! - [`irq`]: the time of interrupts,
+//! - [`sample`]: the readings of this CPU's counters,
+//! - [`io`]: the bytes that block and network devices moved.
 //!
-//! All leave through [`emit`], the only place that writes to the ring and the only one that
-//! counts what the ring refused.
+//! All records are sent by [`emit`], the only module that writes to the ring and counts the records
+//! that the ring refused.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 // An addition that an interrupt cannot divide: what is stable of it is not there for this target.
 #![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
@@ -41,8 +41,8 @@ mod sample;
 #[cfg(target_arch = "bpf")]
 mod task;
 
-/// `loop {}` and not `unreachable_unchecked`: a panic path that is left in a program is then
-/// refused by the verifier instead of being undefined behaviour.
+/// `loop {}`, not `unreachable_unchecked`: the verifier refuses a panic path that is left in a
+/// program, which would otherwise be undefined behaviour.
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

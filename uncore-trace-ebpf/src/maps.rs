@@ -1,4 +1,4 @@
-//! Every map, one line of purpose each. Sizes marked `1` are set by the loader to the machine's.
+//! All maps. The loader replaces sizes of `1` by those of the machine.
 
 use aya_ebpf::bindings::bpf_timer;
 use aya_ebpf::btf_maps::{Array, PerCpuArray, PerfEventArray, RingBuf};
@@ -13,27 +13,27 @@ pub struct TimerSlot {
     pub timer: bpf_timer,
 }
 
-/// Everything that goes to user space.
+/// All records for user space.
 #[btf_map]
 pub static RECORDS: RingBuf<u64, { 1 << 23 }> = RingBuf::new();
 
-/// The opened counters; each reader CPU has a run of slots.
+/// The open counters; each reader CPU has consecutive slots.
 #[btf_map]
 pub static COUNTERS: PerfEventArray = PerfEventArray::new();
 
-/// What ran on each CPU.
+/// Times of tasks and interrupts, for each CPU.
 #[btf_map]
 pub static CPUS: Array<CpuState, 1> = Array::new();
 
-/// What each CPU saw being moved.
+/// Bytes moved, for each CPU.
 #[btf_map]
 pub static IO: Array<IoState, 1> = Array::new();
 
-/// What the sampler of each CPU has to do.
+/// Task of each CPU's sampler.
 #[btf_map]
 pub static SAMPLERS: Array<Sampler, 1> = Array::new();
 
-/// How far the sampler of each CPU is.
+/// Progress of each CPU's sampler.
 #[btf_map]
 pub static SWEEPS: Array<Sweep, 1> = Array::new();
 
@@ -41,10 +41,10 @@ pub static SWEEPS: Array<Sweep, 1> = Array::new();
 #[btf_map]
 pub static TIMERS: Array<TimerSlot, 1> = Array::new();
 
-/// Where a sample is put together: one place for each context that can interrupt another.
+/// Buffers for samples: one for each trigger, since one can interrupt another.
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Sample, TRIGGERS> = PerCpuArray::new();
 
-/// What was dropped.
+/// Counts of drops.
 #[btf_map]
 pub static DROPS: PerCpuArray<Drops, 1> = PerCpuArray::new();

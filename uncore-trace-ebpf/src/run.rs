@@ -1,9 +1,9 @@
-//! Who ran: a small array of combining slots per CPU.
+//! Time of tasks: a small array of combining slots per CPU.
 //!
-//! At a switch the time since the last one is added to the leaving task's slot. The slots leave
-//! as one record when the tick ends or no slot is free, so the volume follows tasks times ticks
-//! and not switches. In slice mode a slot is never shared, and the same record carries every
-//! slice in order. The record covers its time without a gap: a reader that misses one sees it.
+//! At a switch, the time since the last switch is added to the leaving task's slot. The slots are
+//! sent as one record when the tick ends or no slot is free, so the volume grows with tasks x
+//! ticks, not with switches. With `--slices` a slot has one slice, and the record has every slice
+//! in order. A record covers its time without gaps, so a reader notices a lost one.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{Header, KIND_RUN};
@@ -13,10 +13,10 @@ use crate::globals::{IO_WANTED, SLICES, tick_end};
 use crate::maps::CPUS;
 use crate::{emit, io, irq, task};
 
-/// Where in a run's `next` the thread's id is, in words.
+/// Index of the 32-bit word of a run's `next` that has the thread's id.
 const NEXT_TID: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
 
-/// Accounts for a switch: `current`, whose thread id is `tid`, leaves, and `next_tid` comes.
+/// Accounts for a switch from `current`, whose thread id is `tid`, to `next_tid`.
 #[inline(always)]
 pub fn switch(tid: u32, next_tid: u32) {
     // SAFETY: plain helpers.
@@ -41,7 +41,7 @@ pub fn switch(tid: u32, next_tid: u32) {
     state.run.next = (u64::from(next_tid) << 32) | (state.run.end & 0xffff_ffff);
 }
 
-/// The first switch that is seen on this CPU: time is accounted from here.
+/// Handles the first switch on this CPU: time is accounted from here on.
 #[inline(always)]
 fn start(run: &mut Run, cpu: u32, now: u64) {
     run.header = Header { kind: KIND_RUN, cpu };
@@ -88,8 +88,8 @@ fn leave(state: &mut CpuState, tid: u32, now: u64, irq_now: u64) {
     }
 }
 
-/// `current` has a new name: what it did in this tick so far stays under the old one. A thread that
-/// did not lead its process has the leader's id from now on.
+/// `current` has a new name: its time in this tick so far keeps the old one. A thread that was not
+/// the leader of its process has the leader's id from now on.
 #[inline(always)]
 pub fn renamed() {
     // SAFETY: plain helper.
@@ -97,8 +97,8 @@ pub fn renamed() {
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
         return;
     };
-    // SAFETY: interrupts' programs leave `run` alone. Since Linux 7.0 this program may be preempted,
-    // but the switches that come in between keep to the whole of `next` and their own slots.
+    // Programs in interrupts do not write `run`. Since Linux 7.0 this program may be preempted, but
+    // a switch in between writes all of `next`, and its own slots.
     let run = unsafe { &mut (*state).run };
     let tid = task::identity().0;
     // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it is
@@ -113,8 +113,8 @@ pub fn renamed() {
     }
 }
 
-/// The slot of this task, or the number of slots in use if it has none. The thread id alone is
-/// the key: name and cgroup are asked for once a tick, and a helper costs more than this search.
+/// The slot of this task, or the number of used slots if it has none. Only the thread id is
+/// compared: name and cgroup are read once per tick, because a helper costs more than this search.
 #[inline(always)]
 fn find(run: &Run, tid: u32) -> u64 {
     let mut index = 0;

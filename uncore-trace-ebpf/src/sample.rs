@@ -1,4 +1,4 @@
-//! Reads every counter that this CPU owns, in one sweep, and stamps the sweep's begin and end.
+//! Reads all counters of this CPU in one sweep, with the times of its begin and end.
 
 use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
@@ -12,16 +12,16 @@ use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
 use crate::{emit, task};
 
-/// Reads the counters of this CPU, if it owns any and the last reading is not too recent, and at a
-/// switch those that are read at every one. `context` and `number` say what the CPU was doing until
-/// now.
+/// Reads the counters of this CPU, if it has any and the last reading is not too recent; at a
+/// switch, those that are read at every switch are always read. `context` and `number` are the
+/// context of the CPU until now.
 #[inline(always)]
 pub fn read(trigger: u32, context: u32, number: u32) {
     // SAFETY: plain helper.
     read_on(unsafe { bpf_get_smp_processor_id() }, trigger, context, number);
 }
 
-/// The same where `cpu`, which is this CPU, is known already.
+/// As [`read`], with the number of this CPU.
 #[inline(always)]
 fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // User space may change it at any time, so it is read once.
@@ -49,7 +49,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
         }
     }
     if sweep.busy != 0 {
-        // The sweep that was interrupted would be sent after this one, with older readings.
+        // The interrupted sweep would be sent after this one, with older readings.
         // SAFETY: a field of the value that is given.
         emit::count(|drops| unsafe { &raw mut (*drops).nested });
         return;
@@ -90,8 +90,8 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
 pub fn read_on_timer(cpu: u32) {
     let mut context = CONTEXT_TASK;
     let mut number = 0;
-    // Only when interrupts are sampled too does the count since the last reading belong to the
-    // softirq; else that reading lies before it, in the task's time.
+    // The count since the last reading belongs to the softirq only if interrupts are sampled too;
+    // if not, that reading was before the softirq, in the task's time.
     if SAMPLE_ON_IRQ.load() != 0 {
         if let Some(state) = CPUS.get(cpu)
             && state.soft.begin != 0

@@ -1,4 +1,4 @@
-//! Who `current` is, by helpers alone.
+//! Identity of `current`, from helpers only.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_get_current_comm};
@@ -22,7 +22,7 @@ pub fn name(task: &mut Task) {
     }
 }
 
-/// Writes all that is known of `current` to `task`.
+/// Writes the identity and name of `current` to `task`.
 #[inline(always)]
 pub fn fill(task: &mut Task) {
     (task.tid, task.pid, task.cgroup_id) = identity();

@@ -1,9 +1,9 @@
-//! How fast records become files, and in how much memory, for a machine of any size.
+//! Time and memory for processing records to files, for a machine of any size.
 //!
-//! The records are made up here, the only place where that is done: of CPUs that switch twice a tick
-//! between processes of many cgroups, and of counters that one CPU of each socket reads. They go through
-//! the time line, the attributor and the writer as those of a live recording do. Prints one line of JSON.
-//! `cargo xtask bench pipeline` runs it for many sizes, and `cargo xtask bench read` reads what it made.
+//! The records are generated: CPUs switch twice a tick between processes of many cgroups, and one CPU of
+//! each socket reads the counters. They go through the time line, the attributor and the writer as those of
+//! a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs it for many sizes, and
+//! `cargo xtask bench read` reads its recordings.
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -36,17 +36,17 @@ const DRAIN: u64 = 50;
 const SEAL: u64 = 1000;
 /// The first tick.
 const START: u64 = 1_000_000;
-/// CPUs of a socket at most.
+/// Most CPUs of a socket.
 const SOCKET: u32 = 128;
 
-/// The size of the machine, and for how long it is recorded: until either is reached.
+/// The size of the machine, and the limits of the recording in seconds and rows; the first one ends it.
 #[derive(Clone, Copy)]
 struct Size {
     cpus: u32,
     cgroups: u64,
     counters: u32,
     seconds: u64,
-    /// Of `fabric`; a few windows more come.
+    /// Rows of `fabric`; a few more windows may follow.
     rows: u64,
 }
 
@@ -63,7 +63,7 @@ impl Size {
     }
 }
 
-/// `SplitMix64`, Steele, Lea and Flood 2014: what is random is the same in every run.
+/// `SplitMix64`, Steele, Lea and Flood 2014: the numbers are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
         all => (all, None),
     };
     let [cpus, cgroups, counters, seconds, method] = machine else {
-        // As `cargo test --benches` and `cargo bench` without arguments run it.
+        // `cargo test --benches` and `cargo bench` run it without arguments.
         println!("usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR]");
         return Ok(());
     };
@@ -171,7 +171,7 @@ fn layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
     layouts
 }
 
-/// The metadata that `attribute` asks of a recording.
+/// The metadata of a recording that `attribute` needs.
 fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
@@ -210,7 +210,7 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
         places: &cpus.iter().map(|cpu| (*cpu, Place::default())).collect(),
         start_tick: START,
         clock,
-        // No file is there: names are those of the records.
+        // There are no files: the names come from the records.
         root: &run.join("nowhere"),
         cgroup_mount: None,
         only_cgroups: Vec::new(),

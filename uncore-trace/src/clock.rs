@@ -1,5 +1,5 @@
-//! The two clocks. `CLOCK_MONOTONIC` measures; `CLOCK_REALTIME` is a label that is derived from
-//! it by one offset for the whole recording, so that the label never jumps.
+//! The two clocks. All times are measured with `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is derived from
+//! it with one offset for the whole recording, so that it never jumps.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -13,8 +13,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the wall clock between two readings of the monotonic one, takes their middle, and
-    /// keeps the narrowest of several tries.
+    /// Reads the wall clock between two readings of the monotonic clock and takes the middle of
+    /// these. Of several tries, the one with the shortest distance is used.
     pub fn take() -> Self {
         let attempt = || {
             let before = mono_ns();
@@ -28,15 +28,15 @@ impl Snapshot {
             .map_or_else(|| attempt().1, |(_, snapshot)| snapshot)
     }
 
-    /// This moment with the offset of an earlier snapshot, unless the wall clock was set by a millisecond or
-    /// more since: what two snapshots differ by is how long their reading took.
+    /// This snapshot with the offset of an earlier one, unless the wall clock was set by a
+    /// millisecond or more since. Smaller differences are the time that reading takes.
     #[must_use]
     pub(crate) const fn continues(self, before: Self) -> Self {
         let wall_ns = before.wall(self.mono_ns);
         if wall_ns.abs_diff(self.wall_ns) < 1_000_000 { Self { wall_ns, ..self } } else { self }
     }
 
-    /// The wall time of a monotonic one.
+    /// The wall time for a time of `CLOCK_MONOTONIC`.
     pub const fn wall(&self, mono_ns: i64) -> i64 {
         mono_ns + (self.wall_ns - self.mono_ns)
     }

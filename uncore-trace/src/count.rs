@@ -1,22 +1,23 @@
-//! What a counter has counted: the only place with the arithmetic of counts.
+//! Arithmetic of counts; no other module computes differences or scales counts.
 //!
-//! `check` computes the same from the raw tables by code of its own, on purpose.
+//! The only exception is `check`, which computes the same from the raw tables with code of its own,
+//! to find faults in this one.
 
 use std::mem;
 
-/// What a counter has counted since it was first enabled.
+/// A counter's value and times since it was first enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Raw count.
     pub value: u64,
-    /// Nanoseconds enabled.
+    /// Time enabled, ns.
     pub enabled: u64,
-    /// Nanoseconds counting; less than `enabled` where the counter was multiplexed.
+    /// Time running, ns; less than `enabled` if the counter was multiplexed.
     pub running: u64,
 }
 
 impl Count {
-    /// This and what came before it.
+    /// The sum of this count and an earlier one.
     #[must_use]
     pub const fn after(self, before: Self) -> Self {
         Self {
@@ -26,7 +27,7 @@ impl Count {
         }
     }
 
-    /// What was counted since `before`.
+    /// The difference to an earlier count.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -36,8 +37,8 @@ impl Count {
         }
     }
 
-    /// This count, with the value of `before` where the value fell back since then. The later counts
-    /// make up for the difference, so that all differences sum to the last value.
+    /// This count, but with the value of `before` if the value went down since then. Later counts
+    /// make up for it, so that all differences sum to the last value.
     ///
     /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before
     /// the counters that they carry into, so a carry between the two reads is in both until the next
@@ -68,10 +69,11 @@ impl Count {
     }
 }
 
-/// Times enabled and running of a counter, where only those of a multiplexed counter are stored.
+/// Times enabled and running of a counter whose readings store them only if it was multiplexed.
 ///
-/// While they are equal their difference is 0 whatever they are, so the time of the reading stands
-/// for both. When they first differ, all of the difference is of the time since the last reading.
+/// While both times are equal, their difference is 0 whatever their value, so the time of the
+/// reading is used for both. When they first differ, the whole difference belongs to the time since
+/// the last reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
     were_equal: bool,
@@ -79,8 +81,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// What a counter has counted by its reading at `time`; of one that was never multiplexed there are no
-    /// `times`, enabled and running.
+    /// The count at the reading at `time`. `times` are enabled and running; `None` if the counter
+    /// was never multiplexed.
     pub fn count(&mut self, time: u64, value: u64, times: Option<(u64, u64)>) -> Count {
         let Some((enabled, running)) = times else {
             self.were_equal = true;

@@ -1,15 +1,14 @@
-//! What the allocator keeps of memory that is free.
+//! Limits how much free memory the allocator keeps.
 
 use std::sync::Once;
 
-/// Free memory that stays with the process. glibc raises its own limit with each large block that is
-/// freed, up to 64 MiB (`mallopt(3)`, `M_TRIM_THRESHOLD`); rows that one thread makes and another frees then
-/// take up to a third more than they need (docs/cost.md).
+/// Free memory that the allocator keeps, bytes. glibc raises its own limit with each large block
+/// that is freed, up to 64 MiB (`mallopt(3)`, `M_TRIM_THRESHOLD`). Rows that one thread allocates
+/// and another frees then take up to a third more memory (docs/cost.md).
 #[cfg(target_env = "gnu")]
 const KEPT_BYTES: libc::c_int = 1 << 20;
 
-/// Makes the allocator return what is free, from the first call on. Another allocator than glibc's is left
-/// as it is.
+/// Makes glibc return free memory, from the first call on. Does nothing with other allocators.
 pub(crate) fn keep_little() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

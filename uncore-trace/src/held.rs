@@ -1,24 +1,24 @@
-//! Messages while the program draws on the whole terminal: a line on standard error would spoil the
-//! picture, so lines are held until somebody shows them.
+//! Holds messages while the program draws on the whole terminal, because a line on standard error
+//! would spoil the screen.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Lines that wait; `None` while lines are not held.
+/// Held lines; `None` while lines are not held.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-/// Lines that are held at most: what repeats without an end is not worth memory.
+/// Most lines that are held; repeated messages must not fill the memory.
 const MOST: usize = 100;
 
 fn with<T>(act: impl FnOnce(&mut Option<Vec<String>>) -> T) -> T {
     act(&mut HELD.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Holds lines from here on.
+/// Starts to hold lines.
 pub fn begin() {
     with(|held| *held = Some(Vec::new()));
 }
 
-/// Holds a line; `false` where lines are not held, and it is to be shown.
+/// Holds a line. Returns `false` if lines are not held: the caller must print it.
 pub fn offer(line: &str) -> bool {
     with(|held| {
         let Some(lines) = held else { return false };
@@ -29,12 +29,12 @@ pub fn offer(line: &str) -> bool {
     })
 }
 
-/// The lines that were held so far.
+/// The lines held so far.
 pub fn lines() -> Vec<String> {
     with(|held| held.clone().unwrap_or_default())
 }
 
-/// Holds no more lines; returns those that were held.
+/// Stops to hold lines, and returns those that were held.
 pub fn end() -> Vec<String> {
     with(Option::take).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! Which tenant used the fabric, when, how much, and how sure are we.
 //!
-//! The modules are the pipeline. Each stage takes the plain data of the one before it and returns its
-//! own. A module imports only modules of the groups declared before its own, below; a test checks it.
-//! A view reads tables only, so that live and recorded answers cannot disagree.
+//! The modules are stages of a pipeline. Each stage takes plain data of the one before it and
+//! returns its own. A module imports only modules of groups that are declared before its own,
+//! below; a test checks it. A view reads only tables, so that live and recorded answers agree.
 //!
 //! ```text
 //! discover -> catalog -> plan -> open -> drain -> assemble -> entries -> attribute -> tables -> view
@@ -24,22 +24,22 @@
 //! | [`assemble`] | records, names | entries of the log, rows of the raw tables | no |
 //! | [`attribute`] | entries | shares that sum to each count, as rows of `fabric` | no |
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
-//! | [`cut`] | recordings that follow each other | one, of a part of their time | writes the output |
+//! | [`cut`] | consecutive recordings | one recording of a part of their time | writes the output |
 //! | [`replay`] | the raw tables | the entries of the log again | no |
 //! | [`view`] | tables | answers | no |
 //!
-//! A recording and `uncore-trace attribute` make the same `fabric`: the attributor sees entries and
-//! nothing else.
+//! `record` and `uncore-trace attribute` make the same `fabric`, because entries are the
+//! attributor's only input.
 //!
-//! [`record`] runs the pipeline. [`stat`] counts a plan without attributing it; where it shows
-//! cgroups, it sums what [`record`] attributes. [`top`] draws what it attributes. [`calibrate`] measures
-//! how much memories carry. [`doctor`] says what the machine lacks, and [`cmd`] is
-//! the command line. [`agent`] records without an end, as its file says ([`config`]): it keeps a ring, rolls up
-//! and answers Prometheus. [`upload`] sends what it rolled up to an object store.
-//! [`workload`] is the command that runs meanwhile, [`signals`] what ends a measurement, and [`confine`] gives up
-//! what is not needed meanwhile.
+//! [`record`] runs the pipeline. [`stat`] counts a plan without attributing it; for cgroups, it
+//! sums the shares that [`record`] makes. [`top`] draws these shares. [`calibrate`] measures the
+//! bandwidth of memory. [`doctor`] says what the machine lacks. [`cmd`] is the command line.
+//! [`agent`] records continuously, as a configuration file says ([`config`]): it keeps a ring,
+//! makes roll-ups and serves metrics. [`upload`] sends roll-ups to an object store. [`workload`] is
+//! the command that runs during a measurement, [`signals`] are the signals that end one, and
+//! [`confine`] gives up privileges that are not needed during one.
 
-// Groups are in the order of imports: see above.
+// The groups are in the order of imports: see above.
 
 pub mod clock;
 pub mod confine;

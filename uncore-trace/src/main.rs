@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use uncore_trace::cmd;
 use uncore_trace::text::printable;
 
-/// musl's own allocator gives every large block back at once: a recorder took 1.5 times the CPU time that it
-/// takes with glibc's.
+/// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
+/// CPU time that it takes with glibc's.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -16,12 +16,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
+    // Before the subcommand runs: all stages log.
     cmd::messages::install();
     match cli.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(error) if cmd::messages::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line whatever the machine put into it.
+            // Text from the machine must not add lines.
             cmd::messages::say(&printable(&format!("{error:#}")));
             ExitCode::from(2)
         }

@@ -1,10 +1,10 @@
-//! Who goes first when CPUs are short.
+//! Scheduling priority of threads.
 
 use rustix::process::setpriority_process;
 
-/// Puts the calling thread before the tenants it watches: a recorder that waits for its CPU loses
-/// records when the ring is full. The command it runs keeps its own priority, which is why this is
-/// asked for thread by thread (Linux gives every thread a nice value of its own).
+/// Raises the priority of the calling thread above that of the tenants: a recorder that waits for a
+/// CPU loses records when the ring is full. The command keeps its own priority, so this is called
+/// for each thread (Linux has a nice value for each thread).
 pub(crate) fn raise_priority() {
     const NICE: i32 = -10;
     if let Err(error) = setpriority_process(None, NICE) {
@@ -12,7 +12,7 @@ pub(crate) fn raise_priority() {
     }
 }
 
-/// Puts the calling thread behind the tenants: its work can wait.
+/// Lowers the priority of the calling thread below that of the tenants: its work can wait.
 pub(crate) fn yield_to_others() {
     const NICE: i32 = 19;
     if let Err(error) = setpriority_process(None, NICE) {

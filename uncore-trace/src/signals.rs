@@ -1,11 +1,11 @@
 //! The signals that end a measurement: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was
 //! closed).
 //!
-//! Guarantees: none loses what was measured so far; none is passed on to the command, which gets
-//! SIGINT and SIGHUP from the terminal itself; a SIGHUP that is ignored when the program starts, as
-//! by nohup(1), stays ignored, also by the command. (The others are caught in any case: a shell
-//! script starts what it runs in the background with SIGINT ignored, and SIGINT is how that is
-//! stopped.)
+//! Guarantees: no signal loses what was measured so far; no signal is passed on to the command,
+//! which gets SIGINT and SIGHUP from the terminal itself; a SIGHUP that is ignored when the program
+//! starts, as by nohup(1), stays ignored, also by the command. SIGINT and SIGTERM are always
+//! caught: a shell script starts background jobs with SIGINT ignored, and SIGINT is what stops
+//! them.
 
 use std::future::pending;
 
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// SIGINT: end the measurement. A second one: do not wait for the command.
@@ -22,30 +22,30 @@ pub enum Request {
     Terminate,
 }
 
-/// The signals that end a measurement, caught from when this is made.
+/// Handlers for the signals that end a measurement, from construction on.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` where SIGHUP is ignored.
+    /// `None` if SIGHUP is ignored.
     hangup: Option<Signal>,
-    /// The first SIGINT is for the command alone.
+    /// Whether the first SIGINT is only for the command.
     first_is_for_command: bool,
     interrupts: u32,
     terminated: bool,
 }
 
 impl Signals {
-    /// Catches them; needs a tokio runtime.
+    /// Installs the handlers; needs a tokio runtime.
     ///
     /// # Errors
     ///
-    /// The kernel refuses a handler.
+    /// The kernel refuses to install a handler.
     pub fn install() -> Result<Self> {
         Self::with_hangup(!is_ignored(SignalKind::hangup()))
     }
 
-    /// The same, but SIGHUP is left to others.
+    /// As [`Signals::install`], without SIGHUP.
     ///
     /// # Errors
     ///
@@ -66,7 +66,8 @@ impl Signals {
         })
     }
 
-    /// The same, but [`Signals::next`] leaves the first SIGINT to the command.
+    /// As [`Signals::install`], but [`Signals::next`] does not return for the first SIGINT, which
+    /// is for the command.
     ///
     /// # Errors
     ///
@@ -75,7 +76,7 @@ impl Signals {
         Ok(Self { first_is_for_command: true, ..Self::install()? })
     }
 
-    /// Waits for the next one; none is lost where this is cancelled.
+    /// Waits for the next signal; cancel-safe.
     pub async fn next(&mut self) -> Request {
         loop {
             let request = self.receive().await;
@@ -85,21 +86,21 @@ impl Signals {
         }
     }
 
-    /// Waits until the command is not to be waited for: at SIGTERM, SIGHUP or the second SIGINT
-    /// since the start. The first SIGINT of a terminal reaches the command too, and it may take
-    /// its time to end.
+    /// Waits for a signal that ends the wait for the command: SIGTERM, SIGHUP, or the second SIGINT
+    /// since the start. The first SIGINT from a terminal reaches the command too, which may need
+    /// time to end.
     pub async fn leave(&mut self) {
         while !self.asked_to_leave() {
             self.receive().await;
         }
     }
 
-    /// Whether [`Signals::leave`] would return at once.
+    /// Whether [`Signals::leave`] returns at once.
     pub const fn asked_to_leave(&self) -> bool {
         self.terminated || self.interrupts > 1
     }
 
-    /// Whether a SIGINT came.
+    /// Whether a SIGINT arrived.
     pub const fn was_interrupted(&self) -> bool {
         self.interrupts > 0
     }
@@ -124,7 +125,7 @@ impl Signals {
     }
 }
 
-/// Whether this process ignores a signal; `false` where procfs cannot be read.
+/// Whether this process ignores a signal; `false` if procfs cannot be read.
 fn is_ignored(kind: SignalKind) -> bool {
     // Bit 0 is signal 1: proc_pid_status(5).
     let bit = u32::try_from(kind.as_raw_value() - 1).unwrap_or(u32::MAX);

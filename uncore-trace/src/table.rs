@@ -1,7 +1,7 @@
 //! Tables of text that fit the width of a terminal.
 //!
-//! Guarantee: without a width each row is one line with all its columns. With one, no line is wider, as long as
-//! the numbers that must stay have room.
+//! Guarantee: without a width, each row is one line with all columns. With a width, no line is
+//! wider, unless columns of numbers that cannot be dropped need more.
 
 use std::cmp::Reverse;
 
@@ -10,32 +10,33 @@ use crate::text::wrapped;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-/// Cells that a column of sentences has at least, before another column is left out for it.
+/// Least width of a column of sentences; other columns are dropped for it.
 const SENTENCE: usize = 24;
-/// A name has at least this part of the width, if it needs that much, before a column is left out for it.
+/// Least width of a column of names, as a divisor of the width, if it needs that much; other
+/// columns are dropped for it.
 const NAME_PART: usize = 3;
-/// Cells a name has at least, however narrow the terminal is.
+/// Least width of a column of names, however narrow the terminal is.
 const NAME_LEAST: usize = 8;
 
-/// What becomes of a column for which there is no room.
+/// What happens to a column that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It stays as it is: a name to be typed.
+    /// Always whole: a name that users type.
     Whole,
-    /// As [`Fit::Whole`], of numbers: their ends are below each other, and they are never broken.
+    /// As [`Fit::Whole`] for numbers: aligned to the right and never broken.
     Number,
-    /// It stays, in several lines.
+    /// Kept, wrapped to several lines.
     Wrap,
-    /// It stays, and the middle of its texts is left out.
+    /// Kept, with the middle of long texts left out.
     Shorten,
-    /// It is left out, the least number first.
+    /// Dropped, the least rank first.
     Drop(u8),
-    /// As [`Fit::Drop`], of numbers.
+    /// As [`Fit::Drop`], for numbers.
     Count(u8),
 }
 
 impl Fit {
-    /// How late the column goes; `None`: it stays.
+    /// The rank at which the column is dropped; `None`: never.
     const fn rank(self) -> Option<u8> {
         match self {
             Self::Drop(rank) | Self::Count(rank) => Some(rank),
@@ -47,16 +48,16 @@ impl Fit {
 /// A column of one table.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// Above the texts, in one or more lines.
+    /// The heading, in one or more lines.
     pub head: String,
-    /// How it gives way.
+    /// What happens if the column does not fit.
     pub fit: Fit,
     /// Its text in each row.
     pub cells: Vec<String>,
 }
 
 impl Column {
-    /// The least and the most cells that its texts need in a table of this width.
+    /// The least and the largest width that its texts need in a table of this width.
     fn range(&self, width: usize) -> (usize, usize) {
         let texts = || self.cells.iter().map(String::as_str).chain(self.head.lines());
         let most = texts().map(cells).max().unwrap_or(0);
@@ -72,8 +73,8 @@ impl Column {
     }
 }
 
-/// Cells of each column's text, the same in all of these tables, which have the same columns; `None`: there is no
-/// room for the column.
+/// The width of each column, the same in all tables, which have the same columns; `None`: the
+/// column is dropped.
 pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
     let count = tables.first().map_or(0, Vec::len);
     let of = |at: usize| tables.iter().filter_map(move |table| table.get(at));
@@ -84,7 +85,7 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
         return ranges.into_iter().map(|(_, most)| Some(most)).collect();
     };
     let rank = |at: usize| of(at).filter_map(|column| column.fit.rank()).max();
-    // A blank stands before the first column.
+    // No gap before the first column.
     let taken = |shown: &[usize]| shown.iter().map(|at| GAP + ranges[*at].0).sum::<usize>() - 1;
     let (mut optional, mut shown): (Vec<usize>, Vec<usize>) =
         (0..count).partition(|at| rank(*at).is_some());
@@ -104,7 +105,7 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
     for at in &shown {
         widths[*at] = Some(ranges[*at].0);
     }
-    // What is left goes to those that want more, in equal parts.
+    // Distributes the remaining width in equal parts to the columns that need more.
     loop {
         let wanting = widths.iter_mut().zip(&ranges);
         let wanting = wanting.filter_map(|(now, (_, most))| Some((now.as_mut()?, *most)));
@@ -119,7 +120,7 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
             spare -= more;
         }
     }
-    // Where even those that stay have no room, names are shortened further, and then texts are broken.
+    // If the columns that stay do not fit, names are shortened further, and then texts are broken.
     let shortened = |fit: Fit| fit == Fit::Shorten;
     let broken = |fit: Fit| matches!(fit, Fit::Wrap | Fit::Whole);
     let steps: [(&dyn Fn(Fit) -> bool, usize); 2] = [(&shortened, NAME_LEAST), (&broken, 1)];
@@ -137,10 +138,10 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
     widths
 }
 
-/// The columns as lines, in widths that [`fit`] found; `mark` stands for what was left out of a text.
+/// The lines of a table, in widths from [`fit`]; `mark` replaces text that is left out.
 pub fn draw(columns: &[Column], widths: &[Option<usize>], mark: &str) -> String {
     let shown = columns.iter().zip(widths).filter_map(|(column, width)| {
-        // Another of the tables may need more.
+        // Another of the tables may need a wider column.
         let width = (*width)?.min(column.range(0).1);
         let texts: Vec<&str> = column.cells.iter().map(String::as_str).collect();
         let texts = match column.fit {
@@ -179,7 +180,7 @@ pub fn draw(columns: &[Column], widths: &[Option<usize>], mark: &str) -> String 
     out
 }
 
-/// The lines of a text, none wider than `width`: words that are wider are broken.
+/// Breaks a text into lines of at most `width`; longer words are broken.
 fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -196,31 +197,31 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// An empty table.
     pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, Fit)>) -> Self {
         let column = |(head, fit): (H, Fit)| Column { head: head.into(), fit, cells: Vec::new() };
         Self { columns: columns.into_iter().map(column).collect() }
     }
 
-    /// An empty one whose columns stay as they are.
+    /// An empty table whose columns always stay whole.
     pub fn whole<H: Into<String>>(heads: impl IntoIterator<Item = H>) -> Self {
         Self::new(heads.into_iter().map(|head| (head, Fit::Whole)))
     }
 
-    /// Adds a row: one cell a column, safe to print.
+    /// Adds a row: one cell for each column, already safe to print.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             column.cells.push(cell);
         }
     }
 
-    /// The text, in at most `width` cells a line if there is a width.
+    /// The text, with lines of at most `width` cells if there is a limit.
     pub fn draw(&self, width: Option<usize>, mark: &str) -> String {
         draw(&self.columns, &fit(width, std::slice::from_ref(&self.columns)), mark)
     }
 
-    /// As [`Table::draw`], with what is the same in every row said once above it, and what there is no room for
-    /// named below it.
+    /// As [`Table::draw`], with values that are equal in every row printed once above, and the
+    /// dropped columns named below.
     pub fn listed(&self, width: Option<usize>) -> String {
         let Some(width) = width else { return self.draw(None, "") };
         let (same, others): (Vec<_>, Vec<_>) =
@@ -248,7 +249,7 @@ impl Table {
     }
 }
 
-/// Whether a column may be left out and says the same in all of several rows.
+/// Whether the column may be dropped and has the same text in all of several rows.
 fn is_same_in_every_row(column: &Column) -> bool {
     let is_same = column.cells.windows(2).all(|pair| pair[0] == pair[1]);
     column.fit.rank().is_some() && column.cells.len() > 1 && is_same

@@ -11,13 +11,14 @@ use rustix::termios::tcgetwinsize;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Columns of a terminal that does not say how many it has.
+/// Width of a terminal that does not report one.
 const DEFAULT_COLUMNS: usize = 80;
 
-/// Columns that a table may have: those of the environment variable `COLUMNS`, else those of the terminal
-/// that standard output goes to. None if it goes elsewhere and the variable is not set.
+/// Width for tables: the environment variable `COLUMNS`, else the terminal on standard output.
+/// `None` if standard output is no terminal and the variable is not set.
 ///
-/// The variable has priority, also in a pipe, as in ls and git: who exports it wants another width.
+/// The variable has priority, also in a pipe, as in ls and git: whoever exports it wants that
+/// width.
 pub fn columns() -> Option<usize> {
     let stdout = io::stdout();
     let terminal =
@@ -25,8 +26,7 @@ pub fn columns() -> Option<usize> {
     choose(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
-/// The first of the two that is a positive number. A pseudo-terminal whose size nobody set has 0
-/// columns.
+/// The first of the two that is a positive number. A new pseudo-terminal reports 0 columns.
 fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     let variable = variable.and_then(|text| text.trim().parse().ok());
     let variable = variable.filter(|columns| *columns > 0);
@@ -40,22 +40,22 @@ pub fn cells(text: &str) -> usize {
     text.width()
 }
 
-/// What stands for text that was left out.
+/// The mark for text that was left out.
 pub const fn mark(ascii: bool) -> &'static str {
     if ascii { "..." } else { "…" }
 }
 
-/// The text in at most `width` cells: if it is longer, `mark` takes the place of its middle.
+/// The text in at most `width` cells; `mark` replaces the middle of a longer text.
 pub fn shorten<'a>(text: &'a str, width: usize, mark: &str) -> Cow<'a, str> {
     shorten_at(text, width, mark, PARTS[0])
 }
 
-/// Parts of the room that the begin of a shortened text may have: first as people read a path, whose
-/// end says most, then others, for when that makes two texts the same.
+/// Fractions of the width for the begin of a shortened text, in the order of preference: first 1/3,
+/// because the end of a path says most; the others if that makes two texts equal.
 const PARTS: [(usize, usize); 5] = [(1, 3), (0, 1), (1, 2), (2, 3), (1, 1)];
 
-/// As [`shorten`] for texts that stand below each other: all are shortened at the same place, chosen
-/// so that as many as possible stay different.
+/// As [`shorten`] for texts of one column: all are shortened at the same place, chosen so that as
+/// many as possible stay different.
 pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
     let different = texts.iter().collect::<HashSet<_>>().len();
     let mut best: (usize, Vec<String>) = (0, Vec::new());
@@ -89,8 +89,8 @@ fn shorten_at<'a>(
     Cow::Owned(format!("{begin}{mark}{end}"))
 }
 
-/// The longest begin of at most `width` cells. Nothing is cut within a grapheme: an accent stays with
-/// its letter.
+/// The longest prefix of at most `width` cells that ends at a grapheme boundary, so that an accent
+/// stays with its letter.
 fn first(text: &str, width: usize) -> &str {
     let mut left = width;
     let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
@@ -98,7 +98,7 @@ fn first(text: &str, width: usize) -> &str {
     end.map_or("", |(at, grapheme)| &text[..at + grapheme.len()])
 }
 
-/// The text in pieces of at most `width` cells, if one character has no more.
+/// Splits the text into pieces of at most `width` cells, unless one character is wider.
 pub fn pieces(text: &str, width: usize) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), text);
     while cells(rest) > width {
@@ -112,7 +112,7 @@ pub fn pieces(text: &str, width: usize) -> Vec<&str> {
     found
 }
 
-/// The longest end of at most `width` cells.
+/// The longest suffix of at most `width` cells.
 fn last(text: &str, width: usize) -> &str {
     let mut left = width;
     let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
@@ -120,8 +120,8 @@ fn last(text: &str, width: usize) -> &str {
     begin.map_or("", |(at, _)| &text[at..])
 }
 
-/// The text with line breaks instead of blanks, so that no line has more than `width` cells; a word
-/// that is longer has a line of its own.
+/// The text with newlines instead of blanks, so that no line has more than `width` cells; a longer
+/// word gets a line of its own.
 pub fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut taken = 0;
@@ -190,7 +190,7 @@ mod tests {
         let short = shorten_all(&jobs, 26, "…");
         assert_eq!(short, ["…job_17/step_0/user/task_0", "…job_18/step_0/user/task_0", "/"]);
         assert_eq!(shorten_all(&[], 26, "…"), Vec::<String>::new());
-        // They are the same in the first place.
+        // They are equal already.
         assert_eq!(shorten_all(&["aaaaaa", "aaaaaa"], 4, "…"), ["a…aa", "a…aa"]);
     }
 

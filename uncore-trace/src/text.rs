@@ -1,6 +1,6 @@
-//! Text for a terminal: strings from the machine made fit to print.
+//! Escapes text from the machine, so that it is safe to print.
 //!
-//! Guarantee: what [`printable`] returns holds no control character and nothing that changes the
+//! Guarantee: the result of [`printable`] has no control characters and none that change the
 //! direction or visibility of text, so a process name cannot move the cursor, forge a line or hide.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// JSON that may be shown: what is hostile is in its strings only, and becomes `\uXXXX` there.
+/// JSON that is safe to print: unsafe characters can only be in its strings, and become `\uXXXX`.
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     escaped(json, |out, c| {
         for unit in c.encode_utf16(&mut [0; 2]) {
@@ -36,7 +36,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text with everything hostile written by `escape`.
+/// The text with unsafe characters written by `escape`.
 fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> Cow<'_, str> {
     if !text.chars().any(hostile) {
         return Cow::Borrowed(text);
@@ -66,9 +66,9 @@ pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
     }
 }
 
-/// `text` behind `prefix`, its words in lines of at most `width` cells if there is a width; later lines
-/// begin below the first one's text. A longer word has a line of its own and is not broken, so that a
-/// path or a command can be copied.
+/// `text` after `prefix`, wrapped to lines of at most `width` cells if there is a limit; later
+/// lines are indented to the first one's text. A longer word gets a line of its own and is not
+/// broken, so that paths and commands can be copied.
 pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
     let indent = cells(prefix);
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
@@ -76,15 +76,16 @@ pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
     format!("{prefix}{}\n", wrap(text, room).replace('\n', &below))
 }
 
-/// What a parser says of the TOML `text`, as one line, and the number of the line that is meant, if any.
+/// The parser's error for the TOML `text` as one line, and the number of the line with the error,
+/// if known.
 pub fn toml_error(text: &str, mut error: toml::de::Error) -> (Option<usize>, String) {
-    // A span of nothing is what toml 1.2 gives where the file as a whole lacks something.
+    // toml 1.2 returns an empty span if something is missing in the file as a whole.
     let span = error.span().filter(|span| span.end > 0);
     let line = span.map(|span| {
         let before = text.get(..span.start).unwrap_or(text);
         before.matches('\n').count() + 1
     });
-    // What it prints without the text is what is wrong and where, without an excerpt.
+    // Without the text, the error is printed without an excerpt.
     error.set_input(None);
     (line, error.to_string().lines().collect::<Vec<_>>().join(", "))
 }

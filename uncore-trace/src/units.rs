@@ -1,9 +1,9 @@
-//! Numbers with their units, as people read them.
+//! Formats numbers with their units.
 //!
-//! Guarantees: a figure of its own ([`human`]) keeps three significant digits down to 0.01; figures below
-//! each other ([`Shared`]) have one unit and as many decimals; what is too small for the last digit is
-//! `<0.01`, and only nothing is `0`; decimal prefixes (1 GB is 10^9 bytes, as links and memory are sold);
-//! a number that is not finite is shown as such.
+//! Guarantees: a single figure ([`human`]) has three significant digits down to 0.01; figures in a
+//! column ([`Shared`]) have the same unit and number of decimals; a value too small for the last
+//! digit is `<0.01`, and only 0 is `0`; prefixes are decimal (1 GB is 10^9 bytes, as in data sheets
+//! of links and memory); a number that is not finite is printed as such.
 
 use std::cmp::Ordering;
 
@@ -12,8 +12,8 @@ const DECIMAL: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "
 /// Time steps, from nanoseconds.
 const TIME: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
-/// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` is a bare number.
-/// A whole number without a prefix has no decimals.
+/// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` has no unit. A
+/// whole number without a prefix has no decimals.
 pub fn human(value: f64, unit: &str) -> String {
     let (size, suffix) = scale(value, unit);
     let figure = if is_bare(size) && value.fract() == 0.0 {
@@ -24,8 +24,7 @@ pub fn human(value: f64, unit: &str) -> String {
     format!("{figure} {suffix}").trim_end().to_owned()
 }
 
-/// The unit of numbers that stand below each other, so that they can be compared at a glance: the one
-/// that [`human`] has for the largest of them.
+/// The unit of figures in a column: that which [`human`] uses for the largest of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shared {
     size: f64,
@@ -34,8 +33,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The unit for these values of `unit`. They have two decimals, from 10 on one, and none where all
-    /// are whole numbers without a prefix.
+    /// The unit for these values of `unit`. They have two decimals, one if the largest is 10 or
+    /// more, and none if all are whole numbers without a prefix.
     pub fn of(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
         let (mut largest, mut whole) = (0.0_f64, true);
         for value in values.into_iter().filter(|value| value.is_finite()) {
@@ -45,7 +44,7 @@ impl Shared {
         let (size, suffix) = scale(largest, unit);
         let decimals = match largest / size {
             _ if whole && is_bare(size) => 0,
-            // Less is rounded to 9.99 or below.
+            // 9.995 is rounded to 10.0, which needs one decimal less.
             figure if figure < 9.995 => 2,
             _ => 1,
         };
@@ -57,7 +56,7 @@ impl Shared {
         Self { size: 0.01, suffix: "%".to_owned(), decimals: 1 }
     }
 
-    /// What the unit is called: `GB`, `M cycles`; empty for bare numbers.
+    /// The name of the unit: `GB`, `M cycles`; empty for bare numbers.
     pub fn name(&self) -> &str {
         &self.suffix
     }
@@ -67,8 +66,8 @@ impl Shared {
         format!("{}/s", self.suffix)
     }
 
-    /// The figure, with blanks behind it where it has no decimals and others have: the decimal points of
-    /// figures that end in one column are below each other.
+    /// The figure, padded with blanks if it has no decimals but others have: the decimal points in
+    /// a right-aligned column are below each other.
     pub fn figure(&self, value: f64) -> String {
         let (value, decimals) = (value / self.size, self.decimals);
         let behind = " ".repeat(if decimals > 0 { decimals + 1 } else { 0 });
@@ -84,21 +83,21 @@ impl Shared {
         }
     }
 
-    /// From `low` to `high`, which takes at least `width` characters; one figure where both read the same.
+    /// From `low` to `high`, padded to `width` characters; one figure if both are printed alike.
     pub fn range(&self, low: f64, high: f64, dash: &str, width: usize) -> String {
         let (from, to) = (self.figure(low), self.figure(high));
         if from == to { to } else { format!("{from} {dash} {to:>width$}") }
     }
 }
 
-/// Whether there is no prefix; sizes are constants.
+/// Whether there is no prefix; sizes are constants, so the comparison is exact.
 fn is_bare(size: f64) -> bool {
     size.total_cmp(&1.0) == Ordering::Equal
 }
 
-/// How many of `unit` are one of what `value` is shown in, and what that is called.
+/// The divisor for `value` and the name of the unit with its prefix.
 fn scale(value: f64, unit: &str) -> (f64, String) {
-    // 999.5 is rounded to 1000.
+    // 999.5 is rounded to 1000, which needs the next prefix.
     let fits = |(size, _): &&(f64, &str)| value.abs() >= *size * 0.9995;
     let (size, prefix) = DECIMAL.iter().find(fits).copied().unwrap_or((1.0, ""));
     match unit {
@@ -114,24 +113,24 @@ fn scale(value: f64, unit: &str) -> (f64, String) {
     }
 }
 
-/// Whether [`human`] writes the unit as a symbol or not at all; other units are words.
+/// Whether [`human`] writes the unit as a symbol or leaves it out; other units are words.
 pub fn has_symbol(unit: &str) -> bool {
     matches!(unit, "bytes" | "ns" | "" | "count" | "%")
 }
 
-/// As [`human`], per second: `12.3 GB/s`, `4.56 k/s`; `789 /s` of a bare number.
+/// As [`human`], per second: `12.3 GB/s`, `4.56 k/s`; `789 /s` for a bare number.
 pub fn rate(per_second: f64, unit: &str) -> String {
     let figure = human(per_second, unit);
     if figure.contains(' ') { format!("{figure}/s") } else { format!("{figure} /s") }
 }
 
-/// One number by another, with its decimals also where it is whole, as it is one of many: `3.00`.
+/// A ratio with its decimals, also if it is whole, because it stands in a column: `3.00`.
 pub fn ratio(value: f64) -> String {
     let (size, suffix) = scale(value, "");
     format!("{} {suffix}", digits(value / size)).trim_end().to_owned()
 }
 
-/// What one count stands for, for people: at most three decimals, and a power of two where that is short.
+/// The factor of one count: at most three decimals, or a power of two if that is short.
 pub fn factor(value: f64) -> String {
     let power = value.log2();
     if value > 0.0 && value < 0.001 && power.fract() == 0.0 {
@@ -144,7 +143,7 @@ pub fn factor(value: f64) -> String {
     }
 }
 
-/// Three significant digits for what is below 1000, and at most two decimals.
+/// Three significant digits below 1000, and at most two decimals.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!(human(-0.004, "bytes"), ">-0.01 B");
     }
 
-    /// Its name and the figures.
+    /// The name of the unit, and the figures.
     fn column(values: &[f64], unit: &str) -> (String, Vec<String>) {
         let shared = Shared::of(values.iter().copied(), unit);
         let figures = values.iter().map(|value| shared.figure(*value)).collect();

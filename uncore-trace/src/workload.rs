@@ -1,6 +1,6 @@
 //! The command after `--`.
 //!
-//! Guarantees: it is sent no signal but by [`Workload::terminate`]; dropping this leaves it running.
+//! Guarantees: only [`Workload::terminate`] sends it a signal; dropping this leaves it running.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,12 +12,12 @@ use tokio::process::{Child, Command};
 
 use crate::signals::Signals;
 
-/// The command, running or ended, or none.
+/// The command: not given, running or ended.
 #[derive(Debug, Default)]
 pub struct Workload {
     child: Option<Child>,
     status: Option<ExitStatus>,
-    /// It was sent SIGTERM.
+    /// Whether it was sent SIGTERM.
     terminated: bool,
 }
 
@@ -27,7 +27,7 @@ impl Workload {
         Self { child: None, status: None, terminated: false }
     }
 
-    /// Starts `command`; an empty one is none.
+    /// Starts `command`; nothing if that is empty.
     ///
     /// # Errors
     ///
@@ -43,11 +43,11 @@ impl Workload {
         Ok(Self { child: Some(child), ..Self::none() })
     }
 
-    /// Its process while it runs.
+    /// The pid of the command while it runs.
     ///
     /// # Errors
     ///
-    /// The kernel does not say whether it runs.
+    /// The state of the command cannot be read.
     pub fn running(&mut self) -> Result<Option<u32>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         if let Some(status) = child.try_wait().context("cannot look for the command")? {
@@ -56,21 +56,21 @@ impl Workload {
         Ok(child.id())
     }
 
-    /// Its process, until it was waited for.
+    /// The pid of the command until it was waited for.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 
-    /// Whether there is one, running or ended.
+    /// Whether there is a command, running or ended.
     pub const fn is_some(&self) -> bool {
         self.child.is_some()
     }
 
-    /// Waits for its end; for ever where there is none. May be cancelled.
+    /// Waits for the end of the command; forever without one. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// The kernel does not say how it ended.
+    /// The state of the command cannot be read.
     pub async fn ended(&mut self) -> Result<()> {
         match &mut self.child {
             Some(child) => {
@@ -81,8 +81,8 @@ impl Workload {
         }
     }
 
-    /// Waits for its end or, if that is first, until `signals` say that it is to be left alone. At
-    /// once where there is none.
+    /// Waits for the end of the command, or until `signals` end the wait. Returns at once without a
+    /// command.
     ///
     /// # Errors
     ///
@@ -92,16 +92,16 @@ impl Workload {
             return Ok(());
         }
         tokio::select! {
-            // One that has ended is not left alone.
+            // A command that has ended counts as ended, even if a signal arrived as well.
             biased;
             ended = self.ended() => ended,
             () = signals.leave() => Ok(()),
         }
     }
 
-    /// Sends it SIGTERM if it runs; does not wait.
+    /// Sends SIGTERM to the command if it runs; does not wait.
     pub fn terminate(&mut self) {
-        // Its number is its own until it was waited for.
+        // The pid cannot be reused before the command is waited for.
         let Some(pid) = self.id().and_then(|id| Pid::from_raw(id as i32)) else { return };
         match kill_process(pid, Signal::TERM) {
             Ok(()) => self.terminated = true,
@@ -109,9 +109,9 @@ impl Workload {
         }
     }
 
-    /// Its exit code once it has ended: of one that died by a signal 128 and its number, as a shell
-    /// gives it, and 0 if that was the SIGTERM of [`Workload::terminate`], by which it ended as it
-    /// was to.
+    /// The exit code of the command once it has ended. After death by a signal it is 128 + its
+    /// number, as in a shell; after the SIGTERM of [`Workload::terminate`] it is 0, because that
+    /// end was requested.
     pub fn exit_code(&self) -> Option<u8> {
         let status = self.status?;
         if self.terminated && status.signal() == Some(Signal::TERM.as_raw()) {

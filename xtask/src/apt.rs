@@ -62,15 +62,15 @@ impl Apt {
         }
         let mut command = self.apt_get("install");
         command.args(["--yes", "--no-install-recommends"]);
-        // Another apt may be at work, such as the one that upgrades a machine every day.
+        // Another apt may hold the lock, such as that of the daily upgrade.
         command.args(["-o", "DPkg::Lock::Timeout=600"]).args(packages);
         let status = command.status().context("cannot run apt-get")?;
         ensure!(status.success(), "apt-get install failed ({status})");
         Ok(())
     }
 
-    /// Whether the package lists have a package. A name that they do not have is a pattern to apt,
-    /// so that `g++` finds, and would install, whatever has a `g` in its name.
+    /// Whether the package lists have a package. apt treats an unknown name as a regular
+    /// expression: `g++` would match, and install, every package with a `g` in its name.
     fn knows(&self, package: &str) -> Result<bool> {
         let output = self
             .program("apt-cache")
@@ -82,11 +82,11 @@ impl Apt {
         Ok(text.lines().any(|line| line.strip_prefix("Package: ") == Some(name)))
     }
 
-    /// Runs `apt-get update` and keeps how it ended: it may fail for an archive that has none of
-    /// the packages.
+    /// Runs `apt-get update` and stores the result. A failure is no error yet, because the archive
+    /// that failed may have none of the packages.
     fn renew(&self) {
         let mut command = self.apt_get("update");
-        // Without the option it succeeds also where no archive could be reached.
+        // Without the option it also succeeds if no archive could be reached.
         let ended = command.args(["--quiet", "-o", "APT::Update::Error-Mode=any"]).status();
         self.renewed.get_or_init(|| match ended {
             Ok(status) if status.success() => Ok(()),

@@ -1,4 +1,4 @@
-//! `cargo xtask bpf`: makes the committed BPF object again, or checks that it is up to date.
+//! `cargo xtask bpf`: compiles the committed BPF object again, or checks that it is up to date.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::env;

@@ -1,5 +1,5 @@
-//! `cargo xtask capture`: copies what discovery and planning read of a machine into one text, for a
-//! fixture or for somebody else to look at.
+//! `cargo xtask capture`: copies the files of a machine that discovery and planning read into one
+//! text file, as a fixture or for inspection.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     root: PathBuf,
 }
 
-/// Copies and says what to do with it.
+/// Copies the files, and prints what to do with the result.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let (tree, pmus) = capture(&args.root)?;
     fixture::write_new(&tree, &args.file)?;

@@ -1,4 +1,4 @@
-//! Other programs that the tasks run, and what they must do to succeed.
+//! Runs other programs and checks their results.
 
 use std::process::{Command, Stdio};
 
@@ -22,7 +22,7 @@ pub(crate) fn version_of(mut command: Command) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// A command that runs as root: by itself, or through sudo.
+/// A command that runs as root: directly, or through sudo.
 pub(crate) fn as_root(tool: &str) -> Command {
     if rustix::process::geteuid().is_root() {
         return Command::new(tool);
@@ -32,18 +32,18 @@ pub(crate) fn as_root(tool: &str) -> Command {
     sudo
 }
 
-/// Runs a command with its output shown; fails if it does.
+/// Runs a command with its output shown; an exit code other than 0 is an error.
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed: {status}");
     Ok(())
 }
 
-/// Lines of a failed command that are shown.
+/// Lines of a failed command's output in an error.
 const SHOWN: usize = 20;
 
-/// Runs a command and gives what it wrote, both streams; the end of it is in the error if it
-/// fails.
+/// Runs a command and returns its standard output and error; if it fails, the error has their last
+/// lines.
 pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;

@@ -1,8 +1,8 @@
-//! `cargo xtask engines`: the tables of a recording in the engines that people query them with.
+//! `cargo xtask engines`: queries the tables of a recording with several query engines.
 //!
 //! Records for a second, as root, and asks each engine the questions of `tests/engines/engine.py`,
-//! without any option of its Parquet reader. Guarantee: it fails unless every engine opens every
-//! column of every table and all answers are the same, real numbers to [`TOLERANCE`].
+//! with the default options of its Parquet reader. Guarantee: it fails unless every engine opens
+//! every column of every table, and all answers are equal, real numbers to within [`TOLERANCE`].
 //!
 //! Not tried: Trino, whose server is too heavy for a test.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
@@ -22,14 +22,14 @@ use crate::command::version_of;
 use crate::target;
 use crate::venv::Venv;
 
-/// Relative difference of two sums that is taken for rounding: engines add in orders of their own.
+/// Relative difference of sums that counts as rounding: engines add in different orders.
 const TOLERANCE: f64 = 1e-9;
 
-/// What is left of a difference of two equal numbers, as a part of them.
+/// Rounding error of the difference of two equal numbers, relative to them.
 const RESIDUE: f64 = 1e-14;
 
-/// All engines but the older Spark, and what `fleet` needs beside them: Iceberg with its catalog in a file,
-/// and the time zones that `DuckDB` gives times in.
+/// All engines except the older Spark, and what `fleet` needs: Iceberg with a file as catalog, and
+/// time zones for the times of `DuckDB`.
 pub(crate) const NEW: Venv = Venv {
     name: "venv-engines",
     packages: &[
@@ -45,7 +45,7 @@ pub(crate) const NEW: Venv = Venv {
     ],
     modules: "chdb, duckdb, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, pytz",
 };
-/// The Spark that is most in use. It needs none of the others' packages.
+/// The most widely used version of Spark. It needs none of the other packages.
 const OLD: Venv =
     Venv { name: "venv-engines-old", packages: &["pyspark==3.5.7"], modules: "pyspark" };
 
@@ -59,10 +59,10 @@ const ENGINES: &[(&str, &str, &Venv)] = &[
     ("Spark 3.5", "spark", &OLD),
 ];
 
-/// What runs Spark: Java 17 is the newest that both versions support.
+/// Spark needs Java; 17 is the newest version that both versions of Spark support.
 const JAVA: &[&str] = &["openjdk-17-jre-headless"];
 
-/// What an engine answers: rows by question.
+/// The answers of an engine: rows by question.
 pub(crate) type Answers = BTreeMap<String, Vec<Vec<Value>>>;
 
 /// Installs the engines, records and compares.
@@ -94,7 +94,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs environments, and what runs Spark.
+/// Installs environments, and Java for Spark.
 pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
     let apt = Apt::new();
     if version_of(Command::new("java")).is_err() {
@@ -111,7 +111,7 @@ pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
     Ok(())
 }
 
-/// A recording with all tables and rows in each that a virtual machine can make.
+/// A recording with all tables, with rows in each that a virtual machine can fill.
 fn record(run: &Path) -> Result<()> {
     let mut command = Command::new(target::debug()?);
     command.args(["record", "-p", "host", "--io", "--slices", "--cluster", "engines", "-o"]);
@@ -123,13 +123,13 @@ fn record(run: &Path) -> Result<()> {
     ]);
     let ended = command.stderr(Stdio::piped()).output().context("cannot run the recorder")?;
     let text = String::from_utf8_lossy(&ended.stderr);
-    // Something may be lost on a loaded machine; the tables are sound all the same.
+    // A loaded machine may lose records; the tables are still valid.
     ensure!(matches!(ended.status.code(), Some(0 | 1)), "the recording failed: {text}");
     println!("{}", text.trim());
     Ok(())
 }
 
-/// What `engine.py` writes.
+/// The output of `engine.py`.
 fn ask(venv: &Venv, args: &[&Path]) -> Result<String> {
     let script = workspace_root().join("tests/engines/engine.py");
     let output = Command::new(venv.python()?)
@@ -145,7 +145,7 @@ fn ask(venv: &Venv, args: &[&Path]) -> Result<String> {
     String::from_utf8(output.stdout).context("the answer is not UTF-8")
 }
 
-/// Answers that agree about nothing prove nothing.
+/// Fails if an answer is empty: equal empty answers prove nothing.
 pub(crate) fn require_something(answers: &Answers) -> Result<()> {
     for (question, rows) in answers {
         ensure!(!rows.is_empty(), "{question}: no rows");
@@ -153,7 +153,7 @@ pub(crate) fn require_something(answers: &Answers) -> Result<()> {
     Ok(())
 }
 
-/// That two engines answered the same.
+/// Fails unless two engines gave equal answers.
 pub(crate) fn compare(
     (name, wanted): (&str, &Answers),
     (other, found): (&str, &Answers),
@@ -178,7 +178,7 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// The first rows that are not the same.
+/// The first rows that differ.
 fn differing(wanted: &[Vec<Value>], found: &[Vec<Value>], name: &str, other: &str) -> String {
     let text = |row: Option<&Vec<Value>>| {
         row.map_or_else(|| "no row".to_owned(), |row| Value::from(row.clone()).to_string())
@@ -200,7 +200,7 @@ fn is_same_row(wanted: &[Value], found: &[Value]) -> bool {
         && wanted.iter().zip(found).all(|(one, two)| is_same(one, two, largest))
 }
 
-/// `largest`: the largest real number of the row.
+/// Whether two values are equal; `largest` is the largest real number of the row.
 fn is_same(wanted: &Value, found: &Value, largest: f64) -> bool {
     if let (Some(one), Some(two)) = (wanted.as_i64(), found.as_i64()) {
         return one == two;
@@ -211,7 +211,7 @@ fn is_same(wanted: &Value, found: &Value, largest: f64) -> bool {
     }
 }
 
-/// Whether two sums are the same but for rounding.
+/// Whether two sums are equal except for rounding.
 pub(crate) fn is_near(one: f64, two: f64) -> bool {
     (one - two).abs() <= TOLERANCE * one.abs().max(two.abs())
 }
@@ -232,7 +232,7 @@ mod tests {
         assert!(!is_same(json!(1.0), json!(1.000_001)));
         assert!(!is_same(json!(null), json!(0)));
         assert!(!is_same(json!("3"), json!(3)));
-        // What two numbers of the size of the row's others leave, which cancel each other.
+        // The rounding error of a difference of numbers as large as the others of the row.
         assert!(is_same(json!(0.0), json!(-4e-15)));
         assert!(!is_same(json!(0.0), json!(1e-12)));
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask unpack` and `cargo xtask pack`: a captured machine from its text to the directory
-//! that `uncore-trace --root` reads, and back.
+//! `cargo xtask unpack` and `cargo xtask pack`: converts the text of a captured machine to the
+//! directory that `uncore-trace --root` reads, and back.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fs::OpenOptions;

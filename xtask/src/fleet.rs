@@ -1,11 +1,11 @@
-//! `cargo xtask fleet`: roll-ups of many hosts in the engines that people query them with.
+//! `cargo xtask fleet`: queries roll-ups of many hosts with several query engines.
 //!
-//! Makes an hour of roll-ups of many hosts from those of two recordings of the lab (`tests/fleet`), and asks
-//! four engines the questions of `queries`. Guarantee: it fails unless all answers are the same (real numbers
-//! to rounding), of the small files and of the large ones that DuckDB and Spark made of them; each engine
-//! leaves out the files and row groups that it need not read; large files have bloom filters; files of an older
-//! and a newer version of the schema answer too; a window that is in two sets of rows has the rate that it has in one;
-//! and an Iceberg table has the same sums.
+//! Makes an hour of roll-ups of many hosts from those of two recordings of the lab (`tests/fleet`),
+//! and asks four engines the questions of `queries`. Guarantee: it fails unless all answers are
+//! equal (real numbers except for rounding), for the small files and for the large ones that DuckDB
+//! and Spark made of them; each engine skips the files and row groups that it need not read; large
+//! files have bloom filters; files of an older and a newer version of the schema can be queried
+//! too; a window with two sets of rows has the right rate; and an Iceberg table has the same sums.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ use crate::engines::{self, Answers, NEW};
 const ENGINES: &[(&str, &str)] =
     &[("DuckDB", "duckdb"), ("ClickHouse", "clickhouse"), ("Polars", "polars"), ("Spark", "spark")];
 
-/// Those that make large files.
+/// The engines that make large files.
 const COMPACTING: &[(&str, &str)] = &[("DuckDB", "duckdb"), ("Spark", "spark")];
 
-/// End of the name of an answer that the large files must give too.
+/// Suffix of answers that the large files must give too.
 const SMALL: &str = ", small files";
 
-/// Hosts that figures are extrapolated to.
+/// Number of hosts to which figures are extrapolated.
 const MANY_HOSTS: f64 = 10_000.0;
 
 /// Options of `cargo xtask fleet`.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     window: u32,
 }
 
-/// What an engine answered, how long it took, and what it read.
+/// The answer of an engine, its time, and what it read.
 #[derive(Debug, Deserialize)]
 struct Asked {
     answers: Answers,
@@ -54,20 +54,20 @@ struct Asked {
     pruned: Vec<Pruned>,
 }
 
-/// What a question read of what there is.
+/// What a question read, and how much there is.
 #[derive(Debug, Deserialize)]
 struct Pruned {
     what: String,
     read: u64,
-    /// More says that nothing was left out.
+    /// Limit; reading more means that nothing was skipped.
     most: u64,
     all: u64,
 }
 
-/// What came of making large files.
+/// Result of making large files.
 #[derive(Debug, Deserialize)]
 struct Compacted {
-    /// Before and after.
+    /// Number of files before and after.
     files: (u32, u32),
     seconds: f64,
     bytes: f64,
@@ -75,34 +75,35 @@ struct Compacted {
     bloom: Bloom,
 }
 
-/// Filters of the large files.
+/// Bloom filters of the large files.
 #[derive(Debug, Deserialize)]
 struct Bloom {
-    /// Column, row groups with values of it, those with a filter, and those in whose range a pod is.
+    /// Column, row groups with values of it, those with a filter, and those whose range includes
+    /// the pod.
     columns: Vec<(String, u32, u32, u32)>,
-    /// Row groups in which the filter lets the pod be.
+    /// Row groups that the filter does not exclude for the pod.
     pod: u32,
 }
 
-/// What files of three versions gave.
+/// Results from files of three versions.
 #[derive(Debug, Deserialize)]
 struct Versions {
-    /// As added up without any query, and as a query did.
+    /// Sums computed without a query, and by a query.
     sums: (f64, f64),
     /// Version, and the columns that it lacks.
     said: Vec<(String, String)>,
 }
 
-/// What came of an Iceberg table.
+/// Results from an Iceberg table.
 #[derive(Debug, Deserialize)]
 struct Iceberg {
-    /// Planned for an hour, in the table, and large ones.
+    /// Files planned for an hour, files in the table, and large ones.
     files: (u32, u32, u32),
-    /// What of, by the table, and by the files.
+    /// Name of a sum, its value by the table, and by the files.
     sums: Vec<(String, f64, f64)>,
-    /// What was refused, and why.
+    /// Files that were refused, and why.
     refused: Vec<(String, Option<String>)>,
-    /// Rows that are found where a file without statistics was added all the same.
+    /// Rows that are found if a file without statistics is added anyway.
     lost: u64,
 }
 
@@ -114,7 +115,7 @@ struct Size {
     rows: f64,
 }
 
-/// Writes the roll-ups and asks for everything.
+/// Writes the roll-ups and runs all checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     engines::install(&[&NEW])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
@@ -211,7 +212,7 @@ impl std::fmt::Display for Compacted {
 }
 
 impl Asked {
-    /// That something was left out, and that large files answer as small ones.
+    /// Checks that files were skipped, and that large files give the same answers as small ones.
     fn check(&self) -> Result<()> {
         let small = self
             .answers
@@ -288,7 +289,7 @@ fn generate(args: &Args, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `fleet.py` writes.
+/// The output of `fleet.py`.
 fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
     let script = workspace_root().join("tests/fleet/fleet.py");
     let output = Command::new(NEW.python()?)

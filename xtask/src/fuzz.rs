@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `tests/fuzz` for a few seconds each.
 //!
-//! Inputs that were found before, in `target/fuzz/TARGET`, and the real files in [`SEEDS`] are where
-//! it starts from; one that fails is left in `target/fuzz/TARGET-failed/`.
+//! Runs start from inputs that were found before, in `target/fuzz/TARGET`, and from the real files
+//! in [`SEEDS`]. An input that fails is written to `target/fuzz/TARGET-failed/`.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeSet;
@@ -27,11 +27,11 @@ pub(crate) struct Args {
     seconds: u32,
 }
 
-/// Files that a target must understand.
+/// Valid files for a target.
 enum Seeds {
     /// Those of a directory of the repository.
     Dir(&'static str),
-    /// Those of all captured PMUs in their directory of this name.
+    /// The files of this name of all captured PMUs.
     OfPmus(&'static str),
 }
 
@@ -51,17 +51,17 @@ const SEEDS: &[(&str, Seeds)] = &[
     ("btf", Seeds::Dir("tests/fuzz/seeds/btf")),
 ];
 
-/// Longest input: a catalog file is a few kB.
+/// Longest input: a catalog file has a few kB.
 const LONGEST: u32 = 4096;
 
-/// The same for targets that run the time line or the attributor, where each 8 bytes are a record: with 4096
-/// bytes they take a second each.
+/// The same for targets that run the time line or the attributor, where 8 bytes are a record:
+/// inputs of 4096 bytes take a second each.
 const LONGEST_OF_RECORDS: u32 = 512;
 
-/// One input may take this long, s: beside other work on a slow machine, and not for ever.
+/// Time limit of one input, s: long enough beside other work on a slow machine.
 const TIMEOUT: u32 = 20;
 
-/// How libFuzzer's statistics begin the number of inputs it tried.
+/// Prefix of the number of inputs in libFuzzer's statistics.
 const EXECUTED: &str = "stat::number_of_executed_units:";
 
 /// Builds the targets and runs them one after the other.
@@ -88,8 +88,8 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
     let mut command = target::cargo();
-    // Without a sanitizer a stable compiler will do, and the parsers have no unsafe code. Unoptimized
-    // it takes a third of the time to build, and the checks for overflow are on.
+    // Without a sanitizer a stable compiler is enough, and the parsers have no unsafe code. An
+    // unoptimized build takes a third of the time, and checks for overflow.
     command.args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none", name]);
     command.arg(&found);
     let unpacked = tempfile::tempdir().context("cannot make a temporary directory")?;
@@ -104,7 +104,7 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
         _ => LONGEST,
     };
     command.arg(format!("-max_len={longest}"));
-    // Long ones from the beginning: in a few seconds it would not come to them.
+    // Long inputs from the start: libFuzzer would not reach them in a few seconds.
     command.arg("-len_control=0");
     command.arg(format!("-timeout={TIMEOUT}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
@@ -115,7 +115,7 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the different files that captured PMUs have in their directory `name` into `to`.
+/// Writes the distinct files that captured PMUs have in their directory `name` to `to`.
 fn of_pmus<'a>(name: &str, to: &'a Path) -> Result<&'a Path> {
     let mut found = BTreeSet::new();
     for machine in fixtures::names()? {

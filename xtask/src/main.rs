@@ -1,4 +1,4 @@
-//! The project's own tasks, run as `cargo xtask TASK`: one file each, dispatched here.
+//! The development tasks, run as `cargo xtask TASK`: one file each, dispatched here.
 #![expect(clippy::print_stderr, reason = "errors go to standard error")]
 
 use std::process::ExitCode;

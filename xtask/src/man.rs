@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::command;
 
-/// Has the test that holds the pages against the help write them.
+/// Lets the test that compares the pages with the help write them.
 pub(crate) fn run() -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--locked", "--package", "uncore-trace", "--lib", "cmd::manual"]);

@@ -1,8 +1,8 @@
 //! `cargo xtask setup`: installs what building the BPF programs and running the tests need.
 //!
-//! Each step first looks whether its thing is there, so that a second run changes nothing, and
-//! `--check` only reports. Building and recording need none of it: stable Rust and a C compiler
-//! are enough for them.
+//! Each step first checks whether its tool is installed, so a second run changes nothing, and
+//! `--check` only reports. Building and recording need none of it: stable Rust and a C compiler are
+//! enough.
 #![expect(clippy::print_stdout, reason = "a task tells what it does")]
 
 use std::env;
@@ -17,24 +17,24 @@ use crate::command::{quietly, succeed, version};
 use crate::target;
 use crate::venv::Venv;
 
-/// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. The
-/// two must be of one LLVM major version: rustc 1.96 is built with LLVM 22.
+/// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. Both
+/// must have the same major version of LLVM: rustc 1.96 is built with LLVM 22.
 const BPF_PACKAGES: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "llvm-22-dev"];
 const LLVM: &str = "/usr/lib/llvm-22";
 const LLVM_FEATURE: &str = "llvm-22";
 
-/// The versions that are installed where the tool is missing, so that a new release of it changes
-/// nothing here. Another version that is there already is kept: other projects may use it.
+/// Versions that are installed if the tool is missing; they are pinned, so that new releases change
+/// nothing. Another installed version is kept, because other projects may use it.
 const BPF_LINKER: &str = "0.13.0";
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// What to install where the distribution has no such packages.
+/// Instructions if the distribution has no such packages.
 const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly --component \
                            rust-src` and `cargo install bpf-linker`";
 
-/// The readers that recordings and what is exported of them are compared with, and the object store that
-/// roll-ups are sent to, pinned so that a failure is ours. Of moto only what its S3 takes: all of
-/// `moto[server]` is 180 MB more.
+/// Readers with which recordings and exports are compared, and the object store for roll-ups. They
+/// are pinned, so that a failure is due to a change of this project. Of moto only the requirements
+/// of its S3 server are installed: all of `moto[server]` would be 180 MB more.
 const READERS: Venv = Venv {
     name: "venv",
     packages: &[
@@ -61,15 +61,15 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// One thing to have: how to see that it is there, and how to get it.
+/// A tool: how to check whether it is installed, and how to install it.
 struct Step {
     name: &'static str,
-    /// What is there, in a few words.
+    /// A short description of the installed version.
     look: fn() -> Result<String>,
     install: fn(&Apt) -> Result<()>,
 }
 
-/// In this order: the linker is built with what the packages bring.
+/// In this order, because building the linker needs the packages.
 const STEPS: &[Step] = &[
     Step {
         name: "C compiler",
@@ -94,7 +94,7 @@ const STEPS: &[Step] = &[
     Step { name: "Python readers", look: || READERS.look(), install: |apt| READERS.install(apt) },
 ];
 
-/// Goes through all steps; with `--check` changes nothing.
+/// Runs all steps; with `--check` changes nothing.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let apt = Apt::new();
     let mut missing = Vec::new();
@@ -144,7 +144,7 @@ fn look_bpf() -> Result<String> {
     Ok(build::toolchain()?.versions()?.replace('\n', ", "))
 }
 
-/// The packages where the distribution has them, then the linker that matches their LLVM.
+/// Installs the packages, if the distribution has them, then the linker that matches their LLVM.
 fn install_bpf(apt: &Apt) -> Result<()> {
     let has_linker = linker_path().is_some_and(|path| path.is_file());
     apt.install(BPF_PACKAGES).context(BPF_BY_HAND)?;
@@ -165,14 +165,14 @@ fn install_bpf(apt: &Apt) -> Result<()> {
     succeed(&mut command)
 }
 
-/// Where `cargo install` puts the linker.
+/// Path at which `cargo install` puts the linker.
 fn linker_path() -> Option<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))?;
     Some(home.join("bin/bpf-linker"))
 }
 
-/// The Python that has the readers; an error says how to get it.
+/// The Python with the readers; an error says how to install it.
 pub(crate) fn python() -> Result<PathBuf> {
     READERS.look().context("run `cargo xtask setup` first")?;
     READERS.python()

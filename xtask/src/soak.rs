@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: whether the agent's memory and CPU time stay the same for as long as it runs.
+//! `cargo xtask soak`: checks that the agent's memory and CPU time do not grow over time.
 //!
-//! The agent keeps a ring, roll-ups and metrics of the group host while cgroups come and go, each with a
-//! process that works for a moment. With `--ring none`, the agent's default, all is one part. Guarantee: it fails
-//! where the memory of the last third of the time is more than [`GROWTH`] times that of the third before, or the CPU
-//! time a minute is.
+//! The agent keeps a ring, roll-ups and metrics of the group host while cgroups come and go, each
+//! with a process that runs for a moment. With `--ring none`, the agent's default, there is only
+//! one part. Guarantee: it fails if the memory in the last third of the time is more than
+//! [`GROWTH`] times that in the third before, or the CPU time per minute is.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::fs;
@@ -17,13 +17,13 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::target;
 
-/// What is still the same.
+/// Largest ratio that counts as equal.
 const GROWTH: f64 = 1.1;
 
-/// Its cgroups are below this one.
+/// Parent of its cgroups.
 const CGROUP: &str = "uncore-trace-soak";
 
-/// The work of a cgroup: some milliseconds of CPU time.
+/// The program of a cgroup: some milliseconds of CPU time.
 const WORK: &str = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
 /// Options of `cargo xtask soak`.
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     ring: String,
 }
 
-/// What was seen in a minute.
+/// Measurements of a minute.
 #[derive(Debug, Clone, Copy)]
 struct Minute {
     resident_kib: u64,
@@ -101,13 +101,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Both fail only where it is gone already.
+        // Both fail only if it has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Runs and judges.
+/// Runs the agent and checks the measurements.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(geteuid().is_root(), "it records, so it must be run as root");
     ensure!(args.minutes >= 3, "three minutes are the least: each third is judged");
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         minutes.push(seen);
     }
     agent.stop()?;
-    // What is left is empty and does no harm.
+    // What may be left is empty and does no harm.
     fs::remove_dir(&cgroups).ok();
     judge(&minutes)
 }
@@ -153,7 +153,7 @@ fn hierarchy() -> Result<PathBuf> {
     Ok(found.context("cgroup v2 is not mounted")?.fs_file.into())
 }
 
-/// Cgroups that come and go below `dir`, so many a second, for a time. Returns how many.
+/// Makes and removes this many cgroups a second below `dir`, for a time. Returns their number.
 fn churn(dir: &Path, a_second: u32, time: Duration) -> Result<u64> {
     let begin = Instant::now();
     let mut made = 0;

@@ -10,12 +10,12 @@ use crate::apt::Apt;
 use crate::command::succeed;
 use crate::target;
 
-/// An environment: its packages are of these versions, or it is made anew.
+/// An environment; it is made again if its packages have other versions.
 #[derive(Debug)]
 pub(crate) struct Venv {
     /// Name of its directory.
     pub name: &'static str,
-    /// What pip installs, as `NAME==VERSION`.
+    /// Arguments of pip install, as `NAME==VERSION`.
     pub packages: &'static [&'static str],
     /// The modules that must import.
     pub modules: &'static str,
@@ -31,16 +31,16 @@ impl Venv {
         Ok(target::dir()?.join(self.name))
     }
 
-    /// The pinned versions, as this file writes them once all of them are installed.
+    /// The pinned versions, as in the file that is written when all of them are installed.
     fn pins(&self) -> String {
         self.packages.join("\n") + "\n"
     }
 
-    /// What is installed, in a few words.
+    /// A short description of the installed packages.
     ///
     /// # Errors
     ///
-    /// It is not there or not complete.
+    /// It does not exist or is not complete.
     pub(crate) fn look(&self) -> Result<String> {
         let dir = self.dir()?;
         let installed = fs::read_to_string(dir.join("pins.txt"))
@@ -57,14 +57,14 @@ impl Venv {
         Ok(format!("{} in {}", self.packages.join(", "), dir.display()))
     }
 
-    /// Makes it anew.
+    /// Makes the environment again.
     ///
     /// # Errors
     ///
     /// Python or one of the packages cannot be installed.
     pub(crate) fn install(&self, apt: &Apt) -> Result<()> {
         let dir = self.dir()?;
-        // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
+        // `python3 -m venv` exists everywhere; `ensurepip` is a separate package in Debian.
         let has_venv = Command::new("python3")
             .args(["-c", "import venv, ensurepip"])
             .stderr(Stdio::null())

@@ -1,8 +1,8 @@
-//! `cargo xtask verifier`: what the kernel's verifier makes of the BPF programs, held against
-//! `docs/verifier.md`, or with `--renew` written there.
+//! `cargo xtask verifier`: compares the verifier's figures for the BPF programs with
+//! `docs/verifier.md`, or with `--renew` writes them there.
 //!
-//! The verifier gives up at a million instructions, and paths multiply: a change of one line can make
-//! it look at many times more. Which change it was is easy to say only on the day it is made.
+//! The verifier gives up at a million instructions, and paths multiply: a change of one line can
+//! multiply its work. It is easiest to find such a change on the day it is made.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ use crate::{lab, target};
 /// The table, from the root of the repository.
 const TABLE: &str = "docs/verifier.md";
 
-/// What renews it.
+/// The command that renews it.
 const RENEW: &str = "cargo xtask verifier --renew";
 
-/// What stands before the table's lines.
+/// The beginning of the table.
 const HEAD: &str = "| program |";
 
-/// Where a kernel does not load a program.
+/// Cell of a program that a kernel does not load.
 const ABSENT: &str = "–";
 
-/// Where it does not take it.
+/// Cell of a program that a kernel refuses.
 const REFUSED: &str = "refused";
 
-/// What a figure may always grow by: of a program of a few dozen instructions one branch is half.
+/// Growth that is always allowed: in a program of a few dozen instructions, one branch is half.
 const SLACK: u64 = 16;
 
 /// Options of `cargo xtask verifier`.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     renew: bool,
 }
 
-/// What `uncore-trace doctor --verifier --json` prints.
+/// The output of `uncore-trace doctor --verifier --json`.
 #[derive(Debug, Deserialize)]
 struct Report {
     kernel: String,
@@ -60,10 +60,10 @@ struct Line {
     peak_states: Option<u64>,
 }
 
-/// Instructions, states, and the most states at one time; none of a program that is refused.
+/// Instructions, states, and the most states at one time; `None` if the program is refused.
 type Figures = Option<[u64; 3]>;
 
-/// A kernel of the table: its series and its machine as `uname -m` names it.
+/// A kernel of the table: its series, and its architecture as `uname -m` prints it.
 type Kernel = (Series, String);
 
 /// Figures by kernel and program.
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with what a guest of the lab said, whose step left its output in `step`; one line each.
+/// Differences in the output of a step in a guest of the lab, one per line.
 pub(crate) fn of_step(step: &Path) -> Result<Vec<String>> {
     problems(&read(step)?)
 }
@@ -139,7 +139,8 @@ fn problems(report: &Report) -> Result<Vec<String>> {
     compare(&parse(&text)?, report)
 }
 
-/// A figure may grow by half; a program must be in the table, and be taken where it was.
+/// A figure may grow by half; a program must be in the table, and must not be refused if it was
+/// accepted before.
 fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
     let kernel = kernel(report)?;
     let name = named(&kernel);
@@ -179,7 +180,7 @@ fn named((series, arch): &Kernel) -> String {
     format!("{series} {arch}")
 }
 
-/// The text with this table in place of the one that it has.
+/// The text with its table replaced by this one.
 fn with_table(text: &str, table: &Table) -> Result<String> {
     let is_table = |line: &&str| line.starts_with('|');
     let begin = text.find(HEAD).with_context(|| format!("{TABLE} has no line {HEAD}"))?;
@@ -268,7 +269,7 @@ mod tests {
         Report { kernel: kernel.to_owned(), arch: arch.to_owned(), programs }
     }
 
-    /// What is wrong on Linux 7.2.
+    /// Differences on Linux 7.2.
     fn wrong(programs: &[(&str, Figures)]) -> Vec<String> {
         compare(&parse(TEXT).unwrap(), &report("7.2.13+deb14-arm64", "aarch64", programs)).unwrap()
     }
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(said[0].starts_with("verifying arm takes ") && said[0].contains(RENEW));
         }
-        // One branch of a small program.
+        // One more branch in a small program.
         let small = report("6.1.0-50", "x86_64", &[("probe", Some([24, 3, 3]))]);
         assert!(compare(&parse(TEXT).unwrap(), &small).unwrap().is_empty());
     }
@@ -296,7 +297,7 @@ mod tests {
         let table = parse(TEXT).unwrap();
         let old = report("6.1.0-50", "x86_64", &[("arm", None)]);
         assert!(compare(&table, &old).unwrap().is_empty());
-        // Nothing is known of this kernel.
+        // A kernel that is not in the table.
         let other = report("6.6.1", "x86_64", &[("new", None)]);
         assert!(compare(&table, &other).unwrap().is_empty());
     }

@@ -1,5 +1,4 @@
-//! Type information of a kernel: what is not understood is an error of one line, and looking something
-//! up ends.
+//! BTF of a kernel: malformed data give an error of one line, and looking up a type terminates.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

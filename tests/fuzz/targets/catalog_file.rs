@@ -1,5 +1,5 @@
-//! Files of a catalog from outside: an error is one line that begins with the file's name, and a
-//! file that is refused leaves the catalog as it was.
+//! Catalog files of users: an error is one line that begins with the file's name, and a refused
+//! file does not change the catalog.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
-//! Paths of cgroups: what a container makes below its own cgroup does not change what it is in, and what
-//! is found has no separator of paths in it.
+//! Paths of cgroups: cgroups that a container makes below its own do not change its identity, and
+//! names that are found have no path separator.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::identity::containers::{Inside, label};
 
 fuzz_target!(|input: &str| {
-    // The second line is what the container makes.
+    // The second line is the part of the path that the container makes.
     let (path, below) = input.split_once('\n').unwrap_or((input, "below"));
     let inside = Inside::parse(path);
     for name in [&inside.container, &inside.pod].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Files of `events/`: what was understood is written such that it is understood the same again.
+//! Files of `events/`: a parsed event is written so that it parses to the same again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

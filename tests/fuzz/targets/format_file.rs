@@ -1,5 +1,5 @@
-//! Files of `format/`: every value that fits is the one that is read back, and fills no bit that is
-//! not the field's.
+//! Files of `format/`: every value that fits is read back unchanged, and sets no bits outside of
+//! its field.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Formulas of metrics: what is understood has a finite value or none.
+//! Formulas of metrics: a parsed formula has a finite value or none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Entries of a log in any order, of counters there are and of others: what breaks the order is an
-//! error, and of what is taken the parts sum to the whole.
+//! Entries of a log in any order, also of unknown counters: an entry that breaks the order is an
+//! error, and the shares from the accepted entries sum to the totals.
 #![no_main]
 
 use std::rc::Rc;
@@ -79,7 +79,7 @@ fuzz_target!(|input: &[u8]| {
                 Entry::EndOfTick { tick, is_last: amount == 7 }
             }
         };
-        // An entry that breaks the order is left out.
+        // An entry that breaks the order is ignored.
         attributor.take(taken, &mut rows).ok();
     }
     assert_conserved(&rows.finish());

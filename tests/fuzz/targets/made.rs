@@ -1,5 +1,5 @@
-//! What the targets of the attributor have in common: a plan whose counters are each divided by another
-//! method, and what holds of the rows that they make.
+//! Common parts of the targets for the attributor: a plan whose counters are divided by different
+//! methods, and properties of the resulting rows.
 #![expect(clippy::unwrap_used, reason = "a column that is missing is a mistake of the target")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) const TICK_NS: u64 = 1_000_000;
 /// The first tick.
 pub(crate) const START: u64 = 1000;
 
-/// The counters that [`counter`] knows.
+/// The counters of [`counter`].
 pub(crate) fn plan() -> Plan {
     Plan {
         tick_ns: TICK_NS,
@@ -26,7 +26,7 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// One that divides them.
+/// An attributor for them.
 pub(crate) fn attributor(plan: &Plan) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
@@ -43,7 +43,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
     })
 }
 
-/// The counter with this number: each is divided by another method.
+/// The counter with this number; each is divided by another method.
 fn counter(id: u32) -> Counter {
     let io = IoScope {
         direction: Direction::Read,
@@ -77,7 +77,7 @@ fn counter(id: u32) -> Counter {
     }
 }
 
-/// In each window the shares of a counter sum to what was counted, and none is below 0.
+/// In each window the shares of a counter sum to its total, and none is below 0.
 pub(crate) fn assert_conserved(fabric: &RecordBatch) {
     let (end, counter) = (i64s(fabric, "mono_ns").unwrap(), i32s(fabric, "counter").unwrap());
     let (value, total) = (f64s(fabric, "value").unwrap(), f64s(fabric, "total").unwrap());

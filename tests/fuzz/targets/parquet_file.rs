@@ -1,5 +1,5 @@
-//! A recording with changed bytes and a digest that says it is sound: each view of it answers or says in
-//! one line why not. The input says which bytes change, so that there is always a recording to change.
+//! A recording with changed bytes and a matching digest: each view gives an answer, or an error of
+//! one line. The input selects the bytes that change, so the rest of the recording stays valid.
 #![no_main]
 #![expect(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use uncore_trace::tables::writer::{Create, Target, Writer};
 use uncore_trace::view::check;
 use uncore_trace::view::usage::{By, Question, usage};
 
-/// What stands before the digits of the footer's digest.
+/// Text before the digits of the footer's digest.
 const DIGEST: &[u8] = b"xxh64:";
 const DIGITS: usize = 16;
 
@@ -78,7 +78,7 @@ fn append(rows: &mut fabric::Builder, row: i32) {
     });
 }
 
-/// The file with the digest of the footer that it now has.
+/// The file with the digest of its changed footer.
 fn signed(mut file: Vec<u8>) -> Vec<u8> {
     let found = file.windows(DIGEST.len()).rposition(|window| window == DIGEST);
     let Some(at) = found.map(|at| at + DIGEST.len()).filter(|at| at + DIGITS + 8 <= file.len())
@@ -107,7 +107,7 @@ fuzz_target!(|input: &[u8]| {
     let mut file = place.sound.clone();
     for change in input.as_chunks::<4>().0 {
         let [low, high, what, value] = *change;
-        // From the end: the footer is there, and most is in it.
+        // Counted from the end: the footer is there, and most changes are to hit it.
         let back = usize::from(u16::from_le_bytes([low, high])) % file.len().max(1);
         let at = file.len() - back;
         match what % 4 {

@@ -1,10 +1,11 @@
-//! Records of the ring: none makes more than its bytes hold, and a name is one that tables can have.
+//! Records of the ring: decoding yields no more than the bytes hold, and only names that tables can
+//! store.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::{Record, Task, decode};
 
-/// A name that is cut off in the middle of a character ends before it.
+/// A name that is cut in the middle of a character ends before it.
 fn assert_clean(task: &Task) {
     let clean = task.comm.clean();
     let text = clean.text();

@@ -1,5 +1,5 @@
-//! Files that container runtimes leave: a name that is found is neither empty nor longer than a table
-//! takes, and what is no such file names nothing.
+//! Files of container runtimes: a name that is found is neither empty nor too long for a table, and
+//! a malformed file gives no name.
 #![no_main]
 #![expect(
     clippy::unwrap_used,
@@ -15,14 +15,14 @@ use uncore_trace::identity::runtimes::Runtimes;
 
 const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
 
-/// Where each runtime keeps its file of the container.
+/// Path of each runtime's file about a container.
 const FILES: [&str; 3] = [
     "var/lib/docker/containers/ID/config.v2.json",
     "run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json",
     "var/lib/containers/storage/overlay-containers/containers.json",
 ];
 
-/// The longest name that is taken; a pod's has a namespace of that length before it.
+/// Longest accepted name; a pod's is preceded by a namespace of at most that length.
 const LONGEST: usize = 256;
 
 thread_local! {

@@ -1,6 +1,6 @@
-//! Records of any CPUs in any order, with times around now, some of which contradict each other: none
-//! makes the time line overflow, panic or go on for ever. The times of a CPU sum to the tick, and the shares
-//! of a window to its total.
+//! Records of any CPUs in any order, with times around now, some of which contradict each other:
+//! none makes the time line overflow, panic or loop forever. The times of a CPU sum to the tick,
+//! and the shares of a window to its total.
 #![no_main]
 #![expect(clippy::unwrap_used, reason = "a column that is missing is a mistake of this target")]
 
@@ -25,7 +25,7 @@ use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
 
 mod made;
 
-/// Wants the rows of every table, which stay in the sink.
+/// Requests the rows of every table, which stay in the sink.
 struct All;
 
 impl Store for All {
@@ -55,8 +55,8 @@ fn context(byte: u8) -> Context {
     }
 }
 
-/// From `begin` on, 1 to 3 slices that fill the time, as `decode` makes sure. One in four that cross the
-/// end of a tick are combined all the same.
+/// A run with 1 to 3 slices from `begin` on that fill the time, as `decode` ensures. One in four
+/// that cross the end of a tick are combined anyway.
 fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
     let crosses = begin / TICK_NS != end / TICK_NS && !amount.is_multiple_of(4);
     let parts = if crosses { 1 } else { u64::from(amount % 3) + 1 };
@@ -71,7 +71,7 @@ fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
     let irq_ns = if amount > 127 { u64::from(amount) << 8 } else { 0 };
     let slots = (0..parts).map(|part| {
         let task = task(who.wrapping_add(part as u8));
-        // The first has the remainder, the last goes on from `last`.
+        // The first slice has the remainder, the last begins at `last`.
         let wall_ns = if part == 0 { rest } else { ns };
         Slot { task, wall_ns, irq_ns, slices: 1 }
     });
@@ -88,7 +88,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     match kind % 6 {
         0 => Record::Run(run(cpu, begin, end, who, amount)),
         1 => {
-            // `decode` refuses others.
+            // `decode` refuses other contexts.
             let source = match context(who) {
                 Context::Task => Context::Irq(u32::from(who)),
                 interrupt => interrupt,
@@ -152,7 +152,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     }
 }
 
-/// The times of a CPU in a tick sum to its length: `tables` are `runtime` and `irqs`.
+/// The times of a CPU in a tick sum to its length; `tables` are `runtime` and `irqs`.
 fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
     let mut sums: BTreeMap<_, (i64, i64)> = BTreeMap::new();
     for (rows, time) in tables {
@@ -180,7 +180,7 @@ fuzz_target!(|input: &[u8]| {
     let plan = plan();
     let placed = |id| Placed { id, base: Default::default() };
     let layout = |cpu: u32| {
-        // A plan has its counter with the number n on CPU n % 2.
+        // In a plan, counter n is on CPU n % 2.
         let counters = vec![placed(cpu), placed(cpu + 2)];
         Layout { first: 2 * cpu, counters, at_switch: cpu }
     };
@@ -219,12 +219,12 @@ fuzz_target!(|input: &[u8]| {
         }));
         let state =
             (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });
-        // Inputs are too short for the sink to be full.
+        // The inputs are too short to fill the sink.
         assert!(timeline.advance(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
     }
     let stop = now / TICK_NS + 1;
     timeline.stop_at(stop);
-    // Long enough after the end for everything that is missing to be given up.
+    // Long enough after the end that missing records are given up.
     for later in 1..=3 {
         let horizon = (stop + 5000 * later) * TICK_NS;
         assert!(timeline.advance(horizon, true, &mut sink, &mut |_| None));

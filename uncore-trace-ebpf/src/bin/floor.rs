@@ -1,6 +1,6 @@
-//! The floor of `cargo xtask bench overhead`: a program that does nothing on the hook that
-//! recording is built on. Whatever recording costs beyond it is its own work, not the kernel's way
-//! of calling a BPF program.
+//! The floor of `cargo xtask bench overhead`: an empty program on the hook that recording uses.
+//! The cost of recording above it is the recorder's own. The cost below it is that of the kernel,
+//! which calls a BPF program.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![cfg_attr(
     target_arch = "bpf",
@@ -17,14 +17,14 @@ fn floor(_ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `loop {}`: a panic path that is left in a program is then refused by the verifier.
+/// `loop {}`: the verifier then refuses a panic path that is left in a program.
 #[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Tracing programs that use no helper need no licence; this is the one of the other programs.
+/// Tracing programs without helpers need no licence; this is that of the other programs.
 #[cfg(target_arch = "bpf")]
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

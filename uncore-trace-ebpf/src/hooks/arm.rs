@@ -1,6 +1,6 @@
-//! Starts the timers: attached to `sched_switch` only while the loader visits the reader CPUs,
-//! because a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
-//! programs may hold one.
+//! Starts the timers. It is attached to `sched_switch` only while the loader visits the reader
+//! CPUs: a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
+//! programs may use timers.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use aya_ebpf::macros::btf_tracepoint;

@@ -1,12 +1,12 @@
-//! Block requests: whose each is, from its start, and what it moved, at its completion.
+//! Block requests: their owner at the start, and the bytes they moved at the completion.
 //!
-//! `block_io_start(struct request *rq)` (Linux >= 6.5) is called in the context of the submitter;
-//! before that, `block_rq_insert` and `block_rq_issue` of the same form are, where no worker of the
-//! block layer comes first. `block_rq_complete(struct request *rq, blk_status_t error, unsigned int
-//! nr_bytes)` is called where `blk_account_io_completion` adds the same bytes to the disk's statistics
-//! (`blk_update_request` and `blk_complete_request`, block/blk-mq.c, Linux 6.1 to 7.2), several times
-//! for a request that completes in parts. A request that `block_rq_merge(struct request *rq)` tells of
-//! has gone into another, which has its bytes from then on.
+//! `block_io_start(struct request *rq)` (Linux >= 6.5) is called in the context of the submitter. On
+//! older kernels `block_rq_insert` and `block_rq_issue`, with the same argument, are used; they run in
+//! it unless a worker of the block layer comes first. `block_rq_complete(struct request *rq,
+//! blk_status_t error, unsigned int nr_bytes)` is called where `blk_account_io_completion` adds the
+//! same bytes to the disk's statistics (`blk_update_request` and `blk_complete_request`,
+//! block/blk-mq.c, Linux 6.1 to 7.2), several times for a request that completes in parts.
+//! `block_rq_merge(struct request *rq)` names a request that became a part of another one.
 
 use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::helpers::{bpf_get_current_task, bpf_ktime_get_ns};
@@ -31,7 +31,7 @@ struct Request {
     task: Task,
 }
 
-/// The requests under way, by their address: a request has it to itself until it has ended.
+/// The requests under way, by address, which is unique until a request has ended.
 #[btf_map]
 static REQUESTS: HashMap<u64, Request, 1> = HashMap::new();
 
@@ -108,7 +108,7 @@ fn complete(request: *const u8, what: u32, bytes: u32) {
     let _gone = REQUESTS.remove(key);
 }
 
-/// Remembers who submits a request, if it moves data.
+/// Stores the owner of a submitted request, if it moves data.
 #[inline(always)]
 fn begin(request: *const u8, flags: u64) {
     if direction(request).is_none() {
@@ -124,7 +124,7 @@ fn begin(request: *const u8, flags: u64) {
     {
         value.task.cgroup_id = id;
     }
-    // -EEXIST: somebody was seen before.
+    // -EEXIST: the owner was stored before.
     const KNOWN: i32 = -17;
     match REQUESTS.insert(request as u64, value, flags) {
         Ok(()) | Err(KNOWN) => {}
@@ -133,7 +133,7 @@ fn begin(request: *const u8, flags: u64) {
     }
 }
 
-/// `IO_READ` or `IO_WRITE`; none for what moves no data, as a discard or a flush.
+/// `IO_READ` or `IO_WRITE`; `None` if it moves no data, such as a discard or a flush.
 #[inline(always)]
 fn direction(request: *const u8) -> Option<u32> {
     // SAFETY: any bit pattern is a number.
@@ -148,8 +148,8 @@ fn direction(request: *const u8) -> Option<u32> {
     }
 }
 
-/// The cgroup in the v2 hierarchy that the first bio of a request is charged to: a worker writes for
-/// whoever made the page dirty. That is the nearest one with the io controller.
+/// The cgroup in the v2 hierarchy that pays for the first bio of a request: the one that dirtied
+/// the page, if a worker writes it. It is the nearest ancestor with the io controller.
 #[inline(always)]
 fn cgroup_of(request: *const u8) -> Option<u64> {
     let bio = follow(request, REQUEST_BIO.load())?;

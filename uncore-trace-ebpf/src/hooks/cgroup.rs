@@ -17,8 +17,8 @@ use crate::emit;
 use crate::globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID};
 use crate::kernel::field;
 
-/// Where an event is put together: it is too large for the stack. These events happen in process
-/// context under `cgroup_mutex`, one after the other, so one place per CPU will do.
+/// Buffer for an event, which is too large for the stack. These events happen in process context
+/// under `cgroup_mutex`, one after the other, so one buffer per CPU is enough.
 #[btf_map]
 static CGROUP_SCRATCH: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 

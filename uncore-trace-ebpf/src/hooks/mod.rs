@@ -1,4 +1,4 @@
-//! One hook per file. A hook names its event, takes its arguments and calls what keeps the data.
+//! One hook per file. A hook reads its arguments and calls the module that keeps the data.
 
 mod arm;
 mod block;

@@ -1,4 +1,4 @@
-//! Packets: what interfaces are given to send and whose it is, what they receive, and who reads that.
+//! Packets: bytes that interfaces send and receive, their senders, and the tasks that read them.
 //!
 //! `net_dev_start_xmit(const struct sk_buff *skb, const struct net_device *dev)` comes before the
 //! driver has the packet, when its socket is still known; `net_dev_xmit`, after it, comes with memory
@@ -22,8 +22,8 @@ use crate::io::{self, Event, NO_TASK, Owner};
 use crate::kernel::{field, follow, text};
 use crate::task;
 
-/// `TCP_TIME_WAIT` and `TCP_NEW_SYN_RECV`, include/net/tcp_states.h, Linux 6.1 to 7.2: what is no
-/// whole socket (`sk_fullsock`, include/net/sock.h) has no cgroup.
+/// `TCP_TIME_WAIT` and `TCP_NEW_SYN_RECV`, include/net/tcp_states.h, Linux 6.1 to 7.2: sockets in
+/// these states are no full sockets (`sk_fullsock`, include/net/sock.h) and have no cgroup.
 const TIME_WAIT: u8 = 6;
 const NEW_SYN_RECV: u8 = 12;
 
@@ -54,7 +54,7 @@ fn skb_copy_datagram_iovec(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     task::fill(&mut reader.task);
-    // A local socket's packets come from no interface.
+    // Packets of local sockets have no receiving interface.
     if let Ok(iif) = iif
         && iif != 0
         && len > 0
@@ -78,7 +78,7 @@ fn moved(packet: *const u8, device: *const u8, what: u32, owner: &Owner) {
     }
 }
 
-/// Names an interface.
+/// Writes the name and number of an interface to a slot.
 #[inline(always)]
 fn interface(slot: &mut IoSlot, device: *const u8) {
     text(&mut slot.device, device.wrapping_add(NETDEV_NAME.load() as usize));
@@ -94,7 +94,7 @@ fn namespace(net: *const u8) -> u32 {
     unsafe { field::<u32>(net, NET_INUM.load()) }.unwrap_or(0)
 }
 
-/// That of `current`; 0 where interfaces have none.
+/// The network namespace of `current`; 0 if interfaces have none.
 #[inline(always)]
 fn own_namespace() -> u32 {
     if NETDEV_NET.load() == MISSING {
@@ -106,8 +106,8 @@ fn own_namespace() -> u32 {
     net.map_or(0, namespace)
 }
 
-/// Whose a packet to be sent is: its socket's cgroup and, if a task sends it, that task. Without a
-/// socket, as for what is forwarded, it is whatever the CPU does.
+/// The owner of a packet to be sent: the cgroup of its socket and, if a task sends it, that task. A
+/// packet without a socket, such as a forwarded one, belongs to the context of the CPU.
 #[inline(always)]
 fn sender(packet: *const u8) -> Owner {
     let (context, number) = io::context();
@@ -130,8 +130,8 @@ fn sender(packet: *const u8) -> Owner {
     owner
 }
 
-/// The cgroup of a packet's socket in the v2 hierarchy, which is all that this member tells since
-/// Linux 5.15.
+/// The cgroup of a packet's socket in the v2 hierarchy. Since Linux 5.15, this member has no other
+/// meaning.
 #[inline(always)]
 fn cgroup_of(packet: *const u8) -> Option<u64> {
     let socket = follow(packet, SKB_SK.load())?;

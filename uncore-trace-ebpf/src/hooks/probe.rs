@@ -1,6 +1,6 @@
-//! Tells whether a counter can be read on this CPU: never attached, but run on a CPU by
-//! `BPF_PROG_TEST_RUN` with the slot as its first argument. The driver of a PMU whose CPU goes
-//! offline moves its counters to another, and not every driver tells where.
+//! Checks whether a counter can be read on this CPU. It is never attached: `BPF_PROG_TEST_RUN` runs
+//! it on a CPU, with the slot as first argument. When a CPU goes offline, a PMU's driver moves its
+//! counters to another CPU, and not every driver shows to which.
 
 use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
 use aya_ebpf::macros::raw_tracepoint;

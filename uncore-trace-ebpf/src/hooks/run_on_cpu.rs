@@ -1,5 +1,5 @@
-//! The sampler of kernels without pinned timers: never attached, but run on each reader CPU by
-//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_RUN_ON_CPU` (Linux >= 5.10), once a tick.
+//! The sampler on kernels without pinned timers. It is never attached: `BPF_PROG_TEST_RUN` with
+//! `BPF_F_TEST_RUN_ON_CPU` (Linux >= 5.10) runs it on each reader CPU once per tick.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use aya_ebpf::macros::raw_tracepoint;

@@ -1,4 +1,4 @@
-//! `sched_switch`: called before the switch, so `current` is the task that leaves.
+//! `sched_switch`: called before the switch, so `current` is the leaving task.
 //!
 //! TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next,
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.

@@ -1,8 +1,8 @@
 //! The pinned timer of a reader CPU (Linux >= 6.7).
 //!
-//! It fires at absolute multiples of the tick on the CPU that armed it, idle or busy, and wakes
-//! nobody in user space. A tick that comes too late for the next one skips it: the tick numbers
-//! show the gap.
+//! It fires at absolute multiples of the tick on the CPU that started it, idle or busy, without
+//! waking user space. If a tick fires after the time of the next one, that one is skipped: the tick
+//! numbers show the gap.
 
 use core::ffi::c_void;
 
@@ -30,7 +30,7 @@ pub fn start(cpu: u32) -> i64 {
     // SAFETY: `slot` is a map value; the kernel guards the timer in it.
     unsafe {
         let timer = &raw mut (*slot).timer;
-        // A timer that was made before (the CPU was an owner earlier) answers -EBUSY here.
+        // If the timer exists already (the CPU was a reader before), the result is -EBUSY.
         let _again = bpf_timer_init(timer, (&raw const TIMERS).cast_mut().cast(), CLOCK_MONOTONIC);
         let callback: unsafe extern "C" fn(*mut c_void, *mut u32, *mut TimerSlot) -> i64 = tick;
         let set = bpf_timer_set_callback(timer, callback as *mut c_void);
@@ -76,9 +76,9 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
     0
 }
 
-/// The CPU of this timer has gone offline and the kernel has moved the timer here, where the
-/// counters cannot be read: it ends, and user space is told. If the CPU is back and its timer was
-/// started there meanwhile, it is started once more.
+/// The CPU of this timer has gone offline and the kernel has moved the timer to this CPU, where the
+/// counters cannot be read. The timer stops, and user space is told. If its CPU came back and
+/// started the timer in between, user space starts it again.
 #[inline(always)]
 fn moved(sampler: &mut Sampler) {
     sampler.state = SAMPLER_MOVED;

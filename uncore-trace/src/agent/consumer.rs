@@ -1,4 +1,5 @@
-//! The thread that takes what comes out of the tap.
+//! The thread that consumes the recorder's rows (the tap): it sums them in windows, writes the
+//! roll-up, updates the metrics and evaluates the triggers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,26 +25,26 @@ use crate::tables::mode::Mode;
 use crate::tables::thread::Tapped;
 use crate::view::rollup::{Form, Label, Rows, Summer};
 
-/// How long it waits for rows before it looks at what else there is to do.
+/// Longest wait for rows before other work is checked: signals, seals, old files.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How often what was summed is made to survive a kill.
+/// Interval between seals: after one, the rows summed so far survive a kill.
 const SEAL: Duration = Duration::from_secs(10);
 
-/// How often files of earlier hours are looked for.
+/// Interval between searches for old or unfinished files of earlier hours.
 const TIDY: Duration = Duration::from_mins(10);
 
-/// After this time without a row of a window it is closed: a part ends at most 2 s after the next has
-/// begun, and its rows may wait for a flush and a lag.
+/// A window without new rows is closed after this time. A part of the ring ends at most 2 s after
+/// the next has begun, and its rows may wait for a flush and the lag.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// The window of what only Prometheus reads.
+/// Length of a window if there is no roll-up and only metrics are computed.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Cgroups that are kept apart of what only Prometheus reads.
+/// Cgroups with rows of their own if there is no roll-up and only metrics are computed.
 const OWNERS: usize = 1000;
 
-/// See the module.
+/// State of the consumer thread.
 #[derive(Debug)]
 pub(super) struct Consumer {
     config: Config,
@@ -55,16 +56,16 @@ pub(super) struct Consumer {
     asked: Asked,
     notify: Notify,
     wishes: Wishes,
-    /// What was lost, by part, and in the parts that are over.
+    /// Losses by cause, for each part that is being recorded.
     lost: BTreeMap<u32, BTreeMap<String, u64>>,
     lost_before: BTreeMap<String, u64>,
     own: Own,
     sealed: Instant,
-    /// When files of earlier hours were last looked for.
+    /// Time of the last search for files of earlier hours.
     tidied: Option<Instant>,
-    /// Whether rows could not be written since the last seal: it is told once.
+    /// Whether rows could not be written since the last seal. Only the first failure is logged.
     failing: bool,
-    /// Whether the metadata have come.
+    /// Whether the metadata of the recording have arrived.
     has_begun: bool,
 }
 
@@ -97,7 +98,8 @@ impl Consumer {
         }
     }
 
-    /// Takes rows until there are no more, finishes the hour and keeps what is due.
+    /// Consumes rows until the recorder ends, then finishes the hour and saves what triggers asked
+    /// for.
     pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<()> {
         loop {
             match tapped.recv_timeout(LOOK) {
@@ -109,7 +111,8 @@ impl Consumer {
         }
         self.notify.stopping();
         let finished = self.finish();
-        // Whatever became of the hour: what is due is kept, and what was counted is told.
+        // Also if the hour could not be finished: triggers are served, and the last counts are
+        // published.
         self.wishes.look(true);
         self.publish();
         finished
@@ -143,7 +146,8 @@ impl Consumer {
                 self.notify.ready();
                 self.wishes.fabric(part, &rows)?;
                 self.summer.fabric(part, &rows)?;
-                // A part may last for ever, and its own label is as old as it is.
+                // Not the label of the part: without a ring one part lasts for the whole recording,
+                // and its offset between the clocks gets old.
                 while let Some(rows) = self.summer.closed(Label::Clock(Snapshot::take())) {
                     self.window(&rows)?;
                 }
@@ -155,6 +159,7 @@ impl Consumer {
             Tapped::End(part, is_broken) => {
                 self.summer.end(part);
                 self.wishes.end(part, !is_broken);
+                // The next part reports losses that last; those of this part stay counted.
                 let lost = self.lost.remove(&part).unwrap_or_default();
                 add_lost(&mut self.lost_before, &lost);
             }
@@ -181,7 +186,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes a window of the roll-up that is complete. A disk that fails ends nothing.
+    /// Writes a closed window of the roll-up and adds it to the metrics. A failing disk is logged
+    /// and counted; recording goes on.
     fn window(&mut self, rows: &Rows) -> Result<()> {
         let written = self.hours.as_mut().map(|hours| hours.write(rows.end, &rows.batch));
         if let Some(Err(unwritten)) = written {
@@ -194,7 +200,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Rows of the roll-up are lost.
+    /// Counts rows of the roll-up that could not be written.
     fn unwritten(&mut self, Unwritten { rows, error }: &Unwritten) {
         self.own.unwritten += rows;
         if !std::mem::replace(&mut self.failing, true) {
@@ -202,7 +208,7 @@ impl Consumer {
         }
     }
 
-    /// Makes the page that Prometheus reads.
+    /// Makes the page of metrics.
     pub(super) fn publish(&mut self) {
         let Some(config) = &self.config.metrics else { return };
         let mut lost = self.lost_before.clone();
@@ -226,7 +232,7 @@ impl Consumer {
         }
     }
 
-    /// What is to be done beside the rows.
+    /// Work between batches of rows: watchdog, signals, seals, old files, triggers.
     fn look_around(&mut self) {
         self.notify.alive();
         if self.asked.reload.swap(false, Ordering::Relaxed) {
@@ -246,12 +252,12 @@ impl Consumer {
         self.wishes.look(false);
     }
 
-    /// Makes what was summed survive a kill.
+    /// Writes the rows summed so far to disk, so that they survive a kill.
     fn seal(&mut self) {
         match self.hours.as_mut().map(Hours::seal) {
             Some(Ok(true)) if std::mem::take(&mut self.failing) => {
                 log::info!("the roll-up is written again");
-                // What the failure left is finished too.
+                // Segments that the failure left behind are finished by the next `tidy`.
                 self.tidied = None;
             }
             Some(Err(unwritten)) => self.unwritten(&unwritten),
@@ -259,14 +265,14 @@ impl Consumer {
         }
     }
 
-    /// Finishes hours that an error left, and removes old ones.
+    /// Finishes hours that an error left unfinished, and removes old ones.
     fn tidy(&self) {
         let Some(rollup) = &self.config.rollup else { return };
         match hours::repair(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!("finished the hour {}, which an error had left", file.display());
             }),
-            Err(error) => log::warn!("hours that were left cannot be looked for: {error:#}"),
+            Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed = rollup.keep.map(|age| hours::trim(&rollup.directory, age, unsent));
@@ -275,7 +281,7 @@ impl Consumer {
         }
     }
 
-    /// SIGHUP: the configuration is applied as a whole or refused as a whole.
+    /// SIGHUP: applies the new configuration as a whole, or refuses it as a whole.
     fn reload(&mut self) {
         match Config::read(&self.path).and_then(|new| self.apply(new)) {
             Ok(()) => log::info!("the configuration was read again and is applied"),
@@ -304,6 +310,7 @@ impl Consumer {
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
         }
+        // Open windows were begun with the old length and number of owners, and are closed with them.
         self.close_all()?;
         self.summer.set_form(form(&new));
         self.wishes.set_kept(new.kept.clone());
@@ -319,7 +326,7 @@ fn form(config: &Config) -> Form {
     Form { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
 }
 
-/// Memory that is used now, bytes.
+/// Resident memory of this process, bytes.
 fn resident_bytes() -> Option<u64> {
     let statm = procfs::process::Process::myself().ok()?.statm().ok()?;
     Some(statm.resident * procfs::page_size())

@@ -1,8 +1,8 @@
-//! What is answered over HTTP: `GET /metrics` and `POST /trigger`.
+//! The HTTP server: `GET /metrics` and `POST /trigger`.
 //!
-//! Guarantees: one connection cannot keep others from an answer; a request that is not complete after
-//! [`PATIENCE`] is dropped; at most [`MOST`] connections are open; what is sent is made by the thread that
-//! sums, so that a request costs no more than a copy.
+//! Guarantees: a connection cannot block the answers to others. A request that is not complete
+//! after [`PATIENCE`] is dropped. At most [`MOST`] connections are open. The page is made by the
+//! consumer thread, so a request costs no more than a copy of it.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, TcpListener as StdListener};
@@ -27,25 +27,25 @@ use super::Asked;
 use crate::config::Config;
 use crate::confine::{self, Needs};
 
-/// How long a connection may take.
+/// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections that are open at once; more wait.
+/// Number of connections that are open at once; further ones wait.
 const MOST: usize = 16;
 
-/// What a page of metrics is.
+/// Content type of the page of metrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the thread that sums and the one that answers share.
+/// State that the consumer thread and the HTTP thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     page: Mutex<Bytes>,
     asked: Asked,
-    /// Whether there is something to keep.
+    /// Whether there is a ring to save from.
     has_ring: bool,
-    /// Until when nothing is kept because somebody asks.
+    /// Requests to save the ring are refused until this time.
     pause: Mutex<Option<Instant>>,
-    /// Whether only this machine reaches the socket.
+    /// Whether the socket is on a loopback address.
     is_local: bool,
 }
 
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Replaces what `/metrics` says.
+    /// Replaces the page of `/metrics`.
     pub(super) fn show(&self, page: String) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page.into();
     }
@@ -70,19 +70,19 @@ impl Shared {
         self.page.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nothing is kept before this because somebody asks.
+    /// Refuses requests to save the ring until this time.
     pub(super) fn pause_until(&self, until: Option<Instant>) {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
-    /// How long nothing is kept because somebody asks.
+    /// How long requests to save the ring are still refused.
     fn pause(&self) -> Duration {
         let until = *self.pause.lock().unwrap_or_else(PoisonError::into_inner);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Answers in a thread of its own, for as long as the process lives.
+/// Answers requests in a thread of its own until the process ends.
 ///
 /// # Errors
 ///
@@ -111,7 +111,7 @@ async fn accept(listener: StdListener, shared: Arc<Shared>) -> Result<()> {
     loop {
         let permit = Arc::clone(&room).acquire_owned().await.context("no room for a connection")?;
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many open files: others may close some.
+            // Too many open files: retry when others may have closed some.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -124,7 +124,7 @@ async fn accept(listener: StdListener, shared: Arc<Shared>) -> Result<()> {
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
             let connection = server.serve_connection(TokioIo::new(stream), service);
-            // Whoever asked has gone, or was too slow.
+            // The client has gone or was too slow.
             timeout(PATIENCE, connection).await.ok();
             drop(permit);
         });
@@ -148,29 +148,31 @@ fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
     }
 }
 
-/// Asks for the last of the ring, where that may be kept now.
+/// Requests that the ring is saved, unless there is no ring or `kept.pause` is not over.
 fn trigger<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
-    // A page in a browser can post too, but not with this header and without being asked first.
+    // CSRF: a page of another site can post too, but a browser sends this header only after a
+    // preflight request.
     if !request.headers().contains_key("x-uncore-trace") {
         return text(StatusCode::FORBIDDEN, "send the header X-Uncore-Trace: 1 with it\n");
     }
-    // A name of another site that leads here makes its page one of this site: DNS rebinding.
+    // DNS rebinding: a foreign name that resolves to this address would make a foreign page
+    // same-origin.
     if shared.is_local && !is_loopback(request) {
         return text(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
     }
     if !shared.has_ring {
-        let says = "there is no ring to keep: add [ring] to the configuration\n";
+        let says = "there is no ring to save: add [ring] to the configuration\n";
         return text(StatusCode::CONFLICT, says);
     }
     let pause = shared.pause();
     if !pause.is_zero() {
-        let says = "the ring was kept within kept.pause: ask again later\n";
+        let says = "the ring was saved less than kept.pause ago: ask again later\n";
         let mut response = text(StatusCode::TOO_MANY_REQUESTS, says);
         response.headers_mut().insert(RETRY_AFTER, (pause.as_secs() + 1).into());
         return response;
     }
     shared.asked.keep.store(true, Ordering::Relaxed);
-    text(StatusCode::ACCEPTED, "the last part of the ring will be kept\n")
+    text(StatusCode::ACCEPTED, "the newest time span of the ring will be saved\n")
 }
 
 fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
@@ -179,7 +181,8 @@ fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Whether the header `Host` is `localhost` or a loopback address: no other site can have these names.
+/// Whether the header `Host` is `localhost` or a loopback address. Names of other sites are
+/// neither.
 fn is_loopback<B>(request: &Request<B>) -> bool {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.and_then(|host| host.parse::<Authority>().ok()) else { return false };

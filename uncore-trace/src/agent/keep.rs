@@ -1,9 +1,10 @@
-//! What a trigger keeps: the time around a moment, as one recording.
+//! Saves the time span of a trigger from the ring as one recording.
 //!
-//! The parts of the ring that have that time are linked first, so that the ring can remove its names of them; then
-//! the time is cut out of them ([`crate::cut`]) by a thread that waits for all others. Parts that cannot be made one,
-//! as where the disk was full between them, are kept as they are. Guarantees: a directory has its name only when all
-//! is in it; the quota holds; a name that a user typed cannot lead out of the directory.
+//! The parts of the ring that overlap the span are hard-linked first, so that the ring can remove
+//! its own names of them. Then a thread of the lowest priority copies the span out of them
+//! ([`crate::cut`]). Parts that cannot be joined, because the disk was full between them, are saved
+//! separately. Guarantees: a directory gets its name only when it is complete; the quota holds; a
+//! trigger's name cannot lead out of the directory.
 
 use std::fs::{self, DirEntry, Metadata};
 use std::path::{Path, PathBuf};
@@ -19,33 +20,33 @@ use crate::tables::writer::Create;
 use crate::tables::{hours, series};
 use crate::{cut, priority};
 
-/// How the names end of what is being made.
+/// Suffix of directories that are not complete yet.
 const UNFINISHED: &str = ".tmp";
 
-/// How the names begin of what is kept, and the same with digits as `0`. Nothing else is ever removed: the
-/// directory may have files of others.
+/// Format of the time that names of saved recordings begin with. The agent removes only directories
+/// with such names: the parent directory may hold files of others.
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 const STAMP: &str = "00000000T000000Z-";
 
-/// What is to be kept, and where.
+/// A time span to save, and where.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub ring: PathBuf,
     pub kept: PathBuf,
-    /// Id of the boot that the times are of.
+    /// Id of the boot to which the times belong.
     pub boot: String,
     /// Name of the trigger.
     pub name: String,
-    /// From when to when, `CLOCK_MONOTONIC`, ns.
+    /// Begin and end of the span, `CLOCK_MONOTONIC`, ns.
     pub from: i64,
     pub to: i64,
     /// Permissions of the files.
     pub mode: Mode,
-    /// Bytes of all that is kept.
+    /// Most bytes of all saved recordings together.
     pub quota: u64,
 }
 
-/// A wish that is being met.
+/// A time span that is being saved.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub name: String,
@@ -53,11 +54,11 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    /// Starts to keep.
+    /// Links the parts and starts the thread that copies.
     ///
     /// # Errors
     ///
-    /// No part of the ring has that time, or they cannot be linked.
+    /// No part of the ring overlaps the span, or the parts cannot be linked.
     pub(super) fn start(wish: Wish) -> Result<Self> {
         let parts = series::within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
         ensure!(!parts.is_empty(), "no finished part of the ring covers that time");
@@ -65,7 +66,7 @@ impl Keeping {
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
         let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
         if let Err(error) = link(&parts, &linked, wish.mode) {
-            // The error that counts is why it failed.
+            // Only the first error is reported.
             fs::remove_dir_all(&linked).ok();
             return Err(error);
         }
@@ -77,33 +78,38 @@ impl Keeping {
                 fs::remove_dir_all(&linked).ok();
                 kept
             })
-            .context("cannot start the thread that keeps it")?;
+            .context("cannot start the thread that saves the ring")?;
         Ok(Self { name, thread })
     }
 
-    /// Whether [`Keeping::join`] does not wait.
+    /// Whether the thread has ended, so that [`Keeping::join`] does not block.
     pub(super) fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// The directory.
+    /// Waits for the thread. Returns the directory of the saved recording.
     ///
     /// # Errors
     ///
-    /// It has more bytes than the quota, or cannot be written.
+    /// The recording is larger than the quota, or cannot be written.
     pub(super) fn join(self) -> Result<PathBuf> {
-        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that keeps it ended early")))
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that saves the ring ended early")))
     }
 }
 
-/// Keeps the time of the linked parts; removes what is older beyond the quota.
+/// Saves the span from the linked parts, then removes older recordings beyond the quota.
 fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
     let Wish { kept, mode, quota, .. } = wish;
     hours::make(kept, *mode)?;
     let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
     let target = vacant(kept, stem);
     let made = one(wish, linked, &hidden).or_else(|error| {
-        log::warn!("trigger {}: kept as parts of the ring, not as one: {error:#}", wish.name);
+        log::warn!(
+            "trigger {}: saved as separate parts, which cannot be joined: {error:#}",
+            wish.name
+        );
         fs::remove_dir_all(&hidden).ok();
         within(*quota, linked)?;
         link(&parts(linked)?, &hidden, *mode)
@@ -120,17 +126,17 @@ fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// That a directory is not larger than all that may be kept.
+/// Refuses a directory that is larger than the quota.
 fn within(quota: u64, dir: &Path) -> Result<()> {
     let bytes = series::tree_size(dir);
     ensure!(
         bytes <= quota,
-        "what is to be kept has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
+        "the recording has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
     );
     Ok(())
 }
 
-/// Makes one recording of what the parts have of the time.
+/// Joins the span of all linked parts in one recording.
 fn one(wish: &Wish, linked: &Path, target: &Path) -> Result<()> {
     let parts = parts(linked)?;
     let recordings: Result<Vec<Recording>> = parts.iter().map(|it| Recording::open(it)).collect();
@@ -146,7 +152,7 @@ fn parts(linked: &Path) -> Result<Vec<PathBuf>> {
     Ok(parts)
 }
 
-/// Removes what an agent left that was killed while it kept something.
+/// Removes unfinished directories of an agent that was killed while it saved.
 pub(super) fn clean(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -173,7 +179,7 @@ fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
         for entry in entries {
             let from = entry.with_context(|| format!("cannot read {}", part.display()))?.path();
             let file = to.join(from.file_name().unwrap_or_default());
-            // Another file system has no links.
+            // Hard links do not cross file systems.
             let linked = fs::hard_link(&from, &file).or_else(|_| fs::copy(&from, &file).map(drop));
             linked.with_context(|| format!("cannot keep {}", from.display()))?;
         }
@@ -181,7 +187,7 @@ fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// Removes the oldest until the rest has at most `quota` bytes, but never `made`.
+/// Removes the oldest recordings until all have at most `quota` bytes, but never `made`.
 fn trim(kept: &Path, quota: u64, made: &Path) -> Result<()> {
     let entries = fs::read_dir(kept).with_context(|| format!("cannot read {}", kept.display()))?;
     let own = |entry: DirEntry| {
@@ -202,14 +208,14 @@ fn trim(kept: &Path, quota: u64, made: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether an agent gives such names to what it keeps.
+/// Whether the name is one that an agent gives to saved recordings.
 fn is_own(name: &str) -> bool {
     let stamp = name.get(..STAMP.len()).unwrap_or_default();
     let shape = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c });
     shape.eq(STAMP.chars())
 }
 
-/// The name, with a number where it is taken.
+/// The name, with a number appended if it is taken.
 fn vacant(dir: &Path, name: &str) -> PathBuf {
     let numbered = (1..).map(|number| dir.join(format!("{name}.{number}")));
     let mut names = std::iter::once(dir.join(name)).chain(numbered);
@@ -229,7 +235,7 @@ mod tests {
         fs::read_dir(dir).unwrap().map(|entry| name(entry.unwrap())).collect()
     }
 
-    /// A directory of 1000 bytes that was made so many hours ago.
+    /// A directory of 1000 bytes that was made this many hours ago.
     fn dir(place: &Path, name: &str, hours: u64) -> PathBuf {
         let path = place.join(name);
         fs::create_dir(&path).unwrap();
@@ -242,7 +248,7 @@ mod tests {
     #[test]
     fn the_oldest_of_what_was_kept_makes_room_and_nothing_else() {
         let place = tempfile::tempdir().unwrap();
-        // By name it is the oldest: the clock was set back.
+        // By its name it is the oldest, as after the clock was set back.
         let made = dir(place.path(), "20200101T000000Z-a", 0);
         dir(place.path(), "20250101T000000Z-a", 3);
         dir(place.path(), "20240101T000000Z-a", 2);

@@ -1,9 +1,9 @@
-//! The numbers that Prometheus reads, from the rows of the roll-up.
+//! The metrics for Prometheus, computed from the rows of the roll-up.
 //!
-//! Guarantees: a counter never goes down and never jumps: what an owner gets while it has no series is in
-//! `other`, and stays there when it gets one. So the rates of all owners of a link and of `unattributed` sum
-//! to the rate of the link. The number of series is bounded: [`NAMES`] links and events, each with so many
-//! owners as the configuration says.
+//! Guarantees: no counter goes down or jumps. The bytes of an owner without a series are counted in
+//! `other`, and stay there when the owner gets a series. So the rates of all owners of a link and
+//! of `unattributed` sum to the rate of the link. The number of series is bounded: [`NAMES`]
+//! directions of links and events, each with as many owners as the configuration allows.
 
 mod counted;
 
@@ -24,10 +24,10 @@ use crate::schema::columns::{self, get};
 use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
 
-/// Directions of links and events that have series; what comes beyond is left out and counted.
+/// Most directions of links and events with series; further ones are left out and counted.
 pub const NAMES: usize = 1000;
 
-/// The owner that stands for those without a series of their own.
+/// Label of the sum of owners without a series of their own.
 const OTHER: &str = "other";
 
 /// A direction of a link, or an event.
@@ -37,7 +37,7 @@ enum Thing {
     Event { event: String, filter: String, unit: String },
 }
 
-/// What the agent says of itself.
+/// Metrics of the agent itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Own {
     /// CPU time used, s.
@@ -46,16 +46,16 @@ pub struct Own {
     pub resident_bytes: u64,
     /// Rows of the roll-up that could not be written.
     pub unwritten: u64,
-    /// How often a trigger kept a part of the ring.
+    /// Number of recordings that triggers saved.
     pub kept: u64,
-    /// How often a trigger was not followed, because of its pause or the quota.
+    /// Number of triggers that were not served, because of the pause, the quota or an error.
     pub refused: u64,
-    /// Shares that had no line of their own in the roll-up.
+    /// Shares that the roll-up summed in `other_tasks`.
     pub joined: u64,
 }
 
-/// Adds what was lost in a part of the recording. What holds to the end of the recording is in each part that
-/// comes after, and is one loss.
+/// Adds the losses of a part. A loss that lasts for the whole recording is reported in each part,
+/// and is counted once.
 pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>) {
     for (cause, count) in lost {
         let total = totals.entry(cause.clone()).or_default();
@@ -63,12 +63,12 @@ pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>
     }
 }
 
-/// See the module.
+/// All counters of the page.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     owners: usize,
     things: BTreeMap<Thing, Counted>,
-    /// Links and events beyond [`NAMES`].
+    /// Rows of links and events beyond [`NAMES`].
     left_out: u64,
     /// Shares whose owner had no series, and owners that lost theirs.
     joined: u64,
@@ -77,7 +77,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing yet; so many owners of each link have series.
+    /// No counts yet; `owners` is the number of owners of each link with series.
     pub fn new(owners: usize) -> Self {
         Self {
             owners,
@@ -89,17 +89,17 @@ impl Metrics {
         }
     }
 
-    /// Changes how many owners of each link have series.
+    /// Sets the number of owners of each link with series.
     pub fn set_owners(&mut self, owners: usize) {
         self.owners = owners;
     }
 
-    /// What was lost since the agent began, by cause.
+    /// Sets the losses since the agent began, by cause.
     pub fn set_lost(&mut self, lost: BTreeMap<String, u64>) {
         self.lost = lost;
     }
 
-    /// What the agent says of itself.
+    /// Sets the metrics of the agent itself.
     pub fn set_own(&mut self, own: Own) {
         self.own = own;
     }
@@ -141,7 +141,7 @@ impl Metrics {
             }
             let counted = self.things.entry(thing).or_default();
             counted.total += value;
-            // A peak of both directions is of neither.
+            // A peak for the sum of both directions is not the peak of one.
             let is_own = peak_directions.get(row) == directions.get(row);
             counted.peak = get(peaks, row).filter(|_| is_own).or(counted.peak);
             let kind = owners.get(row).unwrap_or_default();
@@ -156,7 +156,7 @@ impl Metrics {
             }
             let name = Name {
                 owner: kind.to_owned(),
-                // Interrupts are many, and next to nothing each.
+                // Interrupts are not told apart: there are many, with few bytes each.
                 device: if kind == crate::schema::owner::DEVICE {
                     text(comms)
                 } else {
@@ -175,7 +175,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// The page, as OpenMetrics has it.
+    /// The page in the OpenMetrics format.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ fn gauge(metric: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: f64) -> fmt
     metric.encode_family(labels)?.encode_gauge(&value)
 }
 
-/// A metric of links or events.
+/// A metric with series for links or events.
 struct OfThings {
     name: &'static str,
     help: &'static str,
@@ -290,7 +290,7 @@ const OF_THINGS: [OfThings; 8] = [
     },
     OfThings {
         name: "uncore_trace_unattributed_bytes",
-        help: "Bytes over a link that no owner was found for",
+        help: "Bytes over a link without a known owner",
         links: true,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.unattributed)],
@@ -311,14 +311,14 @@ const OF_THINGS: [OfThings; 8] = [
     },
     OfThings {
         name: "uncore_trace_event",
-        help: "Counts of an event that is of no link",
+        help: "Counts of an event that belongs to no link",
         links: false,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.total)],
     },
     OfThings {
         name: "uncore_trace_unattributed_event",
-        help: "Counts of an event that no owner was found for",
+        help: "Counts of an event without a known owner",
         links: false,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.unattributed)],
@@ -355,7 +355,7 @@ impl Collector for Metrics {
         }
         let mut metric = encoder.encode_descriptor(
             "uncore_trace_lost",
-            "What was not seen, by cause, as the table loss has it",
+            "Losses by cause, as in the table loss",
             None,
             MetricType::Counter,
         )?;
@@ -379,26 +379,26 @@ impl Collector for Metrics {
             ),
             (
                 "uncore_trace_kept",
-                "How often a trigger kept a part of the ring",
+                "Number of times that a part of the ring was saved",
                 MetricType::Counter,
                 kept as f64,
             ),
             (
                 "uncore_trace_triggers_refused",
-                "How often a trigger was not followed because of its pause or the quota",
+                "Triggers and requests that saved nothing, because of the pause, the quota or an error",
                 MetricType::Counter,
                 refused as f64,
             ),
             (
                 "uncore_trace_owners_joined",
-                "Shares that are in those of others: they have no row of their own in the roll-up, or no series here; and \
-                 owners that lost their series",
+                "Shares without a row of their own in the roll-up, or a series of their own here, and owners that lost \
+                 their series",
                 MetricType::Counter,
                 (joined + self.joined) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",
-                "Rows of links and events beyond the most that have series",
+                "Rows of links and events without series, beyond the limit",
                 MetricType::Counter,
                 self.left_out as f64,
             ),

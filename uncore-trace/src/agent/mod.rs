@@ -1,12 +1,13 @@
-//! `uncore-trace agent`: a recording without an end, and what is made of it while it goes on.
+//! `uncore-trace agent`: a continuous recording, with a ring, roll-ups, metrics and triggers.
 //!
-//! The recorder runs as it does for `record --rotate --keep`; that is the ring. Its rows also come out of a
-//! tap ([`crate::tables::thread::Tap`]) to a second thread, which sums them in longer windows
-//! ([`crate::view::rollup`]), writes the hours, keeps the numbers for Prometheus and decides the triggers.
-//! A third thread answers on a socket that was opened before the process was confined.
+//! The recorder runs as it does for `record --rotate --keep`; its parts are the ring. It also sends
+//! its rows ([`crate::tables::thread::Tap`]) to a second thread, the consumer. The consumer sums
+//! them in longer windows ([`crate::view::rollup`]), writes a file for each hour, updates the
+//! metrics and evaluates the triggers. A third thread answers HTTP on a socket that was opened
+//! before the process was confined.
 //!
-//! Guarantees: one agent for a directory; what a killed agent left is finished by the next; an error of the
-//! disk ends neither the recording nor what Prometheus reads; memory is bounded by the limits of
+//! Guarantees: one agent for each directory; the next agent finishes the files of a killed one; an
+//! error of the disk ends neither the recording nor the metrics; memory is bounded by the limits of
 //! [`crate::record`], [`crate::view::rollup`] and [`metrics`].
 
 mod consumer;
@@ -47,23 +48,25 @@ use crate::tables::writer::Target;
 use crate::tables::{hours, lock, place, series};
 use crate::workload::Workload;
 
-/// Batches of rows that may wait to be summed; the thread that writes tables waits then.
+/// Batches of rows that may wait for the consumer. If it is full, the thread that writes tables
+/// waits.
 const WAITING: usize = 16;
 
-/// What was asked for from outside, and not yet done.
+/// Requests by signals and HTTP that are not served yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Asked {
     /// SIGHUP: read the configuration again.
     reload: Arc<AtomicBool>,
-    /// SIGUSR1 or `POST /trigger`: keep the last part of the ring.
+    /// SIGUSR1 or `POST /trigger`: save the newest time span of the ring.
     keep: Arc<AtomicBool>,
 }
 
-/// Records `plan` until a signal comes; `options` say how, `config` what is kept of it.
+/// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
+/// roll-up, the metrics and the triggers.
 ///
 /// # Errors
 ///
-/// Another agent uses a directory, an address is in use, or what [`record::record`] says.
+/// Another agent uses a directory, an address is in use, or an error of [`record::record`].
 pub fn run(
     machine: &Machine,
     plan: &Plan,
@@ -71,10 +74,12 @@ pub fn run(
     path: &Path,
     mut options: record::Options,
 ) -> Result<Outcome> {
-    // From here on none of these signals ends the process, whatever there is to repair.
+    // First, because the default action of these signals ends the process, and repairs may take
+    // long.
     let asked = Asked::default();
     flag(SIGHUP, &asked.reload)?;
     flag(SIGUSR1, &asked.keep)?;
+    // Before anything is repaired: only the lock shows that no other agent is writing there.
     let _locks = locks(config)?;
     if let Some(ring) = &config.ring {
         series::repair(&ring.directory)?;
@@ -112,11 +117,11 @@ pub fn run(
         asked,
         Notify::from_environment()?,
     );
-    // Whoever asks before the first window gets a whole page too.
+    // Before the server starts, so that its first answer is a complete page.
     consumer.publish();
     let needs = needs(config, path);
     std::thread::scope(|scope| {
-        // Before the process is confined: what it takes to answer.
+        // Before the recorder confines the process: a confined process can open no socket.
         if let Some(listener) = listener {
             http::serve(listener, Arc::clone(&shared))?;
         }
@@ -133,24 +138,24 @@ pub fn run(
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);
             Box::pin(record).await
         });
-        // The thread ends when nothing more can come out of the tap.
+        // Drops the sender of the tap, which ends the consumer thread.
         drop(options);
         let summed =
             summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
-        // If it is the thread that failed, the recorder only knows that nobody takes its rows.
+        // First: if the consumer failed, the recorder's error says only that nobody takes its rows.
         summed?;
         recorded
     })
 }
 
-/// Sets `flag` when the signal comes.
+/// Sets `flag` when the signal arrives.
 fn flag(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
     signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot handle signals")?;
     Ok(())
 }
 
-/// Makes each directory that is written, as a confined thread may write only below what is there, and locks
-/// those that are of one agent.
+/// Creates each directory that is written, because Landlock permits writing only below existing
+/// directories. Locks those that only one agent may use.
 fn locks(config: &Config) -> Result<Vec<Lock>> {
     let ring = config.ring.as_ref().map(|ring| (&ring.directory, ring.mode));
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
@@ -168,11 +173,11 @@ fn locks(config: &Config) -> Result<Vec<Lock>> {
     Ok(locks)
 }
 
-/// The conditions of the triggers, in their order; none where a trigger is only asked for.
+/// The conditions of the triggers, in their order; `None` for a trigger without one.
 ///
 /// # Errors
 ///
-/// One cannot be met on this machine.
+/// A condition cannot be evaluated on this machine.
 pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
     let of = |trigger: &crate::config::Trigger| {
         let when = trigger.when.as_deref();
@@ -194,10 +199,10 @@ fn listener(config: &Config) -> Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// What the thread needs that sums.
+/// Files and directories that the consumer thread needs.
 fn needs(config: &Config, path: &Path) -> Needs {
-    // What it says of its own memory is in /proc. The configuration may be another file when it is read
-    // again, in the same directory.
+    // `/proc/self` for its own memory and CPU time. The directory of the configuration, because the
+    // file may be replaced before it is read again.
     let mut reads = vec![path.to_owned(), "/proc/self".into()];
     let found = [std::path::absolute(path), fs::canonicalize(path)];
     reads.extend(found.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
@@ -224,7 +229,7 @@ mod tests {
             format!("[ring]\ndirectory = '{shown}/a/ring'\n[kept]\ndirectory = '{shown}/b/kept'\n");
         let config = Config::parse(&text).unwrap();
         let _locks = locks(&config).unwrap();
-        // As a ConfigMap is: the file is a link into a directory that others take the place of.
+        // As Kubernetes mounts a ConfigMap: the file is a link into a directory that is replaced.
         fs::create_dir(root.join("data")).unwrap();
         fs::create_dir(root.join("etc")).unwrap();
         fs::write(root.join("data/agent.toml"), text).unwrap();

@@ -1,6 +1,6 @@
-//! What is told to systemd: `sd_notify(3)`.
+//! Messages to systemd: `sd_notify(3)`.
 //!
-//! The socket is opened before the process is confined, which refuses new ones.
+//! The socket is opened before the process is confined, because a confined process can open none.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt as _;
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// The way to the service manager; none where there is none.
+/// The socket of the service manager; `None` without one.
 #[derive(Debug)]
 pub(super) struct Notify {
     socket: Option<UnixDatagram>,
-    /// How often it wants to hear that the agent lives.
+    /// Interval at which the agent must report that it is alive.
     watchdog: Option<Duration>,
     told: Instant,
     is_ready: bool,
 }
 
 impl Notify {
-    /// As `NOTIFY_SOCKET` and `WATCHDOG_USEC` say.
+    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`.
     ///
     /// # Errors
     ///
-    /// There is no such socket.
+    /// The socket does not exist.
     pub(super) fn from_environment() -> Result<Self> {
         let socket = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
         let socket = socket.map(|path| {
@@ -35,18 +35,18 @@ impl Notify {
             };
             let socket = UnixDatagram::unbound()?;
             socket.connect_addr(&address?)?;
-            // A manager that does not read must not stop the agent.
+            // A service manager that does not read must not block the agent.
             socket.set_nonblocking(true)?;
             std::io::Result::Ok(socket)
         });
         let socket = socket.transpose().context("cannot reach the socket in NOTIFY_SOCKET")?;
         let watchdog = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
-        // Half of the time: systemd.service(5).
+        // Half of the watchdog's time, as systemd.service(5) recommends.
         let watchdog = watchdog.map(|us: u64| Duration::from_micros(us / 2));
         Ok(Self { socket, watchdog, told: Instant::now(), is_ready: false })
     }
 
-    /// The first rows have come.
+    /// Reports once that the first rows have arrived.
     pub(super) fn ready(&mut self) {
         if !self.is_ready {
             self.is_ready = true;
@@ -54,7 +54,7 @@ impl Notify {
         }
     }
 
-    /// The agent lives.
+    /// Reports that the agent is alive, if that is due.
     pub(super) fn alive(&mut self) {
         if self.watchdog.is_some_and(|time| self.told.elapsed() >= time) {
             self.told = Instant::now();
@@ -62,14 +62,14 @@ impl Notify {
         }
     }
 
-    /// The agent finishes its files.
+    /// Reports that the agent is finishing its files.
     pub(super) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
     fn send(&self, text: &str) {
         if let Some(socket) = &self.socket {
-            // Where nobody listens any more, nobody is left to tell.
+            // Without a reader there is nobody to tell.
             socket.send(text.as_bytes()).ok();
         }
     }

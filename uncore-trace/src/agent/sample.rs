@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use crate::plan::Plan;
 use crate::schema::{SCHEMA_VERSION, fabric, metadata};
 
-/// One counter and owner in a window of 10 ms that ends at each of these times.
+/// One counter and one owner in windows of 10 ms that end at these times.
 pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
     let mut rows = fabric::Builder::default();
     for &mono_ns in ends {

@@ -1,4 +1,4 @@
-//! Conditions of triggers: a rate above a level for some time, decided tick by tick.
+//! Conditions of triggers: a rate is above a level for some time. They are evaluated at each tick.
 //!
 //! ```text
 //! SUBJECT > LEVEL [for TIME]
@@ -8,8 +8,8 @@
 //! page-faults > 50000/s for 1s   an event that is of no link
 //! ```
 //!
-//! Guarantee: a condition that cannot be met on this machine (an unknown subject, a percentage where no
-//! peak is known) is an error before anything is recorded.
+//! Guarantee: a condition that cannot be evaluated on this machine (an unknown subject, a
+//! percentage without a known peak) is an error before anything is recorded.
 
 mod watch;
 
@@ -26,41 +26,41 @@ use crate::view::links::limit;
 
 pub use self::watch::Watch;
 
-/// A condition.
+/// A parsed condition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// As it is typed.
+    /// The condition as typed.
     text: String,
-    /// What is looked at: it is true when one of them is.
+    /// The rates that are compared; the condition is true when one of them is above its level.
     meters: Vec<Meter>,
     /// How long a rate must be above its level, ns.
     lasting_ns: i64,
 }
 
-/// A sum of counters, and the rate above which it is.
+/// A sum of counters and its level.
 #[derive(Debug, Clone, PartialEq)]
 struct Meter {
-    /// Counter, and what a count of it is in the unit of the level.
+    /// Counter, and the factor from its counts to the unit of the level.
     counters: Vec<(u32, f64)>,
-    /// Per second.
+    /// In units per second.
     level: f64,
 }
 
-/// A level as it is typed.
+/// A level as typed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Level {
-    /// Part of the peak.
+    /// Fraction of the peak.
     OfPeak(f64),
-    /// A second.
+    /// Units per second.
     Rate(f64),
 }
 
 impl Condition {
-    /// What `text` says of the counters of a plan.
+    /// Parses `text` for the counters of a plan.
     ///
     /// # Errors
     ///
-    /// It is no condition, or cannot be met with this plan.
+    /// The text is no condition, or the condition cannot be evaluated with this plan.
     pub fn new(text: &str, plan: &Plan) -> Result<Self> {
         let usage = || {
             anyhow!(
@@ -84,14 +84,14 @@ impl Condition {
     }
 }
 
-/// The metric of the catalog that a condition is about, if it is about one: it must be recorded.
+/// The metric of the catalog that the condition names, if any: it must be recorded too.
 pub fn metric_of<'a>(text: &'a str, catalog: &Catalog) -> Option<&'a str> {
     let (subject, _) = split(text)?;
     let mut metrics = catalog.families.iter().flat_map(|family| &family.metrics);
     metrics.any(|metric| metric.name == subject).then_some(subject)
 }
 
-/// The subject of a condition, and its level and time.
+/// Subject, level and time of a condition, as text.
 fn split(text: &str) -> Option<(&str, &str)> {
     text.split_once('>').map(|(subject, rest)| (subject.trim(), rest))
 }
@@ -120,7 +120,7 @@ fn parse_level(text: &str) -> Result<Level> {
     Ok(Level::Rate(number * factor))
 }
 
-/// The sums that a subject stands for.
+/// The meters for a subject.
 fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
     let (name, direction) = match subject.rsplit_once(' ') {
         Some((name, "in")) => (name.trim(), Some(Direction::In)),
@@ -183,7 +183,7 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
     }
 }
 
-/// What goes over a link in a direction, both ways if none, or as far as these counters count it.
+/// The counters of a link in one direction, or in both if `None`, as far as the plan has them.
 fn of_link(
     plan: &Plan,
     at: usize,

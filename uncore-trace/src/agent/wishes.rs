@@ -1,8 +1,9 @@
-//! What is to be kept of the ring: from the moment that a trigger or a user names until it is kept.
+//! The time spans of the ring that are to be saved, from the trigger or request until they are
+//! saved.
 //!
-//! Guarantees: a wish is met once finished parts of the ring reach its end, so that the moment itself and all
-//! that was asked for after it are there; what is still due when the recording ends is kept as far as it goes;
-//! one thing is kept at a time.
+//! Guarantees: a span is saved once the finished parts of the ring cover its end, so that the time
+//! after the trigger is in it; spans that still wait when the recording ends are saved as far as it
+//! goes; one span is saved at a time.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,32 +21,32 @@ use crate::config::{Config, Kept, Ring, Trigger};
 use crate::record::Control;
 use crate::schema::columns;
 
-/// The name of what is kept because somebody asked for it.
+/// Name of a recording that was saved on request, if no trigger has another one.
 const ASKED: &str = "asked";
 
-/// What is kept when somebody asks and no trigger says how much.
+/// Time before and after a request that is saved, if no trigger says how much.
 const AROUND: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
 
-/// A trigger while the agent runs.
+/// A trigger and its state.
 #[derive(Debug)]
 struct Watched {
     trigger: Trigger,
     watch: Option<Watch>,
-    /// When it was followed last.
+    /// When it last asked for a span to be saved.
     last: Option<Instant>,
 }
 
-/// Something that is to be kept once the parts are finished that have its end.
+/// A span that waits for the end of the part that contains its own end.
 #[derive(Debug)]
 struct Due {
     name: String,
     from: i64,
     to: i64,
-    /// Whether the part was told to end.
+    /// Whether the recorder was told to end the part.
     is_ended: bool,
 }
 
-/// See the module.
+/// Triggers, waiting spans and the span that is being saved.
 #[derive(Debug)]
 pub(super) struct Wishes {
     ring: Option<Ring>,
@@ -53,19 +54,19 @@ pub(super) struct Wishes {
     triggers: Vec<Watched>,
     due: Vec<Due>,
     keeping: Option<Keeping>,
-    /// When something was kept last because somebody asked for it.
+    /// When a request by signal or HTTP was last accepted.
     asked_last: Option<Instant>,
-    /// The boot that is recorded.
+    /// Id of the boot that is recorded.
     boot: String,
-    /// The end of the newest window of each part that is not over, `CLOCK_MONOTONIC`, ns.
+    /// End of the newest window of each part that is being recorded, `CLOCK_MONOTONIC`, ns.
     reached: BTreeMap<u32, i64>,
-    /// The end of the newest window in a finished part.
+    /// End of the newest window in the finished parts, `CLOCK_MONOTONIC`, ns.
     finished_to: i64,
     control: Control,
     shared: Arc<Shared>,
-    /// How many were kept.
+    /// Number of recordings saved.
     pub done: u64,
-    /// How many were not.
+    /// Number of requests and triggers that were refused or failed.
     pub refused: u64,
 }
 
@@ -100,18 +101,18 @@ impl Wishes {
         }
     }
 
-    /// The configuration was read again.
+    /// Applies the keys `kept.*` of a new configuration.
     pub(super) fn set_kept(&mut self, kept: Kept) {
         self.kept = kept;
         self.show_pause();
     }
 
-    /// The recording is of this boot.
+    /// Sets the id of the boot that is recorded.
     pub(super) fn set_boot(&mut self, boot: String) {
         self.boot = boot;
     }
 
-    /// A part has these rows of `fabric`.
+    /// Notes the end of the newest window in these rows of `fabric`.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl Wishes {
         Ok(())
     }
 
-    /// No more comes of a part; `is_whole`: its files are finished.
+    /// A part has ended; `is_whole`: all its files are finished.
     pub(super) fn end(&mut self, part: u32, is_whole: bool) {
         if let Some(reached) = self.reached.remove(&part)
             && is_whole
@@ -133,7 +134,7 @@ impl Wishes {
         }
     }
 
-    /// Counters were read: a condition may have come true.
+    /// Evaluates the conditions on rows of `readings`.
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl Wishes {
         Ok(())
     }
 
-    /// A condition came true at this time.
+    /// A condition came true at `time`, `CLOCK_MONOTONIC`, ns.
     fn fire(&mut self, at: usize, time: i64) {
         let watched = &mut self.triggers[at];
         if watched.last.is_some_and(|last| last.elapsed() < self.kept.pause) {
@@ -161,7 +162,7 @@ impl Wishes {
         self.due(name, time, (before, after));
     }
 
-    /// Somebody asks for the last of the ring.
+    /// A request to save the newest time span of the ring.
     pub(super) fn ask(&mut self) {
         if self.ring.is_none() {
             log::warn!(
@@ -184,7 +185,7 @@ impl Wishes {
         self.due(name, mono_ns(), around);
     }
 
-    /// Who asks over HTTP is told until when nothing is done.
+    /// Tells the HTTP server until when it must refuse requests.
     fn show_pause(&self) {
         self.shared.pause_until(self.asked_last.and_then(|last| last.checked_add(self.kept.pause)));
     }
@@ -195,8 +196,9 @@ impl Wishes {
         self.due.push(Due { name, from, to, is_ended: false });
     }
 
-    /// Ends the part that has the end of what is to be kept, and keeps it once that is finished; at the
-    /// end of the recording: all that is due, as all parts are finished.
+    /// Ends the current part when the end of a waiting span is over, and saves the span once that
+    /// part is finished. At the end of the recording all parts are finished, and all waiting spans
+    /// are saved.
     pub(super) fn look(&mut self, is_end: bool) {
         let now = mono_ns();
         let (mut still, due) = (Vec::new(), std::mem::take(&mut self.due));
@@ -205,6 +207,7 @@ impl Wishes {
                 due.is_ended = true;
                 self.control.end_part();
             }
+            // Frees the place of the span that was being saved, so that this one can follow.
             self.take_kept(is_end);
             let has_all = self.finished_to >= due.to;
             if !(has_all || is_end) || self.keeping.is_some() {
@@ -242,7 +245,7 @@ impl Wishes {
         }
     }
 
-    /// Says what became of what was to be kept, once that is known.
+    /// Logs the result of the span that was being saved, if it is known or `does_wait` is set.
     fn take_kept(&mut self, does_wait: bool) {
         let Some(keeping) = self.keeping.take_if(|its| does_wait || its.is_over()) else { return };
         let name = keeping.name.clone();
@@ -261,7 +264,7 @@ impl Wishes {
     }
 }
 
-/// Where what is kept goes.
+/// The directory of saved recordings.
 pub(super) fn kept_directory(kept: &Kept, ring: &Ring) -> PathBuf {
     kept.directory.clone().unwrap_or_else(|| ring.directory.join("kept"))
 }
@@ -288,7 +291,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut wishes = wishes(place.path());
         wishes.due("a".to_owned(), 100 * MS, (Duration::from_millis(50), Duration::from_millis(5)));
-        // A part that ended before the moment is finished only now, and one whose files are lost reaches it.
+        // A part that ended before the trigger is finished only now, and a part whose files are
+        // lost covers its end.
         wishes.fabric(0, &fabric(&[90 * MS])).unwrap();
         wishes.fabric(1, &fabric(&[110 * MS])).unwrap();
         wishes.end(0, true);
@@ -299,7 +303,7 @@ mod tests {
         wishes.fabric(2, &fabric(&[95 * MS, 105 * MS])).unwrap();
         wishes.look(false);
         assert_eq!((wishes.due.len(), wishes.refused), (1, 0));
-        // Nothing is in this ring, so it cannot be kept; but that is found out now.
+        // This ring is empty, so nothing can be saved; that is found out now.
         wishes.end(2, true);
         wishes.look(false);
         assert_eq!((wishes.due.len(), wishes.refused), (0, 1));

@@ -1,8 +1,9 @@
-//! `uncore-trace calibrate`: how much the memories of this machine give, as its own counters have it.
+//! `uncore-trace calibrate`: measures the peak bandwidth of this machine's memory with its own
+//! counters.
 //!
-//! Threads load the memory of every socket ([`stream`]) while the recorder counts the links; the best
-//! second of each is kept. What the counters count is what other recordings count too, prefetches and
-//! writes back of the caches among it, so a percentage of it is of the same quantity.
+//! Threads load the memory of every socket ([`stream`]) while the recorder counts the links; the
+//! highest rate over one second is kept for each. The counters include prefetches and write-backs
+//! of the caches, as in any recording, so a percentage of the result compares like with like.
 
 mod stream;
 
@@ -33,24 +34,24 @@ use crate::workload::Workload;
 /// The kind of links that are loaded, as the catalog names them: memory of CPUs.
 const LOADED: &str = "memory";
 
-/// Pieces that may wait to be summed.
+/// Batches of rows that may wait to be summed.
 const PIECES: usize = 64;
 
-/// Length of the time of which the best is kept, ns.
+/// Length of the span with the highest rate, ns.
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// How long each kernel runs.
     pub length: Duration,
     /// Bytes of each thread's three arrays together.
     pub bytes: usize,
-    /// How long rows may take to come after their time.
+    /// Longest delay of rows after their time.
     pub late: Duration,
 }
 
-/// The best second of a link.
+/// Highest bytes per second of a link, over one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Best {
     into: Option<f64>,
@@ -67,19 +68,19 @@ impl Best {
         };
         best(&mut self.into, into);
         best(&mut self.out, out);
-        // Of one direction alone it is no sum.
+        // A link that is counted in one direction only has no sum.
         best(&mut self.both, both.filter(|_| into.is_some() == out.is_some()));
     }
 }
 
-/// What was measured, and the bytes that the kernels asked for.
+/// The result, and the bytes that the kernels moved.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The links that carried anything.
+    /// The links with any traffic.
     pub links: Vec<Measured>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Bytes a second that the programs moved on all sockets, by kernel: sum, triad.
+    /// Bytes per second that the kernels read and wrote on all sockets: sum, triad.
     pub asked_per_s: [f64; 2],
 }
 
@@ -87,7 +88,7 @@ pub struct Outcome {
 ///
 /// # Errors
 ///
-/// The plan has no links, the counters cannot be opened, nothing was counted, or a signal came.
+/// The plan has no links, the counters cannot be opened, nothing was counted, or a signal arrived.
 pub fn run(
     machine: &Machine,
     plan: &Plan,
@@ -115,7 +116,7 @@ pub fn run(
             let asked =
                 [Kernel::Sum, Kernel::Triad].map(|kernel| load(cpus, kernel, options, stop));
             std::thread::sleep(options.late);
-            // Nobody waits for it where the recorder has ended.
+            // The receiver is gone if the recorder has ended.
             done.send(()).unwrap_or_default();
             asked.into_iter().collect::<Result<Vec<f64>>>()
         });
@@ -167,7 +168,7 @@ pub fn run(
     Ok(Outcome { links, threads: cpus.len(), asked_per_s })
 }
 
-/// One CPU of each core that is online: more threads of a core share its way to memory.
+/// One online CPU of each core: the threads of a core share its path to memory.
 fn cpus(machine: &Machine) -> Vec<u32> {
     let mut cores = BTreeMap::new();
     for cpu in machine.cpus.online.iter() {
@@ -179,7 +180,7 @@ fn cpus(machine: &Machine) -> Vec<u32> {
     cores.into_values().collect()
 }
 
-/// Runs a kernel for its time; returns the bytes a second that it moved.
+/// Runs a kernel for the given time. Returns the bytes per second that it moved.
 fn load(cpus: &[u32], kernel: Kernel, options: &Options, stop: &AtomicBool) -> Result<f64> {
     let bytes = AtomicU64::new(0);
     let over = AtomicBool::new(false);
@@ -198,7 +199,7 @@ fn load(cpus: &[u32], kernel: Kernel, options: &Options, stop: &AtomicBool) -> R
     Ok(bytes.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// The best second of each link, by its place.
+/// The highest second of each link, by its index.
 fn bests(pieces: &Receiver<Piece>, links: &[Link]) -> Result<BTreeMap<usize, Best>> {
     let mut live = Live::new(Links::new(links.to_vec()), SECOND_NS);
     let mut bests: BTreeMap<usize, Best> = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! Loads memory: threads of a socket that read, or read and write, arrays much larger than its caches.
+//! Loads memory with threads that read, or read and write, arrays much larger than the caches.
 //!
-//! The kernels are a sum of one array, which only reads, and the triad of STREAM (`a[i] = b[i] + s * c[i]`;
-//! "STREAM: Sustainable Memory Bandwidth in High Performance Computers"). Each thread stays on its CPU and is the
-//! first to write its arrays, so that the kernel takes them from the memory of that CPU's node.
+//! The kernels are the sum of one array, which only reads, and the triad of STREAM
+//! (`a[i] = b[i] + s * c[i]`; "STREAM: Sustainable Memory Bandwidth in High Performance
+//! Computers"). Each thread is pinned to its CPU and writes its arrays first, so that Linux
+//! allocates them on that CPU's node.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// What the threads do.
+/// The load of the threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
     /// Reads one array.
@@ -19,15 +20,15 @@ pub(super) enum Kernel {
     Triad,
 }
 
-/// Elements between two looks whether to stop: half a millisecond at 10 GB/s.
+/// Elements between two checks whether to stop: half a millisecond at 10 GB/s.
 const BLOCK: usize = 1 << 18;
 
-/// Runs a kernel on each of these CPUs until `stop`; each thread has three arrays of `elements`. Adds the
-/// bytes that were asked for to `bytes`.
+/// Runs a kernel on each of these CPUs until `stop` is set. Each thread has three arrays of
+/// `elements` numbers. Adds the bytes read and written to `bytes`.
 ///
 /// # Errors
 ///
-/// A thread cannot be kept on its CPU.
+/// A thread cannot be pinned to its CPU.
 pub(super) fn run(
     cpus: &[u32],
     elements: usize,
@@ -83,8 +84,8 @@ fn on_cpu(
     Ok(())
 }
 
-/// Several sums, since one would wait for each addition: 3 to 4 cycles for 8 bytes, which is less than a
-/// memory gives.
+/// Uses several accumulators: with one, each addition waits for the one before (3 to 4 cycles for 8
+/// bytes), which is slower than memory.
 fn sum(numbers: &[f64]) -> f64 {
     let mut sums = [0.0; 16];
     for part in numbers.chunks_exact(16) {

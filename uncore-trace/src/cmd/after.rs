@@ -1,7 +1,8 @@
-//! The command when the measurement is over before it has ended.
+//! What happens to the command that was started, when the measurement is over before the command
+//! has ended.
 //!
-//! Guarantees: it is sent nothing unless the user asked for that; it is waited for until a signal
-//! says not to; where it is left running, its pid is printed.
+//! Guarantees: the command gets a signal only if the user asked for that; `uncore-trace` waits for
+//! it until a signal ends the wait; if the command is left running, its pid is printed.
 
 use anyhow::{Error, Result, anyhow};
 
@@ -10,12 +11,12 @@ use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;
 
-/// A recording is finished: sends the command SIGTERM if `kill` is set, and waits for it. Returns its
-/// exit code, `None` where there is none or it still runs.
+/// After a finished recording: sends the command SIGTERM if `kill` is set, and waits for it.
+/// Returns its exit code, or `None` if there is no command or it still runs.
 ///
 /// # Errors
 ///
-/// The kernel does not say what became of the command.
+/// The state of the command cannot be read.
 pub async fn finished(
     workload: &mut Workload,
     signals: &mut Signals,
@@ -45,12 +46,12 @@ pub async fn finished(
     Ok(workload.exit_code())
 }
 
-/// A measurement failed: says why at once and, if the command runs, waits for it. Returns the exit
-/// code, 2; the command's own is named in the message.
+/// After a failed measurement: prints the error at once and, if the command runs, waits for it.
+/// Returns exit code 2; a message names the exit code of the command.
 ///
 /// # Errors
 ///
-/// `error` where no command runs; what became of the command cannot be found out.
+/// `error` if no command runs; the state of the command cannot be read.
 pub async fn failed(error: Error, workload: &mut Workload, signals: &mut Signals) -> Result<u8> {
     let Some(pid) = workload.running()? else {
         return Err(match workload.exit_code() {

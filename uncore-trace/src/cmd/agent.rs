@@ -23,7 +23,7 @@ use crate::plan::{Plan, Request};
 use crate::record::{AtSwitch, Options, buffer_mib};
 use crate::text::counted;
 
-/// Where the configuration is if nothing else is said.
+/// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 
 /// Record continuously, as a configuration file says
@@ -60,7 +60,7 @@ pub struct Args {
     root: RootArg,
 }
 
-/// Plans and records until a signal comes; exit code 0, 1 if something was lost.
+/// Plans and records until a signal comes. Exit code 0, or 1 if something was lost.
 pub fn run(args: &Args) -> Result<u8> {
     let config = Config::read(&args.config)?;
     ensure!(
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(!outcome.losses.is_complete()))
 }
 
-/// What the configuration asks for, or all traffic, and the metrics of conditions.
+/// The plan for the configuration (all traffic if it names nothing), with the metrics of triggers.
 fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
     let record = &config.record;
     let conditions = config.triggers.iter().filter_map(|trigger| trigger.when.as_deref());

@@ -1,5 +1,5 @@
-//! `uncore-trace attribute`: the timeline of a recording again, by another method or in other
-//! windows.
+//! `uncore-trace attribute`: computes the table `fabric` of a recording again, with another method
+//! or other windows.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct Args {
     effort: Effort,
 }
 
-/// Makes the file and says what it has.
+/// Writes the file and prints a summary.
 pub fn run(args: &Args) -> anyhow::Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
     if args.output.extension().is_none_or(|extension| extension != "parquet") {

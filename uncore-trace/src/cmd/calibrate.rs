@@ -58,7 +58,7 @@ pub struct Args {
     catalog: CatalogArgs,
 }
 
-/// Measures, prints and keeps the result; exit code 0.
+/// Measures, prints and saves the result; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         (Duration::from_secs(2)..=Duration::from_mins(10)).contains(&args.seconds),
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<u8> {
         late: Duration::from_secs(2),
     };
     let path = Path::new("/").join(FILE);
-    // Only totals are looked at.
+    // The shares are not used, only totals: so the cheapest method.
     let method = Choice::Residency;
     let recording = record::Options {
         method,
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// What counts memory here.
+/// The plan with the counters of memory.
 fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
     let request = Request {
         groups: vec!["mem".to_owned()],
@@ -124,7 +124,7 @@ fn shown(links: &[Measured]) -> String {
     table.draw(None, "")
 }
 
-/// What [`keep`] needs: the folder, or the one that it is made in.
+/// Directories that [`keep`] needs: the one of the file, or its parent if it must be created.
 fn to_keep(path: &Path) -> Needs {
     match path.parent() {
         Some(folder) if !folder.is_dir() => Needs::to_write(folder),
@@ -132,7 +132,8 @@ fn to_keep(path: &Path) -> Needs {
     }
 }
 
-/// Writes a temporary file in the same directory and renames it, so that a reader never sees a part of it.
+/// Writes a temporary file in the same directory and renames it, so that a reader never sees an
+/// incomplete file.
 fn keep(path: &Path, calibration: &Calibration) -> Result<()> {
     let what = || format!("cannot write {}", path.display());
     let folder = path.parent().unwrap_or(Path::new("/"));

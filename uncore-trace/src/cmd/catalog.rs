@@ -1,7 +1,8 @@
-//! Which catalog a command uses: the embedded one, under that of the user and that of `--catalog`.
+//! The catalog that a command uses: the embedded one, overlaid by that of the user, overlaid by
+//! that of `--catalog`.
 //!
-//! Guarantee: a directory that was named is used whole or not at all, and never passed over; that
-//! of the user is passed over only where it is not there.
+//! Guarantee: a directory given with `--catalog` is used as a whole, or the command fails. The
+//! user's directory is skipped only if it does not exist.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,19 +25,19 @@ pub struct CatalogArgs {
 }
 
 impl CatalogArgs {
-    /// The whole catalog.
+    /// Reads the catalog.
     ///
     /// # Errors
     ///
-    /// Names the file that cannot be used and what is wrong in it, on one line.
+    /// A file cannot be used; the message names it and its fault, on one line.
     pub fn load(&self) -> Result<Catalog> {
         let user = user_directory(env::var_os("XDG_CONFIG_HOME"), env::var_os("HOME"));
         load(user.as_deref(), self.catalog.as_deref())
     }
 }
 
-/// Where a user keeps families (XDG Base Directory Specification 0.8: a relative path is not
-/// valid and to be ignored).
+/// The user's directory of families (XDG Base Directory Specification 0.8: a relative path is
+/// invalid and must be ignored).
 fn user_directory(config: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -46,7 +47,8 @@ fn user_directory(config: Option<OsString>, home: Option<OsString>) -> Option<Pa
 
 fn load(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
     let mut catalog = Catalog::embedded()?;
-    // One that cannot be seen, as with the home of another user, is not there.
+    // A directory without permission to see it, such as the home of another user, counts as
+    // missing.
     if let Some(user) = user.filter(|user| user.exists()) {
         catalog.overlay(files(user)?)?;
     }
@@ -61,13 +63,13 @@ fn load(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
     Ok(catalog)
 }
 
-/// What `DIR/*.toml` is in a shell, in the order of names.
+/// The files that `DIR/*.toml` matches in a shell, sorted by name.
 fn files(dir: &Path) -> Result<Vec<FamilyFile>> {
     let cannot = || format!("cannot read the catalog {}", dir.display());
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
-        // Editors keep locks and copies of open files under such names.
+        // Editors use such names for locks and backups of open files.
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if !hidden && path.extension().is_some_and(|extension| extension == "toml") {
             paths.push(path);

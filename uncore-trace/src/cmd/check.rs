@@ -1,4 +1,4 @@
-//! `uncore-trace check`: do the invariants hold on this recording?
+//! `uncore-trace check`: verifies the invariants on a recording.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,8 @@ pub struct Args {
     hosts: HostArgs,
 }
 
-/// Prints the findings; 0 or 1. An error means the recording cannot be read: exit code 2.
+/// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
+/// code 2.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
     let findings = check(&recording)?;
@@ -44,7 +45,7 @@ fn failed(finding: &Finding) -> bool {
     matches!(finding.outcome, Outcome::Failed(_))
 }
 
-/// A line for each finding, in at most `width` cells where there is a width, and the verdict.
+/// A line for each finding, of at most `width` cells if there is a limit, and the verdict.
 fn render(findings: &[Finding], width: Option<usize>) -> String {
     let names = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -62,7 +63,7 @@ fn render(findings: &[Finding], width: Option<usize>) -> String {
     text
 }
 
-/// How many facts hold, and which do not.
+/// The verdict: how many facts hold, and which do not.
 fn verdict(findings: &[Finding]) -> String {
     let wrong: Vec<_> = findings.iter().filter(|it| failed(it)).map(|it| it.name).collect();
     let verified = findings.iter().filter(|it| !matches!(it.outcome, Outcome::NotHere(_))).count();

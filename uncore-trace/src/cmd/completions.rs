@@ -1,6 +1,7 @@
-//! `uncore-trace completions`: what a shell completes after `uncore-trace`.
+//! `uncore-trace completions`: scripts for completion in shells.
 //!
-//! What a machine has is not in the script: the script asks the program for it ([`Args::names`]).
+//! The scripts hold no names of PMUs, metrics or events: they ask the program for them
+//! ([`Args::names`]).
 
 use std::path::Path;
 
@@ -31,24 +32,24 @@ pub struct Args {
     #[arg(value_name = "SHELL", required_unless_present = "names")]
     pub shell: Option<Shell>,
 
-    /// For the scripts: print what may stand where `typed` is
+    /// For the scripts: print the names that can replace `typed`
     #[arg(long, value_name = "WHAT", hide = true, conflicts_with = "shell", help_heading = PRINT)]
     pub names: Option<Names>,
 
-    /// What is there of the word so far
+    /// The beginning of the word to complete
     #[arg(long, value_name = "TEXT", hide = true, default_value = "", allow_hyphen_values = true, help_heading = PRINT)]
     pub typed: String,
 }
 
-/// The options that take names of the machine: the long form, what `--names` calls them, and a word that
-/// stands for all names until the script is made.
+/// Options that take names of the machine: the long option, its value for `--names`, and a
+/// placeholder for the names until the script is made.
 const ASKED: [(&str, &str, &str); 3] = [
     ("groups", "groups", "UNCORETRACEGROUPS"),
     ("metrics", "metrics", "UNCORETRACEMETRICS"),
     ("event", "events", "UNCORETRACEEVENTS"),
 ];
 
-/// Prints them; always 0.
+/// Prints the script or the names; always 0.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(of) = args.names {
         let machine = discover::machine(Path::new("/"))?;
@@ -81,7 +82,7 @@ fn script(shell: Shell) -> String {
             format!("uncore-trace completions --names {of} --typed {typed} 2>/dev/null")
         };
         text = match shell {
-            // clap_complete 4.6 names the commands of a program with a hyphen in two ways.
+            // clap_complete 4.6 spells the commands of a program with a hyphen in two ways.
             Shell::Bash => text
                 .replace("uncore__subcmd__trace", "uncore__trace")
                 .replace(placeholder, &format!("$({})", ask("\"${cur}\""))),
@@ -90,15 +91,15 @@ fn script(shell: Shell) -> String {
                 &format!("{placeholder}\\t''"),
                 &format!("({})", ask("(commandline -ct)")),
             ),
-            // They complete no values.
+            // The scripts of other shells complete no values.
             _ => text.replace(placeholder, ""),
         };
     }
     text
 }
 
-/// The words that begin as `typed` does, one a line. Groups and metrics are lists: the last of `typed` is
-/// completed.
+/// The names that begin with `typed`, one per line. Groups and metrics are lists separated by
+/// commas: the last item of `typed` is completed.
 fn words(machine: &Machine, catalog: &Catalog, of: Names, typed: &str) -> String {
     let (before, last) = match typed.rfind(',') {
         Some(comma) if of != Names::Events => typed.split_at(comma + 1),

@@ -57,7 +57,7 @@ pub struct Args {
     to: Option<Moment>,
 }
 
-/// Makes the recording and says what it has.
+/// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
     let Target::Dataset(target) = place::target(&args.output)? else {

@@ -21,15 +21,16 @@ use crate::view::usage::By;
 
 /// Show what changed between two recordings, or between two spans of one
 ///
-/// The first line is the answer: what changed most, and which tenants did it. Then comes a table for each
-/// direction of each link, or for each event where one of the recordings has no links, the largest
-/// difference first: the rates before and after, the difference and the interval that holds it in nine
-/// cases of ten (`90 % interval`), the rate after divided by the rate before (`ratio`), and whether the
-/// difference is larger than the error. Rates are compared, so the recordings may differ in length.
+/// The first line is a summary: what changed most, and which tenants caused it. Then comes a table
+/// for each direction of each link, or for each event if one of the recordings has no links, with
+/// the largest difference first: the rates before and after, the difference and its
+/// `90 % interval`, the rate after divided by the rate before (`ratio`), and whether the difference
+/// is larger than its error. Rates are compared, so the recordings may differ in length.
 ///
-/// `more` and `less` are differences above the error: the confidences of the shares, and how much each
-/// rate goes up and down. `new` and `gone` are tenants of one of the two only. `-` is not known: too few
-/// windows, no confidence, or a link that is not counted in the same way in both, which a note says.
+/// `more` and `less` are differences above the error: the confidences of the shares, and how much
+/// each rate varies. `new` and `gone` are tenants of one of the two only. `-` is not known: too few
+/// windows, no confidence, or a link that is not counted in the same way in both, which a note
+/// says.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
@@ -105,7 +106,7 @@ pub struct Args {
     top: Option<usize>,
 }
 
-/// A span as it is typed.
+/// A span as typed.
 #[derive(Debug, Clone, PartialEq)]
 struct Between {
     from: Option<Moment>,
@@ -116,12 +117,12 @@ struct Between {
 impl FromStr for Between {
     type Err = String;
 
-    /// `FROM..TO`, one of them or both left out, or a mark, which is a span by itself.
+    /// `FROM..TO`, where each may be left out, or a mark, whose span is used.
     fn from_str(text: &str) -> Result<Self, String> {
         let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<Moment>()).transpose();
         let typed = text.to_owned();
         let mut wrong = "write it as FROM..TO, e.g. 10s..20s, 10s.. or ..20s".to_owned();
-        // The name of a mark may hold two dots as well: the first division that can be read counts.
+        // The name of a mark may contain two dots: the first split that can be parsed is used.
         for (at, dots) in text.match_indices("..") {
             match (moment(&text[..at]), moment(&text[at + dots.len()..])) {
                 (Ok(from), Ok(to)) => return Ok(Self { from, to, typed }),
@@ -135,15 +136,15 @@ impl FromStr for Between {
     }
 }
 
-/// `10%` as a part: 0.1.
+/// `10%` as a fraction: 0.1.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    // The comparison also refuses what is not a number.
+    // The comparison also refuses NaN.
     let number = number.filter(|number| (0.0..=1e9).contains(number));
     number.map(|number| number / 100.0).ok_or_else(|| "write it as a percentage: 10%".to_owned())
 }
 
-/// Prints what changed; exit code 0, or 1 if more than allowed.
+/// Prints the differences; exit code 0, or 1 if something grew by more than is allowed.
 pub fn run(args: &Args) -> Result<u8> {
     if args.second.is_none() && (args.before.is_none() || args.after.is_none()) {
         bail!(
@@ -184,13 +185,13 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(fails(&gate, &gate.judge(&diff))))
 }
 
-/// What a recording and its span are called.
+/// Names a recording and its span.
 fn called(path: &Path, span: Option<&Between>) -> String {
     let path = path.display();
     span.map_or_else(|| path.to_string(), |span| format!("{path} {}", span.typed))
 }
 
-/// What programs read is not mixed with words for people.
+/// Standard output is for programs, so notes go to standard error.
 fn warn(diff: &Diff) {
     for (word, about) in [("before", &diff.before), ("after", &diff.after)] {
         if let Some(incomplete) = &about.incomplete {
@@ -200,7 +201,8 @@ fn warn(diff: &Diff) {
     diff.notes.iter().for_each(|note| log::warn!("{note}"));
 }
 
-/// Says what grew by more than is allowed, and what could not be judged.
+/// Prints what grew by more than is allowed, and what could not be compared. Returns whether the
+/// check fails.
 fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(

@@ -45,16 +45,16 @@ pub struct Args {
     root: RootArg,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    /// Whether `record` can work.
+    /// Whether `record` works on this machine.
     ready: bool,
     findings: &'a [Finding],
 }
 
-/// Examines the machine under `root` and prints the findings: exit code 0 when `record` can work,
-/// 2 when something it needs is missing.
+/// Examines the machine under `root` and prints the findings. Exit code 0 if `record` works, 2 if
+/// something that it needs is missing.
 pub fn run(args: &Args) -> Result<u8> {
     if args.verifier {
         ensure!(args.root.is_here(), "the verifier is the running kernel's: leave out --root");
@@ -77,13 +77,13 @@ pub fn run(args: &Args) -> Result<u8> {
 
 fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough: the answer is still the exit code.
+        // The reader has closed the pipe; the exit code still says the result.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the findings to standard output"),
     }
 }
 
-/// What can be counted on the machine under `root`, or why that cannot be told.
+/// What can be counted on the machine under `root`, or why that is not known.
 fn summary(root: &Path, width: Option<usize>) -> String {
     let known = discover::machine(root)
         .and_then(|machine| Ok((machine, CatalogArgs::default().load()?)))
@@ -94,7 +94,7 @@ fn summary(root: &Path, width: Option<usize>) -> String {
     })
 }
 
-/// A paragraph for each finding, below it how to fix it, and the verdict last.
+/// A paragraph for each finding, with the ways to fix it below, and the verdict last.
 fn render(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut out = String::new();

@@ -111,13 +111,13 @@ pub struct Args {
     permissions: ModeArg,
 }
 
-/// The tables by their names.
+/// Parses the name of a table.
 fn table() -> impl TypedValueParser<Value = &'static TableDef> {
     let names = PossibleValuesParser::new(ALL.iter().map(|table| table.name));
     names.try_map(|name| TableDef::by_name(&name).ok_or("there is no such table"))
 }
 
-/// A length of time in whole ms.
+/// Parses a time in whole ms.
 fn step(text: &str) -> Result<i64, String> {
     let step: Duration = seconds(text)?;
     let ms = i64::try_from(step.as_millis()).ok().filter(|ms| *ms > 0);
@@ -125,7 +125,7 @@ fn step(text: &str) -> Result<i64, String> {
         .ok_or_else(|| "write a whole number of milliseconds, such as 1s or 100ms".to_owned())
 }
 
-/// A format that was asked for.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Perfetto,
@@ -134,7 +134,7 @@ enum Format {
     Arrow,
 }
 
-/// What is exported.
+/// The recording, and the options of the export.
 struct Source<'a> {
     args: &'a Args,
     recording: &'a Recording,
@@ -142,7 +142,7 @@ struct Source<'a> {
     span: &'a Span,
 }
 
-/// Writes the files and says what they have; exit code 0.
+/// Writes the files and prints a summary; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
     let fabric = recording.table(&fabric::TABLE)?;
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<u8> {
         });
         match written.map_err(|error| output.explain(error)) {
             Ok(what) => lines.push(what),
-            // Who read it has left; the files are still wanted.
+            // The reader of standard output has left; the other files are still written.
             Err(error) if is_broken_pipe(&error) => lines.push(String::new()),
             Err(error) => return Err(error),
         }
@@ -186,7 +186,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// The outputs that were asked for, open.
+/// Opens the outputs.
 fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> {
     let table = args.table.name;
     if !recording.tables().iter().any(|def| def.name == table) {
@@ -210,7 +210,7 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
         let Some(path) = path else { continue };
         if outputs.iter().any(|(_, other)| other.path() == path) {
             let path = printable(&path.display().to_string()).into_owned();
-            bail!("{path} is to be two things: give each format a FILE of its own");
+            bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;
         outputs.push((format, Output::create(path, content, &[recording], args.force, mode)?));
@@ -219,7 +219,7 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
 }
 
 impl Source<'_> {
-    /// Writes one format; returns what is in it, in words.
+    /// Writes one format. Returns a summary of it.
     fn write(&self, format: Format, out: &mut impl io::Write) -> Result<String> {
         let Self { args, recording, fabric, span } = *self;
         match format {

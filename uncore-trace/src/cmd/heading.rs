@@ -1,35 +1,35 @@
-//! The headings of the help: options are grouped by what they are for, under the same words in every
+//! Headings of the help. Options are grouped by purpose, under the same headings in every
 //! subcommand.
 
-/// Which counters.
+/// Counters.
 pub(super) const COUNT: &str = "What to count";
-/// The files that are written.
+/// Output files.
 pub(super) const WRITE: &str = "Where to write";
-/// The file that says all this.
+/// The agent's configuration file.
 pub(super) const FILE: &str = "Which configuration";
-/// Begin and end.
+/// Begin and end of the measurement.
 pub(super) const TIME: &str = "How long";
-/// Which owners are told apart.
+/// Which owners have rows of their own.
 pub(super) const OWNER: &str = "For whom";
 /// Windows and methods.
 pub(super) const DIVIDE: &str = "How to divide";
-/// What is exact for more overhead.
+/// Options that trade overhead for accuracy.
 pub(super) const COST: &str = "Cost and accuracy";
-/// Which counts are one line.
+/// How counts are grouped in lines.
 pub(super) const LINE: &str = "What a line is";
-/// Which windows.
+/// The selected windows.
 pub(super) const SPAN: &str = "Which time";
-/// Which machines of many.
+/// The selected hosts of a roll-up.
 pub(super) const HOST: &str = "Which hosts";
-/// The formats of other programs.
+/// Export formats.
 pub(super) const FORMAT: &str = "What to write";
-/// An instant or a span, and of whom.
+/// The mark and its recorder.
 pub(super) const MARK: &str = "What to mark";
-/// Loads that are made.
+/// The load of `calibrate`.
 pub(super) const MEASURE: &str = "How to measure";
-/// The form of the output.
+/// Form of the output.
 pub(super) const PRINT: &str = "What to print";
 /// Exit codes for scripts.
 pub(super) const FAIL: &str = "When to fail";
-/// What every subcommand has; comes last.
+/// Options of every subcommand; comes last.
 pub(super) const OTHER: &str = "Other options";

@@ -1,4 +1,4 @@
-//! `--host` of the commands that read roll-ups.
+//! `--host`: the option of commands that read roll-ups.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct HostArgs {
 }
 
 impl HostArgs {
-    /// The recording or roll-up at `path`, of these hosts.
+    /// Opens the recording or roll-up at `path`, restricted to these hosts.
     ///
     /// # Errors
     ///

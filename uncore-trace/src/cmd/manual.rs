@@ -1,4 +1,4 @@
-//! `docs/man/` is made from the help: a page for the program and one for each command.
+//! Generates `docs/man/` from the help: a page for the program and one for each command.
 
 use std::path::Path;
 use std::{env, fs};
@@ -13,7 +13,7 @@ fn pages() -> Vec<(String, String)> {
     whole.build();
     let page = |command: clap::Command, name: String| {
         let mut text = Vec::new();
-        // The date would make every page stale each day.
+        // No date: it would make every page outdated each day.
         let manual = clap_mangen::Man::new(command).title(name.to_uppercase()).date("");
         manual.render(&mut text).unwrap();
         (format!("{name}.1"), String::from_utf8(text).unwrap())
@@ -23,7 +23,7 @@ fn pages() -> Vec<(String, String)> {
     let mut pages = vec![page(whole, "uncore-trace".to_owned())];
     for command in commands {
         let name = format!("uncore-trace-{}", command.get_name());
-        // Names live as long as the commands, which is as long as the test.
+        // clap needs names of static lifetime; this test leaks them.
         let shown: &'static str = Box::leak(name.clone().into_boxed_str());
         pages.push(page(command.name(shown), name));
     }

@@ -1,4 +1,4 @@
-//! `uncore-trace mark`: names a moment or a span in the recordings that run.
+//! `uncore-trace mark`: sets a mark in running recordings.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;
 
-/// Where the kernel lists the sockets of this network namespace.
+/// The kernel's list of the Unix sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
 
 /// Name a moment or a span in the recordings that run
@@ -62,7 +62,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Marks; 0, or the command's exit code.
+/// Sets the mark. Exit code 0, or that of the command.
 pub fn run(args: &Args) -> Result<u8> {
     let mono_ns = mono_ns();
     match args.text.len() {
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<u8> {
     })
 }
 
-/// The recorders to be told.
+/// Pids of the recorders that the mark is sent to.
 fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
     let found = listening(&String::from_utf8_lossy(&list));
@@ -104,11 +104,11 @@ fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     }
 }
 
-/// Sends the mark to all of them; returns those that have it.
+/// Sends the mark to all recorders; returns the pids of those that accepted it.
 ///
 /// # Errors
 ///
-/// None has it; why.
+/// No recorder accepted it; the message says why.
 async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
     let (mut taken, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
@@ -136,7 +136,7 @@ async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u
 
 /// Runs the command and marks its span. Returns its exit code.
 async fn around(args: &Args, begin: Message) -> Result<u8> {
-    // From here on a Ctrl-C is the command's: its end is to be marked.
+    // First: a Ctrl-C must end the command only, because the end of its span is still to be marked.
     let mut signals = Signals::install()?;
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
     let begin = Message { act: Act::Begin, id: Some(id), ..begin };

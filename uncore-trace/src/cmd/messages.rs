@@ -1,4 +1,4 @@
-//! Messages of the `log` crate, those of the BPF programs among them, on standard error.
+//! Prints messages of the `log` crate, including those of the BPF programs, on standard error.
 
 use std::io::{self, Write as _};
 
@@ -10,15 +10,15 @@ use crate::text::printable;
 
 struct Stderr;
 
-/// One line on standard error. Where that cannot be written nobody is left to tell, and what is being
-/// done goes on. While the whole terminal is drawn on, lines wait.
+/// Prints one line on standard error. A failure is ignored: there is no other place to report it,
+/// and it must not end the recording. While `top` draws on the terminal, lines wait.
 pub fn say(line: &str) {
     if !held::offer(line) {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }
 
-/// What a plan leaves out as warnings, and its notes, which are shown on request.
+/// Prints what a plan leaves out as warnings, and its notes at level `info`.
 pub(super) fn tell(plan: &Plan) {
     for warning in &plan.warnings {
         log::warn!("{warning}");
@@ -28,7 +28,7 @@ pub(super) fn tell(plan: &Plan) {
     }
 }
 
-/// Whether nobody reads the output any more, e.g. `head` has ended.
+/// Whether the reader of the output has closed the pipe, as `head` does.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -39,7 +39,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries speak for themselves only when something is wrong.
+        // Libraries may only warn.
         metadata.level() <= Level::Warn || metadata.target().starts_with("uncore_trace")
     }
 
@@ -60,7 +60,8 @@ pub(super) fn errors_only() {
     }
 }
 
-/// Shows what a service did too, such as a file that it saved, unless `UNCORE_TRACE_LOG` asks for something else.
+/// Also shows messages of level `info` from a service, such as a saved file, unless
+/// `UNCORE_TRACE_LOG` asks for something else.
 pub(super) fn of_service() {
     if std::env::var_os("UNCORE_TRACE_LOG").is_none() {
         log::set_max_level(LevelFilter::Info);
@@ -71,7 +72,7 @@ pub(super) fn of_service() {
 pub fn install() {
     let wanted = std::env::var("UNCORE_TRACE_LOG").ok();
     let level = wanted.and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::Warn);
-    // The first logger stays; there is no other one in this program.
+    // Only the first logger can be set, and this is the only one.
     if log::set_logger(&Stderr).is_ok() {
         log::set_max_level(level);
     }

@@ -1,5 +1,6 @@
-//! The subcommands, one file each: `Args` is what was typed, `run` runs the stages for it and
-//! returns the exit code. Adding one adds a file, its `mod` line and its line in [`Command`]'s list.
+//! The subcommands, one file each: `Args` are the options, and `run` runs the stages and returns
+//! the exit code. To add a subcommand, add a file, its `mod` line and its line in [`Command`]'s
+//! list.
 
 pub mod after;
 pub mod agent;
@@ -62,7 +63,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The way from nothing to an answer.
+/// The first steps of a new user, below the list of commands.
 const BEGIN: &str = "\
 First steps, as root:
   uncore-trace doctor                     # what is missing, and how to fix it
@@ -74,7 +75,7 @@ First steps, as root:
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {
-        /// What was asked for.
+        /// The subcommand.
         #[derive(Debug, clap::Subcommand)]
         pub enum Command {
             $(
@@ -94,7 +95,7 @@ macro_rules! commands {
     };
 }
 
-// In the order of use, which is that of the help.
+// In the order of use, which is also that of the help.
 commands! {
     doctor: Doctor,
     list: List,

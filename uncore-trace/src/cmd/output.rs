@@ -1,4 +1,4 @@
-//! What every subcommand that writes a file takes: how its name is typed and who may read it; and standard output.
+//! Options of subcommands that write a file (path, permissions), and printing to standard output.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::heading::WRITE;
 use crate::tables::mode::Mode;
 
 /// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
-/// typed where the file name is missing. Goes with `allow_hyphen_values`.
+/// because the file name was forgotten. Needs `allow_hyphen_values`.
 pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let typed = path.as_os_str().as_encoded_bytes();
@@ -21,7 +21,7 @@ pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Who may read what is written.
+/// Permissions of new files.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
@@ -29,7 +29,7 @@ pub(super) struct ModeArg {
     pub mode: Mode,
 }
 
-/// Writes to stdout; a reader that left early (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is no error.
 pub(super) fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! `--html` of any subcommand: a page for a browser.
+//! `--html`: writes a page for a browser.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::units;
 
-/// Writes the page that `write` makes of `recordings`, and says how large it is. Those can read it who can
-/// read each of them.
+/// Writes the page that `write` makes of `recordings`, and prints its size. It is readable by those
+/// who can read all of the recordings.
 pub(super) fn save(
     recordings: &[&Recording],
     file: &Path,

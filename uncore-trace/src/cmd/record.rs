@@ -22,13 +22,13 @@ use crate::text::{counted, printable};
 use crate::units;
 use crate::workload::Workload;
 
-/// The default of --flush.
+/// Default of --flush.
 pub(super) const FLUSH: Duration = Duration::from_secs(2);
 
-/// The default of --lag.
+/// Default of --lag.
 pub(super) const LAG: Duration = Duration::from_secs(1);
 
-/// The longest --lag: all of it is in memory.
+/// Largest --lag: all rows of that time are held in memory.
 pub(super) const MOST_LAG: Duration = Duration::from_secs(10);
 
 pub(super) fn millis(text: &str) -> Result<Duration, String> {
@@ -41,6 +41,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plans and records.
 pub fn run(args: &Args) -> Result<u8> {
+    // Before discovery and planning, which warn.
     if args.quiet {
         super::messages::errors_only();
     }
@@ -78,13 +79,14 @@ pub fn run(args: &Args) -> Result<u8> {
     runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill)))
 }
 
-/// Records, says what was recorded, and waits for the command. Returns the exit code.
+/// Records, prints a summary, and waits for the command. Returns the exit code.
 async fn record_and_wait(
     machine: &Machine,
     plan: &Plan,
     options: &Options,
     kill: bool,
 ) -> Result<u8> {
+    // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());
     let target = place::target(&options.output)?;
     let recorded =
@@ -93,6 +95,7 @@ async fn record_and_wait(
         Ok(outcome) => outcome,
         Err(error) => return after::failed(error, &mut workload, &mut signals).await,
     };
+    // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
         report(options, &outcome);
     }
@@ -210,14 +213,14 @@ fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
     Ok(mib << 20)
 }
 
-/// A cgroup as the tables write it: from the root of the hierarchy, no slash at its end.
+/// A cgroup path as in the tables: from the root of the hierarchy, without a slash at its end.
 fn cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
     let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
     format!("/{}", path.trim_matches('/'))
 }
 
-/// A cgroup may be made while recording, so a missing one is worth a word and no more.
+/// A missing cgroup is only warned of, because it may be created during the recording.
 fn warn_of_missing_cgroups(wanted: &[String], mount: Option<&Path>) {
     let Some(mount) = mount else { return };
     for path in wanted {

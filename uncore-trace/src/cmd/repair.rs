@@ -1,4 +1,4 @@
-//! `uncore-trace repair`: a file from what a killed recorder left.
+//! `uncore-trace repair`: makes a readable file from what a killed recorder left.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub struct Args {
     pub path: PathBuf,
 }
 
-/// Repairs and says what was done; 0, or 1 when segments had to be left out.
+/// Repairs and prints a summary. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
     let parts = parts_of(&args.path);
     if parts.is_empty() {
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<u8> {
     parts.iter().try_fold(0, |code, part| Ok(code.max(one(part)?)))
 }
 
-/// Repairs a recording, or a part of one.
+/// Repairs one recording, or one part of a rotated one.
 fn one(path: &Path) -> Result<u8> {
     match repair(path)? {
         Repaired::Good => {

@@ -1,4 +1,4 @@
-//! `uncore-trace report`: who used how much.
+//! `uncore-trace report`: how full each link was, and each owner's share of each event.
 
 mod latency;
 mod marks;
@@ -30,10 +30,10 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 /// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
-/// device, owner). Interrupts, idle time and what belongs to no owner have lines of their own and are
-/// never hidden. The numbers of a column have one unit, below its head. What is the same in every line is
-/// said above the tables. If the recording is incomplete, the first line says what is missing. Marks are
-/// printed before the tables.
+/// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
+/// All numbers of a column have the same unit, which is printed below its heading. A value that is the
+/// same in every line is printed once, above the tables. If the recording is incomplete, the first line
+/// says what is missing. Marks are printed before the tables.
 ///
 /// On a terminal the tables fit its width: long names are shortened in the middle, and columns that do not
 /// fit are left out; the last line names them.
@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> Result<u8> {
         let latencies = latency::tables(&recording, args, style)?;
         told.iter().map(|line| format!("{line}\n")).chain([marks, table, latencies]).collect()
     };
-    // What programs read is not mixed with words for people.
+    // Standard output is for programs, so this line goes to standard error.
     if let Some(line) = told.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Writes the page; exit code 0.
+/// Writes the page for a browser; exit code 0.
 fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let (from, to) = (args.from.clone(), args.to.clone());
     let question = Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth };
@@ -210,7 +210,7 @@ fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// How full the links were, before the tables of events; nothing where the recording has no links.
+/// The table of links, printed before those of events; empty if the recording has no links.
 fn full_links(recording: &Recording, args: &Args, style: Style) -> Result<String> {
     let links = Links::of(recording)?;
     let text = headroom::draw::table(&ways(recording, &links, args)?, &links, style);
@@ -223,7 +223,7 @@ fn ways(recording: &Recording, links: &Links, args: &Args) -> Result<Vec<Way>> {
     headroom::headroom(recording, links, &question)
 }
 
-/// Prints how full the links were, and nothing else.
+/// Prints only the table of links.
 fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     let links = Links::of(recording)?;
     ensure!(
@@ -241,8 +241,8 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// What the recording lacks, and the command that says more: on a line of its own if one line is
-/// too long for the terminal.
+/// What the recording lacks, and the command that says more. The command is on a line of its own if
+/// one line is too long for the terminal.
 fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
     let what = printable(&incomplete.line(usage.start_ns)).into_owned();
     let more = format!("uncore-trace check {}", printable(&args.path.display().to_string()));

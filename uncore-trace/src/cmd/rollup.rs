@@ -54,7 +54,7 @@ pub struct Args {
     permissions: ModeArg,
 }
 
-/// Makes the files and says what they have.
+/// Writes the files and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let (least, most) = (Duration::from_secs(1), Duration::from_mins(5));
     ensure!(
@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Sums one recording; returns the files that it makes, which may be beside those that were made before: two
-/// recordings may have parts of one window.
+/// Sums one recording. Returns the files that it writes. Two recordings may have parts of one
+/// window, so earlier files are kept.
 fn sum(
     args: &Args,
     recording: &Recording,

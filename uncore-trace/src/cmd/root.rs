@@ -1,4 +1,4 @@
-//! `--root`: the option of the commands that can look at another machine's files.
+//! `--root`: the option of commands that can read the files of another machine.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ impl RootArg {
         Self { dir: dir.to_owned() }
     }
 
-    /// Where the machine's files are.
+    /// The root directory of the machine's files.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether they are those of the machine that this runs on.
+    /// Whether the files are those of the running machine.
     pub(super) fn is_here(&self) -> bool {
         self.dir == Path::new("/")
     }

@@ -1,4 +1,4 @@
-//! What to count: the options that every command has which opens counters.
+//! Options that select counters, shared by all commands that open counters.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct SelectArgs {
     catalog: CatalogArgs,
 }
 
-/// What counters can be split by.
+/// How counters can be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
     /// A counter for each root port that has devices, or for every root port if that is not known.
@@ -51,13 +51,13 @@ pub enum Per {
 }
 
 impl SelectArgs {
-    /// Whether anything was asked for.
+    /// Whether any counter was selected.
     pub fn asks_for_something(&self) -> bool {
         let lists = [&self.groups, &self.events, &self.metrics, &self.devices];
         lists.into_iter().any(|list| !list.is_empty()) || self.per.is_some()
     }
 
-    /// What planning takes, read every `tick_ns` in windows of `window_ns`.
+    /// The request for the planner, with ticks of `tick_ns` and windows of `window_ns`.
     pub fn request(&self, tick_ns: u64, window_ns: u64) -> Request {
         Request {
             groups: self.groups.clone(),
@@ -72,7 +72,7 @@ impl SelectArgs {
         }
     }
 
-    /// The catalog that was asked for.
+    /// The selected catalog.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl SelectArgs {
     }
 }
 
-/// Nanoseconds; what is longer than 584 years is out of every range.
+/// Nanoseconds; times above 584 years become `u64::MAX`, which every range check refuses.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

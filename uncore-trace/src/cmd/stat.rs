@@ -93,14 +93,14 @@ impl Args {
         run::signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
     }
 
-    /// The file that rows go to, if it is one.
+    /// The output file, unless that is standard output.
     fn file(&self) -> Option<PathBuf> {
         self.output.clone().filter(|path| path != Path::new("-"))
     }
 
     fn output(&self) -> Result<Output> {
         let format = match &self.separator {
-            // perf takes this for a tabulator, which is hard to type.
+            // perf accepts this for a tab, which is hard to type.
             Some(separator) if separator == "\\t" => Format::Csv("\t".to_owned()),
             Some(separator) => {
                 ensure!(!separator.is_empty(), "-x needs a separator, e.g. -x,");
@@ -138,7 +138,7 @@ fn counts(args: &Args, table: &Table<'_>) -> Result<u8> {
     let (mut workload, mut signals) = (Workload::none(), args.signals(&runtime)?);
     let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
     let counted = runtime.block_on(counted);
-    // The machine does not pay for counters while the command is waited for.
+    // Before the wait for the command, which must not be slowed down by counters that nobody reads.
     drop(meter);
     passed_on(counted, &runtime, &mut workload, &mut signals)
 }
@@ -150,8 +150,8 @@ fn event_loop() -> Result<Runtime> {
         .context("cannot start the event loop")
 }
 
-/// The exit code; after an error the command is waited for, but not where nobody reads any more:
-/// perf stat dies by SIGPIPE then, and leaves it running.
+/// The exit code. After an error, waits for the command, but not if the pipe was closed: perf stat
+/// ends by SIGPIPE then and leaves the command running.
 fn passed_on(
     counted: Result<u8>,
     runtime: &Runtime,
@@ -197,7 +197,8 @@ fn by_cgroup(
         catalog,
         file: args.file(),
     };
-    // Opened for a moment, to leave out what the recorder would have to report as a loss.
+    // Opens the counters once to find those that fail: they are left out, because the recorder
+    // would report them as losses.
     let counting = Counting::open(&table.plan.counters)?;
     warn_of_unopened(table.plan, counting.unopened());
     options.unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
@@ -217,7 +218,7 @@ fn by_cgroup(
     passed_on(counted, &runtime, &mut workload, &mut signals)
 }
 
-/// The events as they were typed; planning has accepted them all.
+/// The events as typed; planning has already accepted all of them.
 fn typed(texts: &[String]) -> Vec<EventSpec> {
     let items = texts.iter().filter_map(|text| spec::parse(text).ok()).flatten();
     let events = items.flat_map(|item| match item {
@@ -227,7 +228,7 @@ fn typed(texts: &[String]) -> Vec<EventSpec> {
     events.collect()
 }
 
-/// The instances that were asked for by their whole name.
+/// The PMU instances that were given by their full names.
 fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
     let whole = |name: &str| {
         let mut words = typed.iter().filter_map(|event| event.pmu.as_deref());
@@ -236,7 +237,7 @@ fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
     machine.pmus.iter().map(|pmu| pmu.name.clone()).filter(|name| whole(name)).collect()
 }
 
-/// One line for each event of a PMU, however many CPUs it is opened on.
+/// Warns once for each event of a PMU, not for each of its CPUs.
 fn warn_of_unopened(plan: &Plan, all: &[Unopened]) {
     let mut events: BTreeMap<(&str, &str, &str), (usize, &str)> = BTreeMap::new();
     for unopened in all {

@@ -15,13 +15,13 @@ fn all() -> Vec<clap::Command> {
     [vec![whole], subcommands].concat()
 }
 
-/// What stands below the options.
+/// The text below the options.
 fn notes(command: &clap::Command) -> String {
     let after = command.get_after_long_help().or(command.get_after_help());
     after.map(ToString::to_string).unwrap_or_default()
 }
 
-/// clap wraps a longer line wherever it has to: an example could not be copied.
+/// clap wraps longer lines anywhere, so an example could not be copied.
 #[test]
 fn examples_and_notes_of_the_help_fit_80_columns() {
     for command in all() {
@@ -33,7 +33,7 @@ fn examples_and_notes_of_the_help_fit_80_columns() {
     }
 }
 
-/// Options without a heading come first, and those of many subcommands, such as `--root`, would be
+/// Options without a heading come first. Those of many subcommands, such as `--root`, would then be
 /// the first that a reader sees.
 #[test]
 fn every_option_has_a_heading_and_the_global_ones_are_last() {

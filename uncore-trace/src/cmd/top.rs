@@ -19,17 +19,16 @@ use crate::terminal;
 use crate::top::{self, Form, Once};
 use crate::view::key::By;
 
-/// Time between readings where none is asked for: a tenth of the readings of `record`, for a tenth of
-/// their cost.
+/// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Longest window: ten make a frame of a second.
+/// Longest window: at least ten windows make a frame of a second.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// How long a window waits for what comes after it.
+/// How long a window waits for later readings before it is divided.
 const LAG: Duration = Duration::from_millis(500);
 
-/// Columns of what --once prints where that is no terminal.
+/// Width of the output of --once if standard output is no terminal.
 const COLUMNS: usize = 132;
 
 /// Show the traffic of each link and each tenant, live
@@ -89,7 +88,7 @@ pub struct Args {
     ascii: bool,
 }
 
-/// Plans, records and shows; exit code 0.
+/// Plans, records and draws; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         args.once || io::stdout().is_terminal() && io::stdin().is_terminal(),
@@ -133,10 +132,10 @@ pub fn run(args: &Args) -> Result<u8> {
     let options = top::Options {
         frame: args.interval,
         by: args.by,
-        // Of the software counters, the one that tells tenants apart.
+        // The software counter that differs most between tenants is selected first.
         select: notice.is_some().then(|| "cpu-clock".to_owned()),
         ascii: args.ascii,
-        // As https://no-color.org has it: set and not empty.
+        // https://no-color.org: the variable must be set and not empty.
         plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         notice,
         save: args.save.clone(),
@@ -156,7 +155,8 @@ fn window(tick: Duration) -> Duration {
     tick * u32::try_from(ticks.max(1)).unwrap_or(1)
 }
 
-/// What to watch: what was asked for, else all traffic by root port, else the group host and why.
+/// The plan: the selected counters; else all traffic by root port; else the group host, with the
+/// reason.
 fn planned(
     args: &Args,
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! The command line as it was typed: parsed, or in one line what is wrong with it.
+//! Parses the command line; an error is one line.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,7 +9,7 @@ use super::Cli;
 use super::messages::say;
 use crate::text::printable;
 
-/// Options of perf that ours are not called like, and what to do instead.
+/// Options of perf that have another name here, and the tip for each.
 const OF_PERF: [(&[&str], &[&str], &str); 17] = [
     (&["record", "top"], &["-a", "--all-cpus"], "all CPUs are always counted: leave it out"),
     (
@@ -70,13 +70,13 @@ const OF_PERF: [(&[&str], &[&str], &str); 17] = [
     ),
 ];
 
-/// What was typed; after help, the version or an error, the exit code.
+/// The parsed command line; or the exit code after help, the version or an error.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
     let words: Vec<OsString> = words.into_iter().collect();
     parsed(&words).map_err(|(error, tip)| {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if !error.use_stderr() || is_help {
-            // A closed pipe is the only error here, and nobody is left to tell.
+            // Only a closed pipe can fail here, and it leaves no place to report to.
             error.print().unwrap_or_default();
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
@@ -85,7 +85,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
     })
 }
 
-/// The error, with a tip that replaces those of clap.
+/// The error, and a tip that replaces those of clap.
 type Refusal = (Box<clap::Error>, Option<String>);
 
 fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
@@ -105,14 +105,14 @@ fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
         return Err((error, tip));
     };
     match Cli::try_parse_from(joined) {
-        // What is wrong with the value helps more than that it is no option.
+        // The error in the value is more useful than "unexpected argument".
         Err(of_value) => Err((Box::new(of_value), None)),
         Ok(_) => Err((error, Some(format!("a value that begins with - is written {value}")))),
     }
 }
 
-/// The words with what was taken for the unknown option as the value of the option before it, if
-/// that takes one; first how it is written then.
+/// The words, with the unknown option as the value of the option before it, if that takes one. Also
+/// returns the spelling of that option.
 fn as_value(words: &[OsString], command: &str, unknown: &str) -> Option<(String, Vec<OsString>)> {
     let whole = Cli::command();
     let command = whole.find_subcommand(command)?;
@@ -140,12 +140,12 @@ fn of_perf(command: &str, unknown: &str) -> Option<&'static str> {
     all.find(is_meant).map(|(.., tip)| tip)
 }
 
-/// What is wrong and the tips on one line, like every other error's.
+/// The error and its tips on one line, like every other error.
 fn line(error: &clap::Error, tip: Option<&str>) -> String {
     let text = error.render().to_string();
     let said = text.lines().map(str::trim).filter(|line| {
         let is_tip = line.starts_with("tip: ");
-        // What stands after -- is a file or a command, and no option that was meant.
+        // A word after `--` is a file or a command, so this tip would not help.
         let is_wrong = tip.is_some() || line.starts_with("tip: to pass '");
         let is_usage = line.starts_with("Usage:") || line.starts_with("For more information");
         !(line.is_empty() || is_usage || is_tip && is_wrong)
@@ -153,7 +153,7 @@ fn line(error: &clap::Error, tip: Option<&str>) -> String {
     let tip = tip.map(|tip| format!("tip: {tip}"));
     let line = said.chain(tip.as_deref()).collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    // The words of Rust's parsers.
+    // Replaces the error texts of Rust's parsers.
     let line = line
         .replace("invalid digit found in string", "expected a whole number")
         .replace("cannot parse integer from empty string", "expected a whole number")
@@ -171,7 +171,7 @@ mod tests {
         line(&error, tip.as_deref())
     }
 
-    /// `use '-- -1'` was the tip, which made a file of it.
+    /// The tip was `use '-- -1'`, which makes it a file name.
     #[test]
     fn a_value_that_begins_with_a_dash_is_refused_as_a_value() {
         let line = refused("uncore-trace report run.parquet --from -1s");
@@ -203,12 +203,12 @@ mod tests {
         assert_eq!(line, "unexpected argument '-Z' found (see --help)");
         let line = refused("uncore-trace check -x.parquet");
         assert!(!line.contains("tip"), "{line}");
-        // A slip of the hand is still found.
+        // A typing error still gets a suggestion.
         let line = refused("uncore-trace record --intervall 5");
         assert!(line.contains("'--interval'"), "{line}");
     }
 
-    /// Commands that read no machine have no --root, and one that is not there is an error.
+    /// Commands that read no machine have no --root, and a --root that does not exist is an error.
     #[test]
     fn the_root_is_of_commands_that_read_the_machine() {
         let missing = "/nonexistent";

@@ -1,4 +1,4 @@
-//! `uncore-trace upload`: closed hours of the roll-up to an object store.
+//! `uncore-trace upload`: sends closed hours of the roll-up to an object store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

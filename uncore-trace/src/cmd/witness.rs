@@ -1,4 +1,4 @@
-//! What `record` may spend on witnesses.
+//! The budget of `record` for witnesses.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::plan::misses::Wanted;
 use crate::plan::{self, Plan, Request};
 use crate::record;
 
-/// The default of --witness-budget, percent.
+/// Default of --witness-budget, percent.
 const BUDGET: f64 = 2.0;
 
 /// The options.
@@ -33,13 +33,13 @@ impl Default for WitnessArgs {
 }
 
 impl WitnessArgs {
-    /// What witnesses may cost, in percent, where the method takes them or leaves them.
+    /// The budget in percent, if the method may leave witnesses out.
     pub(super) fn budget(&self, method: Choice) -> Option<f64> {
         (method == Choice::Auto).then_some(self.witness_budget)
     }
 
-    /// The plan for a request. Where it has witnesses that the running machine may be too busy for, the
-    /// rate of context switches is measured, and the plan made again with it.
+    /// The plan for a request. If its witnesses may be too expensive on the running machine,
+    /// measures the rate of context switches and plans again with it.
     pub(super) fn plan(
         &self,
         machine: &Machine,
@@ -57,7 +57,7 @@ impl WitnessArgs {
         plan::plan(machine, catalog, &Request { misses: self.wanted(method, switches), ..request })
     }
 
-    /// Whether the method needs witnesses, where a CPU has so many context switches a second.
+    /// Whether the method needs witnesses, at this number of context switches per second and CPU.
     fn wanted(&self, method: Choice, switches: Option<f64>) -> Wanted {
         match method {
             Choice::Auto => Wanted::Within(Allowance { percent: self.witness_budget, switches }),

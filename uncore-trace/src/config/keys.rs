@@ -1,4 +1,4 @@
-//! Every key there is, for errors that name the nearest.
+//! All keys of the configuration, for errors that name the nearest one.
 
 use anyhow::{Result, bail};
 use toml::{Table, Value};
@@ -7,7 +7,7 @@ use super::value::wrong;
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::text::printable;
 
-/// The keys of each section; the first is the file itself.
+/// The keys of each section; the first section is the top level.
 pub(super) const KEYS: [(&str, &[&str]); 8] = [
     ("", &["cluster", "record", "ring", "rollup", "metrics", "upload", "trigger", "kept"]),
     ("record", &["groups", "events", "metrics", "tick", "interval", "method"]),
@@ -19,14 +19,14 @@ pub(super) const KEYS: [(&str, &[&str]); 8] = [
     ("kept", &["directory", "quota", "pause"]),
 ];
 
-/// What a key for a credential is called.
+/// Names of keys that would hold credentials.
 const SECRETS: [&str; 4] = ["key", "secret", "token", "password"];
 
-/// That all keys of a text are known.
+/// Checks that all keys of a text are known.
 ///
 /// # Errors
 ///
-/// The text is no TOML, or has a key that is not; names the nearest.
+/// The text is no TOML, or has an unknown key; the message names the nearest one.
 pub(super) fn known(text: &str) -> Result<()> {
     let table: Table = toml::from_str(text).map_err(|error| wrong(text, error))?;
     check("", &table)?;

@@ -1,8 +1,8 @@
-//! The file that says what the agent records, keeps, shows and sends: TOML.
+//! The configuration of the agent, a TOML file: what it records, keeps, publishes and sends.
 //!
-//! Guarantees: an unknown key is an error with the nearest known one; every value is checked before
-//! anything is opened, so that a file is applied as a whole or refused as a whole; every error is one line
-//! with the file's name, and the line or key where there is one.
+//! Guarantees: an unknown key is an error that names the nearest known one; every value is checked
+//! before anything is opened, so a file is applied or refused as a whole; every error is one line
+//! with the file's name and, if known, the line or key.
 
 mod keys;
 mod value;
@@ -25,17 +25,17 @@ use crate::tables::series::Keep;
 /// The shortest window of a roll-up.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest: twelve windows are an hour.
+/// The longest window of a roll-up: an hour has twelve.
 const LONGEST_WINDOW: Duration = Duration::from_mins(5);
 
-/// The longest name of a file or directory that file systems have.
+/// Longest name of a file or directory on common file systems, bytes.
 const NAME_MAX: usize = 255;
 
-/// A name of a cluster, which is the name of a directory too.
+/// Checks the name of a cluster, which becomes the name of a directory.
 ///
 /// # Errors
 ///
-/// It is none.
+/// It is empty, too long, or has a character that is not allowed.
 pub fn cluster(name: &str) -> Result<String> {
     ensure!(!name.is_empty(), "cluster is empty: name it, or leave it out");
     ensure!(
@@ -50,43 +50,43 @@ pub fn cluster(name: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// What a file says.
+/// The parsed configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Cluster the host is in.
     pub cluster: String,
-    /// What is counted, and how often.
+    /// The counters, and how they are read and divided.
     pub record: Record,
     /// Raw tables on the local disk; `None`: not kept.
     pub ring: Option<Ring>,
     /// `fabric` in longer windows; `None`: not made.
     pub rollup: Option<Rollup>,
-    /// What Prometheus reads; `None`: nothing.
+    /// Metrics for Prometheus; `None`: not made.
     pub metrics: Option<Metrics>,
-    /// Where closed hours are sent; `None`: nowhere.
+    /// Where the files of closed hours are sent; `None`: nowhere.
     pub upload: Option<Upload>,
-    /// Conditions under which the last part of the ring is kept.
+    /// Conditions for saving a time span of the ring.
     pub triggers: Vec<Trigger>,
-    /// Where what triggers keep goes, and how much of it.
+    /// Where saved recordings go, and their limit.
     pub kept: Kept,
 }
 
-/// `[record]`: as the options of `uncore-trace record`.
+/// `[record]`: the same as options of `uncore-trace record`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Record {
-    /// Groups of events, as of `-p`; empty with no `events` and no `metrics`: all traffic, and `host` where
-    /// nothing here counts traffic.
+    /// Groups of events, as with `-p`. If `events` and `metrics` are empty too: all traffic, or
+    /// `host` on a machine without counters of traffic.
     pub groups: Vec<String>,
-    /// Events in perf's grammar, as of `-e`.
+    /// Events in perf's grammar, as with `-e`.
     pub events: Vec<String>,
-    /// Metrics, as of `-M`.
+    /// Metrics, as with `-M`.
     pub metrics: Vec<String>,
     /// Time between readings; 0: 1 ms, or the interval if that is shorter.
     tick: Time,
-    /// What a row of `fabric` covers.
+    /// Length of a window of `fabric`.
     interval: Time,
-    /// How counts are divided, as of `--method`.
+    /// Method of attribution, as with `--method`.
     #[serde(deserialize_with = "value::choice")]
     method: Choice,
 }
@@ -110,57 +110,57 @@ impl Record {
         if self.tick.0.is_zero() { default_tick(self.interval.0) } else { self.tick.0 }
     }
 
-    /// What a row of `fabric` covers.
+    /// Length of a window of `fabric`.
     pub const fn interval(&self) -> Duration {
         self.interval.0
     }
 
-    /// How counts are divided.
+    /// Method of attribution.
     pub const fn method(&self) -> Choice {
         self.method
     }
 }
 
-/// `[ring]`: the raw tables of the last time, in parts, as of `record --rotate --keep`.
+/// `[ring]`: the newest raw tables, in parts, as with `record --rotate --keep`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ring {
-    /// Where the parts are.
+    /// Directory of the parts.
     pub directory: PathBuf,
-    /// How long or how large a part is.
+    /// Length or size of a part.
     pub part: Rotate,
-    /// Which parts are kept.
+    /// Number or total size of the parts that are kept.
     pub keep: Keep,
     /// Permissions of its files.
     pub mode: Mode,
 }
 
-/// `[rollup]`: `fabric` in longer windows, one file an hour.
+/// `[rollup]`: `fabric` in longer windows, one file per hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rollup {
-    /// What the partitions are below.
+    /// Directory above the partitions.
     pub directory: PathBuf,
     /// Length of a window.
     pub window: Duration,
-    /// Cgroups that are kept apart for each counter and window.
+    /// Cgroups with rows of their own, for each counter and window.
     pub owners: usize,
-    /// How long the files of an hour are kept; `None`: until somebody removes them.
+    /// Age at which the files of an hour are removed; `None`: never.
     pub keep: Option<Duration>,
     /// Permissions of its files.
     pub mode: Mode,
 }
 
-/// `[metrics]`: Prometheus text.
+/// `[metrics]`: metrics in the OpenMetrics format.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metrics {
-    /// Address that is listened on; `None`: none.
+    /// Address of the HTTP server; `None`: no server.
     pub listen: Option<SocketAddr>,
     /// A file for the textfile collector of `node_exporter`; `None`: none.
     pub textfile: Option<PathBuf>,
-    /// Owners of each link that have series of their own.
+    /// Number of owners of each link with series of their own.
     pub owners: usize,
 }
 
-/// `[upload]`: where closed hours are sent.
+/// `[upload]`: where the files of closed hours are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Upload {
     /// `s3://BUCKET/PREFIX` or `file:///DIR`.
@@ -169,39 +169,39 @@ pub struct Upload {
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub region: String,
-    /// Bytes that may wait on the disk.
+    /// Most bytes that wait on the disk.
     pub queue: u64,
-    /// Time between two looks for closed hours.
+    /// Interval between searches for closed hours.
     pub every: Duration,
-    /// Whether a file stays here once the store has it.
+    /// Whether a file stays on the disk after the store has confirmed it.
     pub keep_local: bool,
 }
 
-/// `[[trigger]]`: a condition, and what is kept when it comes true.
+/// `[[trigger]]`: a condition, and the time span that is saved when it comes true.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trigger {
-    /// What it is called.
+    /// Name, used in names of directories.
     pub name: String,
-    /// The condition; `None`: only when it is asked for, by SIGUSR1 or `POST /trigger`.
+    /// The condition; `None`: it serves requests by SIGUSR1 and `POST /trigger`.
     pub when: Option<String>,
-    /// How much before it is kept.
+    /// Time before the trigger that is saved.
     pub before: Duration,
-    /// How much after it is kept.
+    /// Time after the trigger that is saved.
     pub after: Duration,
 }
 
-/// `[kept]`: what triggers keep.
+/// `[kept]`: the recordings that triggers save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// Where; `None`: `kept/` in the directory of the ring.
+    /// Their directory; `None`: `kept/` in the directory of the ring.
     pub directory: Option<PathBuf>,
-    /// Bytes of all of it; the oldest goes when there is more.
+    /// Most bytes of all saved recordings; the oldest is removed first.
     pub quota: u64,
-    /// Least time between two of one trigger.
+    /// Least time between two recordings of one trigger.
     pub pause: Duration,
 }
 
-/// The file as it is written; what is missing has its default.
+/// The file as written; missing keys have their defaults.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
@@ -338,11 +338,11 @@ impl Default for KeptFile {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads and checks a file.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or says something wrong.
+    /// It cannot be read, or a key or value is invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
         let text = fs::read_to_string(path).map_err(|error| {
@@ -351,11 +351,11 @@ impl Config {
         Self::parse(&text).with_context(|| shown.to_string())
     }
 
-    /// What a text says.
+    /// Parses and checks a text.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn parse(text: &str) -> Result<Self> {
         keys::known(text)?;
         let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
@@ -375,13 +375,13 @@ impl Config {
         Ok(config)
     }
 
-    /// That its parts fit each other.
+    /// Checks values that depend on each other.
     fn fits(&self) -> Result<()> {
         if self.upload.is_some() {
             ensure!(self.rollup.is_some(), "[upload] sends roll-ups: add [rollup]");
         }
         if !self.triggers.is_empty() {
-            ensure!(self.ring.is_some(), "[[trigger]] keeps what is in the ring: add [ring]");
+            ensure!(self.ring.is_some(), "[[trigger]] saves a part of the ring: add [ring]");
         }
         self.kept_is_apart()?;
         for (at, trigger) in self.triggers.iter().enumerate() {
@@ -398,13 +398,13 @@ impl Config {
         Ok(())
     }
 
-    /// That what is kept does not lie among files that others remove or read.
+    /// Checks that saved recordings are not among files that others remove or read.
     fn kept_is_apart(&self) -> Result<()> {
         let Some(kept) = &self.kept.directory else { return Ok(()) };
         if let Some(Rollup { directory, .. }) = &self.rollup {
             ensure!(
                 !kept.starts_with(directory) && !directory.starts_with(kept),
-                "kept.directory and rollup.directory are one, or one is in the other: choose another"
+                "kept.directory and rollup.directory are the same, or one is inside the other: choose another"
             );
         }
         if let Some(Ring { directory, .. }) = &self.ring {
@@ -418,7 +418,8 @@ impl Config {
         Ok(())
     }
 
-    /// Triggers whose time the ring has only at times, as the part that is recorded then is not full.
+    /// Triggers whose span the ring covers only sometimes: only when the current part is long
+    /// enough.
     pub fn scarce(&self) -> impl Iterator<Item = &Trigger> {
         let sure = self.ring.as_ref().and_then(Ring::sure);
         let is_scarce = move |trigger: &&Trigger| {
@@ -429,7 +430,7 @@ impl Config {
 }
 
 impl Ring {
-    /// The longest time that it can have, where it is kept by time.
+    /// The longest time that the ring can cover; `None` if a part or the ring has a limit in bytes.
     fn most(&self) -> Option<Duration> {
         match (self.part, self.keep) {
             (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts)),
@@ -437,7 +438,8 @@ impl Ring {
         }
     }
 
-    /// The time that it always has: a trigger ends the newest part, which may have begun just before.
+    /// The time that the ring always covers: a trigger ends the newest part, which may have begun
+    /// just before. `None` as for [`Self::most`].
     fn sure(&self) -> Option<Duration> {
         match (self.part, self.keep) {
             (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts - 1)),

@@ -28,7 +28,7 @@ fn a_section_without_keys_has_the_defaults() {
 
 #[test]
 fn every_key_is_known_and_documented_by_its_struct() {
-    // A key that the structs have and the list does not would be refused, and the other way round.
+    // A key that the structs have but the list lacks would be refused, and vice versa.
     let full = "\
 cluster = 'c'
 [record]
@@ -145,7 +145,7 @@ fn a_trigger_that_the_ring_has_room_for_only_at_times_is_found() {
 
 #[test]
 fn a_cluster_is_the_name_of_a_directory() {
-    // A byte that is not plain is three there.
+    // Each byte that is not plain takes three in the name of the directory.
     let fits = "ü".repeat(41);
     assert_eq!(cluster(&fits).unwrap(), fits);
     for (wrong, says) in [

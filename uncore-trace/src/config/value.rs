@@ -1,4 +1,4 @@
-//! Values of keys: times and sizes with their units, and errors of one line.
+//! Values of keys: times and sizes with units; errors of one line.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// How counts are divided, by its name.
+/// Parses the name of a method.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
     Choice::from_str(&text, false).map_err(|_unknown| {
@@ -46,7 +46,7 @@ pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choic
     })
 }
 
-/// What a parser says of `text`, with the number of the line that is meant.
+/// The parser's error for `text`, with the number of the line.
 pub(super) fn wrong(text: &str, error: toml::de::Error) -> Error {
     let (line, wrong) = toml_error(text, error);
     line.map_or_else(|| anyhow!("{wrong}"), |line| anyhow!("line {line}: {wrong}"))

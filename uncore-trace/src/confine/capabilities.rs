@@ -10,22 +10,22 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::Needs;
 
-/// What a recorder keeps: it opens counters again when their CPU comes back and has them read there,
-/// and reads names in files that are not everybody's.
+/// Capabilities of a recorder: it opens counters again when their CPU comes back and reads them
+/// there, and reads names in files that not everybody may read.
 pub const RECORDER: CapabilitySet =
     CapabilitySet::PERFMON.union(CapabilitySet::BPF).union(CapabilitySet::DAC_READ_SEARCH);
 
-/// The sticky bit: only its owner removes or replaces a file, inode(7).
+/// Sticky bit of a directory: only the owner of a file may remove or replace it, inode(7).
 const STICKY: u32 = 0o1000;
 
-/// Their names as capabilities(7) has them, with commas; "none" of an empty set.
+/// Names as in capabilities(7), separated by commas; "none" for an empty set.
 pub fn names(set: CapabilitySet) -> String {
     let names: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Keeps these and what it takes to write where `needs` says, and gives up all others; returns what is
-/// left.
+/// Keeps `wanted` and the capabilities for writing in the directories of `needs`, and gives up all
+/// others. Returns the set that is left.
 pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
     let before = capabilities(None).map_err(words)?;
@@ -35,14 +35,16 @@ pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet
         let sets = rustix::thread::CapabilitySets { effective, permitted, inheritable };
         set_capabilities(None, sets).map_err(words)
     };
-    // Those that are permitted can still come back: what cannot be written without them is found out.
+    // Drops the effective capabilities first and keeps the permitted ones, to find out what cannot
+    // be written without them.
     set(wanted, before.permitted)?;
     let kept = (wanted | to_write(needs)) & before.permitted;
     set(kept, kept)?;
     Ok(kept)
 }
 
-/// What root needs in directories of other users, by what it may do there without.
+/// The capabilities that root needs to write in directories of other users, found by trying
+/// without.
 fn to_write(needs: &Needs) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     let denied = |dir: &Path| {
@@ -56,7 +58,7 @@ fn to_write(needs: &Needs) -> CapabilitySet {
     needed
 }
 
-/// Whether only another user may replace the file, whoever may write to its directory.
+/// Whether only another user may replace the file, although others may write to its directory.
 fn is_anothers(file: &Path) -> bool {
     let own = geteuid().as_raw();
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -10,23 +10,24 @@ use ::landlock::{
 
 use super::Needs;
 
-/// What the kernel is asked to govern, as far as it knows it: Linux 6.12.
+/// The highest Landlock ABI that is used (Linux 6.12); older kernels restrict what they know.
 const GOVERNED: ABI = ABI::V6;
 
 /// Reading a tree.
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
-/// Regular files and directories: nothing else is made, and nothing is executed.
+/// Creating, writing and removing regular files and directories; no other kinds of files, and no
+/// execution.
 const WRITE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer
 });
 
-/// A rename into the directory from one that may be written, and the removal of what was there;
-/// reading it is for its fsync.
+/// Renaming a file into the directory from a writable one, and removing the file that it replaces.
+/// Reading the directory is needed for its fsync.
 const NAME: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{ReadDir | MakeReg | RemoveFile | RemoveDir | Refer});
 
-/// Whether this kernel has it, and it was not left out when it booted.
+/// Whether this kernel has Landlock, and it is enabled.
 pub fn is_supported() -> bool {
     let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let created = strict.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
@@ -55,14 +56,14 @@ fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let writes = needs.writes.iter().map(|path| (PathFd::new(path).ok(), WRITE));
     let names = needs.names.iter().map(|path| (PathFd::new(path).ok(), NAME));
     for (tree, access) in reads.chain(writes).chain(names) {
-        // What is not there needs no rule.
+        // A directory that does not exist needs no rule.
         let Some(tree) = tree else { continue };
         ruleset = ruleset.add_rule(PathBeneath::new(tree, access))?;
     }
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// The directory, or the nearest one above it that is there and can be reached; never the root of all.
+/// The directory, or the nearest existing and accessible one above it, but never `/`.
 fn nearest(path: &Path) -> Option<PathFd> {
     let absolute = std::path::absolute(path).ok()?;
     let mut above = absolute.ancestors().filter(|path| path.parent().is_some());

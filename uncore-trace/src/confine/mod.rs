@@ -1,15 +1,15 @@
-//! Least privilege: what a thread gives up once it has all that it needs.
+//! Least privilege: a thread gives up what it does not need after its start.
 //!
-//! A recorder of root needs its privileges to open counters and to attach programs, and hardly any to
-//! read them. It then reads names that tenants chose. So [`process`] gives up, before the first of
-//! these is read: all capabilities but those in [`Needs::capabilities`], every way to get them back
+//! A recorder started by root needs privileges to open counters and attach programs, and hardly any
+//! to read them. It then reads names that tenants chose. So [`process`] gives up, before the first
+//! name is read: all capabilities except [`Needs::capabilities`], every way to regain them
 //! (`no_new_privs`), files outside of the trees in [`Needs`] (Landlock), and the system calls of
-//! [`seccomp`] in all threads. Capabilities and Landlock are of one thread and of those that it starts
-//! later: a thread that runs before calls [`thread`] as it begins.
+//! [`seccomp`] in all threads. Capabilities and Landlock apply to one thread and those that it
+//! starts later, so a thread that was started before calls [`thread`] at its begin.
 //!
-//! What the kernel does not have is left out and told at the level `debug`: it never stops a recording.
-//! Nothing here can be undone. A program that is executed later would be confined too, so the command
-//! that is measured is started before.
+//! A mechanism that the kernel lacks is skipped and logged at level `debug`; it never stops a
+//! recording. Nothing here can be undone. A program that is executed later would be confined too,
+//! so the command is started before.
 
 mod capabilities;
 mod landlock;
@@ -28,25 +28,25 @@ pub use self::processes::are_hidden as hides_processes;
 /// What a thread still has to do.
 #[derive(Clone, Debug)]
 pub struct Needs {
-    /// Capabilities that are kept where the thread has them.
+    /// Capabilities that are kept if the thread has them.
     pub capabilities: CapabilitySet,
-    /// Trees that are read. Where one is not there yet, the nearest directory above it.
+    /// Trees that are read. If one does not exist, the nearest directory above it.
     pub reads: Vec<PathBuf>,
-    /// Directories in and below which files are made, written, replaced and removed.
+    /// Directories in and below which files are created, written, replaced and removed.
     pub writes: Vec<PathBuf>,
-    /// Directories that give what was made below `writes` its name, and lose what was replaced. No
-    /// file in them is read or written.
+    /// Directories into which files from `writes` are renamed, and in which older files are
+    /// replaced. No file in them is read or written.
     pub names: Vec<PathBuf>,
     /// Files in `writes` and `names` that may be replaced.
     pub replaces: Vec<PathBuf>,
-    /// The process of the command, which may be sent a signal.
+    /// Pid of the command, which may be sent a signal.
     pub command: Option<u32>,
     /// Whether it connects to other machines.
     pub network: bool,
 }
 
 impl Default for Needs {
-    /// Nothing but what is open already.
+    /// Only what is already open.
     fn default() -> Self {
         Self {
             capabilities: CapabilitySet::empty(),
@@ -61,7 +61,7 @@ impl Default for Needs {
 }
 
 impl Needs {
-    /// To make, replace and remove what is at `path`, which may not be there.
+    /// Needs for creating, replacing and removing `path`, which may not exist yet.
     #[must_use]
     pub fn to_write(path: &Path) -> Self {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -69,14 +69,14 @@ impl Needs {
         Self { writes: vec![parent.to_owned()], replaces: vec![path.to_owned()], ..Self::default() }
     }
 
-    /// To remove what is at `path`.
+    /// Needs for removing `path`.
     #[must_use]
     pub fn to_remove(path: &Path) -> Self {
         let Self { writes, .. } = Self::to_write(path);
         Self { names: writes, ..Self::default() }
     }
 
-    /// All of both.
+    /// The union of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         let Self { capabilities, reads, writes, names, replaces, command, network } = other;
@@ -91,12 +91,12 @@ impl Needs {
     }
 }
 
-/// What became of each step; an error says in a few words why it was not done.
+/// The result of each step; an error says briefly why it was not done.
 #[derive(Debug)]
 struct Confined {
     capabilities: Result<CapabilitySet, String>,
     files: Result<(), String>,
-    /// `None` where it was not asked for.
+    /// `None` if it was not requested.
     calls: Option<Result<(), String>>,
 }
 
@@ -118,14 +118,14 @@ impl fmt::Display for Confined {
     }
 }
 
-/// Confines the calling thread and those that it starts from here on to what they need.
+/// Confines the calling thread, and those that it starts from here on, to `needs`.
 pub fn thread(needs: &Needs) {
     let confined = confine(needs);
     let thread = std::thread::current();
     log::debug!("confined the thread {}: {confined}", thread.name().unwrap_or("without a name"));
 }
 
-/// The same, and keeps all threads of the process from the system calls that none of them needs.
+/// As [`thread`], and also installs the filter of system calls in all threads of the process.
 pub fn process(needs: &Needs) {
     let mut confined = confine(needs);
     confined.calls = Some(seccomp::filter_all_threads(needs.command));
@@ -135,7 +135,8 @@ pub fn process(needs: &Needs) {
 fn confine(needs: &Needs) -> Confined {
     let is_blind = !needs.reads.is_empty() && processes::are_hidden();
     let files = if is_blind {
-        // A domain of Landlock hides what hidepid hides from all who may not trace it, from root too.
+        // With hidepid, `/proc` shows only processes that the reader may trace, and a process in a
+        // Landlock domain may trace none outside of it, not even as root.
         Err("/proc is mounted with hidepid, and Landlock would hide all processes".to_owned())
     } else {
         landlock::restrict(needs)

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{getegid, getgroups};
 
-/// Where the kernel tells of mounts.
+/// The kernel's list of mounts.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Whether `/proc` shows a process only to those who may trace it.
@@ -15,7 +15,7 @@ pub fn are_hidden() -> bool {
     fs::read_to_string(MOUNTS).is_ok_and(|mounts| by_mounts(&mounts, &groups))
 }
 
-/// The same by the text of mountinfo, for a process in these groups.
+/// As [`are_hidden`], from the text of mountinfo and the groups of the process.
 fn by_mounts(mounts: &str, groups: &[u32]) -> bool {
     let mut lines = mounts.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -23,12 +23,13 @@ fn by_mounts(mounts: &str, groups: &[u32]) -> bool {
         let is_proc = before.split(' ').nth(4) == Some("/proc") && after.next() == Some("proc");
         is_proc.then(|| after.nth(1)).flatten()
     });
-    // What was mounted last covers the others.
+    // The last mount covers earlier ones.
     let Some(options) = lines.next_back() else { return false };
     let value = |key: &str| {
         options.split(',').find_map(|option| option.strip_prefix(key)?.strip_prefix('='))
     };
-    // `has_pid_permissions`, fs/proc/base.c, Linux 6.18: the group sees all, but with `ptraceable`.
+    // `has_pid_permissions`, fs/proc/base.c, Linux 6.18: the group sees all processes, except with
+    // `ptraceable`.
     match value("hidepid") {
         None | Some("0" | "off") => false,
         Some("4" | "ptraceable") => true,

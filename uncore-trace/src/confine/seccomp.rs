@@ -1,11 +1,11 @@
 //! System calls: a seccomp filter, seccomp(2).
 //!
-//! It refuses what no thread of a confined recorder does, with EPERM. A list of what is allowed would
-//! be shorter than the kernel and yet another one for each C library and architecture: a call that a
-//! new version of a library makes would end a recording. So this filter is no proof that the rest is
-//! harmless. It takes away what turns a fault of the recorder into something lasting: programs to
-//! execute, other processes to look into or to signal, sockets to connect, BPF programs and modules to
-//! load, file systems and namespaces to change, and doors to the kernel that are not used.
+//! The filter refuses (EPERM) system calls that no thread of a confined recorder makes. A list of
+//! allowed calls would differ between C libraries and architectures, and a call that a new version
+//! of a library makes would end a recording. So the filter does not prove that the rest is
+//! harmless. It removes what turns a fault of the recorder into lasting damage: executing programs,
+//! inspecting or signalling other processes, connecting sockets, loading BPF programs and modules,
+//! changing file systems and namespaces, and interfaces of the kernel that are not used.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use seccompiler::{
     SeccompRule, apply_filter_all_threads, sock_filter,
 };
 
-/// Calls that are refused whatever their arguments are.
+/// Calls that are refused with any arguments.
 const REFUSED: &[libc::c_long] = &[
     // Other programs and processes.
     libc::SYS_execve,
@@ -71,7 +71,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_personality,
-    // Doors that are not used.
+    // Interfaces that are not used.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
@@ -81,7 +81,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// Those that only this architecture has.
+/// Calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[libc::c_long] = &[
     libc::SYS_fork,
@@ -95,22 +95,22 @@ const REFUSED_HERE: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[libc::c_long] = &[];
 
-/// Commands of bpf(2) that follow a counter to another CPU and read what was recorded, as
-/// `include/uapi/linux/bpf.h` numbers them: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
-/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`. None of them loads a program or makes a map.
+/// Commands of bpf(2) that are needed to follow a counter to another CPU and to read records, as
+/// numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
+/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`. None of them loads a program or creates a map.
 const BPF_COMMANDS: [u64; 5] = [1, 2, 10, 15, 17];
 
-/// What puts input into a terminal, `include/uapi/asm-generic/ioctls.h`. The constants of libc are of
-/// another type with each C library.
+/// Pushes input into a terminal, `include/uapi/asm-generic/ioctls.h`. The type of libc's constant
+/// differs between C libraries.
 const TIOCSTI: u64 = 0x5412;
 const TIOCLINUX: u64 = 0x541C;
 
-/// Numbers from here on are of another interface (x32, `__X32_SYSCALL_BIT` in
-/// `arch/x86/include/uapi/asm/unistd.h`), with numbers of its own for what is refused.
+/// Calls from this number on belong to the x32 interface (`__X32_SYSCALL_BIT` in
+/// `arch/x86/include/uapi/asm/unistd.h`), which has other numbers for the refused calls.
 const FOREIGN: u32 = 0x4000_0000;
 
-/// Refuses them in all threads of this process and in all that they start; sets `no_new_privs`. The
-/// process `command` may be sent signals.
+/// Installs the filter in all threads of this process and in those that they start; sets
+/// `no_new_privs`. The process `command` may be sent signals.
 pub(super) fn filter_all_threads(command: Option<u32>) -> Result<(), String> {
     let program = program(command)?;
     apply_filter_all_threads(&program).map_err(|error| error.to_string())
@@ -129,8 +129,8 @@ pub(super) fn program(command: Option<u32>) -> Result<Vec<sock_filter>, String> 
     Ok(program)
 }
 
-/// What a list of rules cannot say. The flags of `clone3` are in memory, which a filter cannot read: a C
-/// library that is told that there is no such call uses `clone`.
+/// Rules that the list cannot express. The flags of `clone3` are in memory, which a filter cannot
+/// read. The filter answers that `clone3` does not exist, and C libraries then use `clone`.
 fn first() -> Vec<sock_filter> {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let refuse = |errno: i32| {
@@ -139,7 +139,7 @@ fn first() -> Vec<sock_filter> {
     };
     let jump = |kind: u32, k| statement(libc::BPF_JMP | kind | libc::BPF_K, 0, 1, k);
     vec![
-        // The number of the call is at the begin of `struct seccomp_data`.
+        // The number of the call is the first field of `struct seccomp_data`.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         jump(libc::BPF_JGE, FOREIGN),
         refuse(libc::EPERM),
@@ -157,11 +157,11 @@ fn rules(command: Option<u32>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backen
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
     let bpf = BPF_COMMANDS.iter().map(|command| not(0, *command)).collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_bpf, vec![SeccompRule::new(bpf)?]);
-    // Threads, and no processes.
+    // Threads are allowed, processes are not.
     let thread = libc::CLONE_THREAD as u64;
     let process = vec![is(0, SeccompCmpOp::MaskedEq(thread), 0)?];
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(process)?]);
-    // What is typed into a terminal is the user's.
+    // Input of a terminal must come from its user.
     let types = [TIOCSTI, TIOCLINUX];
     let types = types.map(|request| SeccompRule::new(vec![is(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);

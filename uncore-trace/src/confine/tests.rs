@@ -4,7 +4,7 @@ use std::thread::spawn;
 
 use super::*;
 
-/// In a thread of its own, which is confined and ends.
+/// Runs `act` in a thread that is confined and then ends.
 fn confined<T: Send + 'static>(needs: Needs, act: impl FnOnce() -> T + Send + 'static) -> T {
     let confined = move || {
         let done = confine(&needs);
@@ -40,7 +40,7 @@ fn files_outside_are_neither_read_nor_written() {
         };
         assert_eq!(fs::read_to_string(path("read/old")).unwrap(), "old");
         fs::write(path("write/new"), "new").unwrap();
-        // As a finished table gets its name.
+        // The rename that gives a finished table its name.
         fs::rename(path("write/new"), path("name/old")).unwrap();
         denied(fs::read(path("outside")).map(drop), "read outside");
         denied(fs::write(path("outside"), ""), "write outside");
@@ -95,13 +95,13 @@ fn only_what_is_asked_for_is_kept() {
     assert_eq!(kept(Needs::default()), CapabilitySet::empty());
     assert_eq!(kept(Needs { capabilities: RECORDER, ..Needs::default() }), RECORDER);
     assert_eq!(kept(Needs { command: Some(1), ..Needs::default() }), CapabilitySet::KILL);
-    // Root needs no capability in a directory of its own, and one in that of another user.
+    // Root needs no capability in its own directory, and one in that of another user.
     let dir = tempfile::tempdir().unwrap();
     let to_write = || Needs::to_write(&dir.path().join("file"));
     assert_eq!(kept(to_write()), CapabilitySet::empty());
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
     assert_eq!(kept(to_write()), CapabilitySet::DAC_OVERRIDE);
-    // A file of another user in a directory where only owners replace files.
+    // A file of another user in a directory with the sticky bit.
     fs::write(dir.path().join("file"), "").unwrap();
     std::os::unix::fs::chown(dir.path().join("file"), Some(65533), None).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
@@ -109,7 +109,7 @@ fn only_what_is_asked_for_is_kept() {
     assert_eq!(kept(to_write()), CapabilitySet::FOWNER);
 }
 
-/// Of all calls these are worth a test: what a fault would be used for.
+/// The calls that an attacker would use.
 #[test]
 fn calls_are_refused() {
     let filtered = spawn(|| {
@@ -133,7 +133,7 @@ fn calls_are_refused() {
         let namespace = rustix::thread::UnshareFlags::NEWNS;
         #[expect(deprecated, reason = "its successor is unsafe")]
         denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
-        // What goes on: threads, files, pairs of sockets.
+        // Still allowed: threads, files, socket pairs.
         spawn(|| fs::read("/proc/self/stat").unwrap()).join().unwrap();
         std::os::unix::net::UnixStream::pair().unwrap();
     });

@@ -1,5 +1,5 @@
-//! Rows of what holds from a time on: the last of each key before the begin, and all after it that change
-//! something.
+//! Copies rows that describe a state from a time on: the last row of each key before the begin, and
+//! all later rows that change the state.
 
 use std::collections::HashMap;
 
@@ -12,19 +12,20 @@ use super::rows::{Write, filtered};
 use crate::schema::columns::{i64s, words};
 use crate::tables::reader::Table;
 
-/// Rows more than are held at which those that are not are given back.
+/// Rows beyond those in use at which the others are freed.
 const SLACK: usize = 1 << 16;
 
-/// Since when rows hold, what they are about, and the column and value of the last about it.
+/// Column of the time from which a row holds, columns of the key, and the column and value of a
+/// key's final row.
 pub(super) type Form =
     (Option<&'static str>, &'static [&'static str], Option<(&'static str, &'static str)>);
 
-/// What is known of each key.
+/// Current state of each key.
 #[derive(Debug, Default)]
 pub(super) struct Held(HashMap<Box<[u8]>, Box<[u8]>>);
 
 impl Held {
-    /// Copies the rows of a table that hold at some time between two.
+    /// Copies the rows of a table that hold at any time from `begin` to `end`.
     pub(super) fn copy(
         &mut self,
         table: &Table,
@@ -56,7 +57,7 @@ impl Held {
         Ok(())
     }
 
-    /// Writes the rows that are not what is known.
+    /// Writes the rows that differ from the current state.
     fn write(&mut self, batch: &RecordBatch, form: Form, write: &mut Write<'_>) -> Result<()> {
         let (since, key, _) = form;
         let keys = bytes(batch, |name| key.contains(&name))?;
@@ -106,7 +107,7 @@ impl Latest {
         Ok(())
     }
 
-    /// Keeps only rows that are the last of their key.
+    /// Frees rows that are not the last of their key.
     fn compact(&mut self) -> Result<()> {
         let mut places: Vec<&mut (usize, usize)> = self.at.values_mut().collect();
         places.sort_unstable();
@@ -132,7 +133,7 @@ impl Latest {
     }
 }
 
-/// The columns of each row whose names are wanted, as bytes that compare.
+/// The selected columns of each row, as comparable bytes.
 fn bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Box<[u8]>>> {
     let schema = batch.schema();
     let fields = schema.fields().iter().zip(batch.columns());
@@ -157,7 +158,8 @@ mod tests {
         Row { mono_ns, pid: tid, tid, comm, cgroup_id: 1, what }
     }
 
-    /// What is copied of these tables, one after the other, from a time to another: time and thread.
+    /// The time and thread of the rows that are copied from these tables, one after the other,
+    /// between two times.
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());

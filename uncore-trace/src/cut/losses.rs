@@ -1,4 +1,4 @@
-//! What was lost in a part of the time.
+//! Losses of the copied time.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,15 +11,15 @@ use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
 
-/// Totals, and the begin of the first loss, by cause.
+/// Totals, and the time of the first loss, by cause.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub totals: BTreeMap<String, u64>,
     pub first: BTreeMap<String, u64>,
 }
 
-/// Copies the losses that may affect the time from `begin` to `end`. Each part of a recording tells of what holds
-/// since before it, such as a counter that could not be opened; that is one loss.
+/// Copies the losses that may affect the time from `begin` to `end`. A loss that lasts, such as a
+/// counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy(parts: &[Part], begin: i64, end: i64, writer: &mut Writer) -> Result<Found> {
     let mut found = Found::default();
     let mut known = HashSet::new();

@@ -1,4 +1,4 @@
-//! The marks of a part of the time.
+//! Marks of the copied time.
 
 use anyhow::Result;
 
@@ -7,8 +7,9 @@ use crate::schema::marks::{Builder, Kind, Listed, Mark, TABLE, decode};
 use crate::schema::origin::Origin;
 use crate::tables::writer::Writer;
 
-/// Copies the marks of the time from `begin` to `end`. A span that goes on beyond it begins with it, or has no
-/// end; one that was open where two parts meet is one.
+/// Copies the marks of the time from `begin` to `end`. A span that begins earlier is cut at
+/// `begin`; a span that ends later has no end. A span that was open where two parts meet becomes
+/// one.
 pub(super) fn copy(parts: &[Part], begin: i64, end: i64, writer: &mut Writer) -> Result<Listed> {
     let mut all: Vec<Mark> = Vec::new();
     let mut origin = Origin::default();
@@ -38,7 +39,7 @@ pub(super) fn copy(parts: &[Part], begin: i64, end: i64, writer: &mut Writer) ->
     Ok(Listed::first(all))
 }
 
-/// Whether a mark is the rest of a span that was open where its part begins.
+/// Whether a mark continues a span that was open when its part began.
 fn goes_on(before: &Mark, mark: &Mark, part_begin: i64) -> bool {
     let is_rest = mark.kind == Kind::Span && mark.mono_ns == part_begin;
     let is_open = before.kind == Kind::Span && before.end_ns.is_none();

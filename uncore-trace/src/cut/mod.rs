@@ -1,11 +1,10 @@
-//! CUT: a part of the time of a recording as a recording of its own, and the parts of one that was
-//! rotated as one.
+//! Makes a new recording from a time span of a recording, or from the parts of a rotated recording.
 //!
-//! Rows are copied as they are. Guarantees: the new recording begins and ends with a window and has every row of
-//! the time between; what holds at its begin (names, states of CPUs, counters that could not be opened) is in it
-//! even if it was noticed before; where two parts meet nothing is missing or doubled; losses and CPU times are
-//! those of the new recording. Memory is some batches and what is known of each live task, not the length of the
-//! recording.
+//! Rows are copied unchanged. Guarantees: the new recording begins and ends at the end of a window
+//! and has every row in between. States that hold at its begin (names, states of CPUs, counters
+//! that could not be opened) are included even if their rows are older. Where two parts meet, no
+//! row is missing or doubled. Losses and CPU times are those of the new recording. Memory is a few
+//! batches and the state of each live task, whatever the length of the recording.
 
 mod held;
 mod losses;
@@ -34,11 +33,11 @@ use crate::tables::place;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Finished, Target, Writer};
 
-/// The recordings at `path`: one, or the parts of one that was rotated, in order.
+/// Opens the recording at `path`, or all parts of a rotated recording, in order.
 ///
 /// # Errors
 ///
-/// There is none, or one of them is not finished.
+/// There is no recording, or one of them is not finished.
 pub fn open(path: &Path) -> Result<Vec<Recording>> {
     let parts = parts_of(path);
     if parts.is_empty() {
@@ -47,13 +46,14 @@ pub fn open(path: &Path) -> Result<Vec<Recording>> {
     parts.iter().map(|part| Recording::open(part)).collect()
 }
 
-/// Makes the recording `target` of the time from `from` to `to` (`CLOCK_MONOTONIC`, ns; none: the begin, the end)
-/// of these recordings, which follow each other. It has whole windows, so up to a window more at each end.
+/// Copies the time from `from` to `to` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of consecutive
+/// recordings to the new recording `target`. Whole windows are copied, so up to one window more at
+/// each end.
 ///
 /// # Errors
 ///
-/// A recording has no raw tables or is damaged, they do not follow each other, nothing is of that time, or
-/// `target` cannot be written.
+/// A recording has no raw tables or is damaged, the recordings are not consecutive, they have no
+/// rows of that time, or `target` cannot be written.
 pub fn cut(
     recordings: &[Recording],
     (from, to): (Option<i64>, Option<i64>),
@@ -74,17 +74,18 @@ pub fn cut(
     }
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         let seconds = all.map_or(0.0, |(begin, end)| (end - begin) as f64 / 1e9);
-        bail!("nothing was recorded in that time: there are {seconds:.3} s");
+        bail!("nothing was recorded in that time: the recording covers {seconds:.3} s");
     };
     let begin = from.map_or(Ok(first.begin), |from| first.window_begin(from))?;
     let end = to.map_or(Ok(last.end), |to| last.window_end(to))?;
     for part in &parts {
         place::apart(&part.recording, target)?;
     }
+    // Asked before anything is written: only a directory that this call makes is removed on failure.
     let is_new = !target.exists();
     let made = make(&parts, begin, end, target, create);
     if made.is_err() && is_new {
-        // The error that counts is why it could not be made.
+        // Only the first error is reported.
         fs::remove_dir_all(target).ok();
     }
     made.with_context(|| format!("cannot make {}", target.display()))
@@ -99,6 +100,7 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
         pairs.remove(key);
     }
     pairs.insert(metadata::CLOCKS.to_owned(), json(&clocks(parts, begin, end)?)?);
+    // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
     let mut writer = Writer::create(Target::Dataset(PathBuf::from(target)), create, &pairs)?;
     let mut times = Times::default();
@@ -123,6 +125,8 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
                     between(&table, &columns, (from, to), span, &mut write)?;
                 }
                 When::Holds { since, key, last } => {
+                    // Only the first part can begin before `begin`; the states of later parts are compared
+                    // with those that were already written.
                     let before = if at == 0 { begin } else { i64::MIN };
                     held.copy(&table, &columns, (since, key, last), (before, span.1), &mut write)?;
                 }
@@ -144,14 +148,16 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
         set(metadata::STOP_TICK, (end / last.tick_ns).to_string());
         set(metadata::COMPLETE, is_complete.to_string());
     } else {
-        // The recorder was killed: what was lost at its end is not known.
+        // The recorder was killed: losses at its end are not known.
         set(metadata::REPAIRED, "true".to_owned());
     }
+    // Last, because its rows are the final metadata.
     writer.write(&run::TABLE, &run::of(&pairs))?;
     writer.finish(&pairs)
 }
 
-/// What is other in the new recording, or not known: what the recorder used in a part of its time.
+/// Metadata that differ in the new recording, or are not known for a part of the time, such as the
+/// recorder's own CPU time.
 const OF_THE_END: [&str; 9] = [
     metadata::LOSS,
     metadata::LOSS_FIRST,
@@ -164,7 +170,7 @@ const OF_THE_END: [&str; 9] = [
     metadata::TABLES,
 ];
 
-/// Both clocks at the begin and at the end, and in between where a part began or ended.
+/// Clock snapshots at the begin and the end, and those in between, where parts begin or end.
 fn clocks(parts: &[Part], begin: i64, end: i64) -> Result<Vec<Snapshot>> {
     let all: Vec<Snapshot> = parts.iter().flat_map(|part| part.clocks.iter().copied()).collect();
     let (first, last) = all.first().zip(all.last()).context("the metadata has no clocks")?;
@@ -177,7 +183,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
 }
 
-/// The numbers of the metadata `key`, which all recordings have.
+/// The positive number under a key of the metadata that all recordings have.
 fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<i64> {
     let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
     let number = text.parse().ok().filter(|number| *number > 0);

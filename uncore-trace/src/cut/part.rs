@@ -1,4 +1,4 @@
-//! A recording that is cut, or one of those that are joined.
+//! One of the recordings that are copied.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::schema::{TableDef, columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::{Recording, Table};
 
-/// Two recordings are parts of one if these agree.
+/// Metadata that must be equal in all parts of one recording.
 const IN_COMMON: [&str; 5] = [
     metadata::BOOT_ID,
     metadata::TICK_NS,
@@ -19,23 +19,23 @@ const IN_COMMON: [&str; 5] = [
     metadata::SCHEMA_VERSION,
 ];
 
-/// See the module.
+/// An open recording, with the metadata that `cut` needs.
 #[derive(Debug)]
 pub(super) struct Part {
     pub recording: Recording,
     pub pairs: BTreeMap<String, String>,
     pub clocks: Vec<Snapshot>,
-    /// Begin of its first tick and end of its last, `CLOCK_MONOTONIC`, ns.
+    /// Begin of the first tick and end of the last, `CLOCK_MONOTONIC`, ns.
     pub begin: i64,
     pub end: i64,
     pub tick_ns: i64,
     window_ns: i64,
-    /// Whether its recorder ended it.
+    /// Whether the recorder finished it.
     pub is_whole: bool,
 }
 
 impl Part {
-    /// Looks at a recording.
+    /// Opens the tables and reads the metadata.
     ///
     /// # Errors
     ///
@@ -69,13 +69,13 @@ impl Part {
         Ok(Self { recording, pairs, clocks, begin, end, tick_ns, window_ns, is_whole })
     }
 
-    /// A table of it, if it has that.
+    /// One of its tables, if it has that.
     pub(super) fn table(&self, def: &'static TableDef) -> Result<Option<Table>> {
         let is_there = self.recording.tables().iter().any(|table| table.name == def.name);
         is_there.then(|| self.recording.table(def)).transpose()
     }
 
-    /// That `next` begins where this ends, and counts the same.
+    /// Checks that `next` begins where this part ends, and has the same counters.
     pub(super) fn require_next(&self, next: &Self) -> Result<()> {
         let (one, other) = (self.recording.path().display(), next.recording.path().display());
         let differs = IN_COMMON.iter().find(|key| self.pairs.get(**key) != next.pairs.get(**key));
@@ -94,25 +94,25 @@ impl Part {
         Ok(())
     }
 
-    /// The numbers of the ticks that end at these times.
+    /// Numbers of the ticks that end at these times.
     pub(super) const fn ticks(&self, (begin, end): (i64, i64)) -> (i64, i64) {
         (begin / self.tick_ns, end / self.tick_ns)
     }
 
-    /// The begin of the window in which `time` is.
+    /// Begin of the window that contains `time`.
     pub(super) fn window_begin(&self, time: i64) -> Result<i64> {
-        // A window that ends at `time` has it not.
+        // A window that ends at `time` does not contain it.
         let ends = self.ends(time.saturating_sub(self.window_ns), time)?;
         Ok(ends.into_iter().filter(|end| *end <= time).max().unwrap_or(self.begin).max(self.begin))
     }
 
-    /// The end of the window in which `time` is.
+    /// End of the window that contains `time`.
     pub(super) fn window_end(&self, time: i64) -> Result<i64> {
         let ends = self.ends(time, time.saturating_add(self.window_ns))?;
         Ok(ends.into_iter().filter(|end| *end >= time).min().unwrap_or(self.end).min(self.end))
     }
 
-    /// Ends of windows between two times, and of others near them.
+    /// Ends of windows between two times; some outside may be included.
     fn ends(&self, from: i64, to: i64) -> Result<Vec<i64>> {
         let table = self.recording.table(&fabric::TABLE)?;
         let mut found = Vec::new();

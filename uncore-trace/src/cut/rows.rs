@@ -1,4 +1,4 @@
-//! The rows of a time.
+//! Selects rows by time.
 
 use std::collections::HashSet;
 
@@ -10,23 +10,24 @@ use crate::schema::columns::{i32s, i64s, words};
 use crate::schema::readings;
 use crate::tables::reader::Table;
 
-/// Takes rows.
+/// Receives the selected rows.
 pub(super) type Write<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
 
-/// A reading: counter, CPU, time, and whether it is the timer's.
+/// Identifies a reading: counter, CPU, time, and whether the timer caused it.
 type Key = (i32, i32, i64, bool);
 
 /// Copies readings.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    /// Those that the next part may have too.
+    /// Readings at the end of the last part, which the next part may repeat.
     last: HashSet<Key>,
 }
 
 impl Readings {
-    /// Copies those of the ticks from `begin` to `end`. Where the recording is cut at its begin, the timer's readings
-    /// of the first tick are where counts begin, and others of it are of the time before. Parts that meet both
-    /// have the readings there.
+    /// Copies the readings of the ticks from `begin` to `end`. If the begin is cut, the timer's
+    /// readings of the first tick are the start values of the counts, and its other readings belong
+    /// to the time before. Parts that meet both have the readings of that moment, which are copied
+    /// once.
     pub(super) fn copy(
         &mut self,
         table: &Table,
@@ -60,7 +61,7 @@ impl Readings {
     }
 }
 
-/// Copies rows of windows or ticks between two times.
+/// Copies rows of windows or ticks that end between two times.
 pub(super) fn ended(
     table: &Table,
     columns: &[&str],
@@ -77,7 +78,7 @@ pub(super) fn ended(
     Ok(())
 }
 
-/// Copies rows that have any of the time, as a whole.
+/// Copies rows that overlap the time, unchanged.
 pub(super) fn between(
     table: &Table,
     columns: &[&str],
@@ -94,7 +95,7 @@ pub(super) fn between(
     Ok(())
 }
 
-/// The rows that are wanted.
+/// The rows for which `wanted` is true.
 pub(super) fn filtered(batch: &RecordBatch, wanted: &[bool]) -> Result<RecordBatch> {
     filter_record_batch(batch, &BooleanArray::from(wanted.to_vec())).context("cannot copy rows")
 }

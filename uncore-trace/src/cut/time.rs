@@ -1,4 +1,4 @@
-//! How the time of each CPU divides over the owners, from the rows that are copied.
+//! Sums the time of each CPU by kind of owner, from the copied rows.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::schema::columns::{i32s, i64s, words};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
 use crate::schema::{TableDef, irqs, metadata, runtime};
 
-/// See the module.
+/// Sums by CPU.
 #[derive(Debug, Default)]
 pub(super) struct Times(BTreeMap<u32, CpuTime>);
 
 impl Times {
-    /// Adds rows, if they are of CPU time.
+    /// Adds the rows of tables that hold CPU time.
     pub(super) fn add(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         let column = match def.name {
             name if name == runtime::TABLE.name => "run_ns",
@@ -47,7 +47,7 @@ impl Times {
         Ok(())
     }
 
-    /// The times of all CPUs. The worst error of a window is that of the recordings they were taken from.
+    /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
     pub(super) fn all(mut self, parts: &[Part]) -> Result<Vec<CpuTime>> {
         for part in parts {
             let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };

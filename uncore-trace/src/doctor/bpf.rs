@@ -30,7 +30,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let mend = "boot a kernel built with CONFIG_BPF_EVENTS=y";
         return vec![Finding::new(NAME, State::Fail, what).mend(mend)];
     }
-    // Unreadable type information is the BTF check's to report.
+    // The BTF check reports unreadable type information.
     let types = machine.bytes(BTF).ok();
     if types.is_some_and(|types| !contains(&types, b"bpf_ringbuf_reserve")) {
         let finding = Finding::new(NAME, State::Fail, "the kernel has no BPF ring buffer");

@@ -1,7 +1,7 @@
 //! The kernel's own type information.
 //!
 //! The programs attach to typed tracepoints (`tp_btf`) and read a few kernel structures at offsets
-//! taken from it, so recording does not work without.
+//! taken from it, so recording needs it.
 
 use std::io::ErrorKind;
 

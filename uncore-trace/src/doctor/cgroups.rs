@@ -1,8 +1,9 @@
 //! The cgroup tree that gives tasks their names.
 //!
-//! `bpf_get_current_cgroup_id` answers for the v2 hierarchy whatever else is mounted, so that tree
-//! must be mounted for an id to become a path. Beside v1 controllers (a hybrid host) the v2 tree is
-//! mounted but only what is placed in it, as systemd does, has a name of its own there.
+//! `bpf_get_current_cgroup_id` returns ids of the v2 hierarchy, whatever else is mounted, so that
+//! tree must be mounted to find the path of an id. Beside v1 controllers (a hybrid host) the v2
+//! tree is mounted too, but only processes that are placed in it, as by systemd, have a path of
+//! their own there.
 
 use super::{Finding, Machine, State};
 

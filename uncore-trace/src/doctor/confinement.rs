@@ -1,4 +1,5 @@
-//! What a recorder gives up once it has attached, and what this kernel cannot take from it.
+//! Privileges that a recorder gives up after it has attached, and those that this kernel cannot
+//! restrict.
 
 use std::path::Path;
 
@@ -7,12 +8,12 @@ use crate::confine;
 
 const NAME: &str = "confinement";
 
-/// Where a kernel that has seccomp filters lists what they can do (seccomp(2)).
+/// The actions of seccomp filters, on kernels that have them (seccomp(2)).
 const SECCOMP: &str = "proc/sys/kernel/seccomp/actions_avail";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     if machine.root() != Path::new("/") {
-        let what = "what the kernel can take from a recorder is known on the running machine only";
+        let what = "which restrictions the kernel supports is known only on the running machine";
         return vec![Finding::new(NAME, State::NotHere, what)];
     }
     let has = |what: &str| machine.has(what);

@@ -1,7 +1,7 @@
-//! Why is there no PMU: the uncore drivers that the CPU here should have, and where each one is.
+//! The uncore drivers for the CPU of this machine, and why each shows no PMU.
 //!
-//! Distribution kernels for arm64 often ship the mesh driver alone, so a machine full of counters
-//! shows none. A driver is never required: recording works with the PMUs there are.
+//! Distribution kernels for arm64 often have only the mesh driver, so a machine with many counters
+//! shows none. A driver is never required: recording works with the PMUs that exist.
 
 use super::kconfig::{Config, Setting};
 use super::kernel::{self, Version};
@@ -15,18 +15,18 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     examine(machine, |_| true)
 }
 
-/// Why PMUs are not there: the findings on those drivers that show none.
+/// The findings on drivers that show no PMU.
 pub(super) fn absent(machine: &Machine) -> Vec<Finding> {
     examine(machine, |driver| !shows(machine, driver))
 }
 
-/// Whether one of the driver's PMUs is there.
+/// Whether one of the driver's PMUs exists.
 fn shows(machine: &Machine, driver: &Driver) -> bool {
     let pmus = machine.names("sys/bus/event_source/devices").unwrap_or_default();
     pmus.iter().any(|pmu| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix)))
 }
 
-/// The findings on the drivers that are `wanted`.
+/// The findings on the drivers for which `wanted` is true.
 fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
     let Some(cpu) = Processor::read(machine.root()) else {
         let what = "neither midr_el1 nor /proc/cpuinfo names the CPU";
@@ -54,7 +54,7 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
     findings
 }
 
-/// One driver: loaded or built in, to be loaded, to be built, or without a device.
+/// The finding on one driver: loaded or built in, to be loaded, to be built, or without a device.
 fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Config>) -> Finding {
     let Driver { counts, option, module, since, device, pmus: _ } = driver;
     let about = format!("{platform}: {module} ({counts})");
@@ -94,7 +94,8 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
     }
 }
 
-/// Why the firmware has nothing for the driver; `None` where it has, or where it cannot be asked.
+/// Why the firmware describes no device for the driver; `None` if it does, or if that cannot be
+/// read.
 fn missing_device(machine: &Machine, device: &Device) -> Option<String> {
     let (directory, what, prefixes) = match device {
         Device::Cpu => return None,
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(findings[1].mend, ["modprobe nvidia_cspmu"]);
     }
 
-    /// The same cores in another maker's machine: no table, so nothing is missing.
+    /// The same cores in another maker's machine: the table is missing, so no driver is expected.
     #[test]
     fn neoverse_v2_without_the_devices() {
         let tables = ("sys/firmware/acpi/tables/FACP", "");
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(mends, expected);
     }
 
-    /// A tree of files has no modules: a PMU that is there speaks for its driver.
+    /// A captured tree has no modules: a PMU shows that its driver is there.
     #[test]
     fn what_shows_a_pmu_is_not_absent() {
         let pmu = ("sys/bus/event_source/devices/arm_cmn_0/type", "8\n");

@@ -1,11 +1,11 @@
-//! The limit on open files: every counter is one, and so is every map, program and link.
+//! The limit on open files: every counter, map, program and link is one.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "open files";
 const PATH: &str = "proc/self/limits";
-/// Files for each CPU: the five counters of the group `host`, the core PMU's where there is one
-/// (at most six at a time on current cores), the tick's, and room for a second group.
+/// Files for each CPU: the five counters of the group `host`, those of the core PMU (at most six at
+/// a time on current cores), that of the tick, and room for a second group.
 const PER_CPU: u64 = 16;
 /// Files for everything else: maps, programs, links, outputs, and uncore counters.
 const BESIDES: u64 = 256;
@@ -28,7 +28,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             "{soft} may be open (hard limit {}): the counters of all {cpus} CPUs may need {need}",
             count(hard)
         );
-        // Raising the hard limit takes CAP_SYS_RESOURCE, so it is a matter of the session.
+        // Raising the hard limit needs CAP_SYS_RESOURCE, so it must be set for the session.
         let mend = if need <= hard {
             format!("ulimit -n {need}")
         } else {

@@ -1,7 +1,8 @@
-//! The configuration the running kernel was built with.
+//! The build configuration of the running kernel.
 //!
-//! Found where distributions leave it: `/proc/config.gz` (`CONFIG_IKCONFIG_PROC`, the only one that
-//! is certainly the running kernel's), `/boot/config-RELEASE`, `/lib/modules/RELEASE/config`.
+//! Read from where distributions put it: `/proc/config.gz` (`CONFIG_IKCONFIG_PROC`, the only one
+//! that certainly belongs to the running kernel), `/boot/config-RELEASE`,
+//! `/lib/modules/RELEASE/config`.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -11,7 +12,7 @@ use flate2::read::GzDecoder;
 
 use super::{Machine, kernel};
 
-/// Most that is unpacked, in bytes: distribution configurations are 200 to 350 KiB.
+/// Most bytes that are unpacked: distribution configurations have 200 to 350 KiB.
 const LIMIT: u64 = 16 << 20;
 
 /// How one option was set.
@@ -33,7 +34,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// The running kernel's configuration; `None` where the machine keeps none.
+    /// The running kernel's configuration; `None` if there is no file with it.
     pub(super) fn read(machine: &Machine) -> Result<Option<Self>> {
         if let Ok(packed) = machine.bytes("proc/config.gz") {
             let mut text = String::new();
@@ -54,7 +55,7 @@ impl Config {
         Ok(None)
     }
 
-    /// Reads lines `CONFIG_X=value`; comments, which is what unset options are, say nothing.
+    /// Reads lines `CONFIG_X=value`, and ignores comments, which unset options are.
     fn parse(source: &str, text: &str) -> Self {
         let setting = |line: &str| {
             let (name, value) = line.trim().split_once('=')?;
@@ -68,7 +69,7 @@ impl Config {
         Self { source: source.to_owned(), settings: text.lines().filter_map(setting).collect() }
     }
 
-    /// How the option, with its prefix `CONFIG_`, was set.
+    /// The value of the option, whose name has the prefix `CONFIG_`.
     pub(super) fn setting(&self, name: &str) -> Setting {
         self.settings.get(name).copied().unwrap_or(Setting::Unset)
     }

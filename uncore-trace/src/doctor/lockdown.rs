@@ -1,8 +1,8 @@
 //! Kernel lockdown.
 //!
-//! `integrity` leaves tracing alone; `confidentiality` takes reading kernel memory from BPF programs
-//! and closes tracefs (`include/linux/security.h`: `LOCKDOWN_BPF_READ_KERNEL` and
-//! `LOCKDOWN_TRACEFS` lie above `LOCKDOWN_INTEGRITY_MAX`).
+//! `integrity` does not affect tracing; `confidentiality` denies BPF programs to read kernel
+//! memory, and closes tracefs (`include/linux/security.h`: `LOCKDOWN_BPF_READ_KERNEL` and
+//! `LOCKDOWN_TRACEFS` are above `LOCKDOWN_INTEGRITY_MAX`).
 
 use std::io::ErrorKind;
 
@@ -24,7 +24,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             }
             None => Finding::new(NAME, State::Warn, format!("/{PATH} names no level: {text:?}")),
         },
-        // An unmounted securityfs is an empty directory, so absence alone says little.
+        // An unmounted securityfs is an empty directory, so a missing file does not mean that there
+        // is no lockdown.
         Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
             NAME,
             State::NotHere,

@@ -1,7 +1,7 @@
 //! Reading the machine under a root directory.
 //!
-//! Everything a check reads goes through [`Machine`], so that it is bounded in size, decoded
-//! without failing on foreign bytes, and comes from the same tree.
+//! Every check reads through [`Machine`], so that reads are bounded in size, tolerate bytes that
+//! are not UTF-8, and come from one tree.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use super::Privileges;
 use super::program::Program;
 
-/// Most a check reads from one file, in bytes. The largest file read is `/sys/kernel/btf/vmlinux`:
-/// 4 to 8 MiB on distribution kernels, up to about 20 MiB where modules are built in.
+/// Most bytes read from one file. The largest is `/sys/kernel/btf/vmlinux`: 4 to 8 MiB on
+/// distribution kernels, up to about 20 MiB with modules built in.
 const LIMIT: u64 = 64 << 20;
 
-/// A machine as seen under a root directory: `/`, or a captured tree.
+/// A machine under a root directory: `/`, or a captured tree.
 #[derive(Debug, Clone)]
 pub struct Machine {
     root: PathBuf,
-    /// What this process may do there; `None` where `proc/self/status` is not part of the tree.
+    /// Privileges of this process; `None` if the tree has no `proc/self/status`.
     pub privileges: Option<Privileges>,
     /// The program that would record there.
     pub(super) program: Program,
 }
 
 impl Machine {
-    /// The machine under `root`, with the privileges that its `proc/self` tells.
+    /// The machine under `root`, with the privileges in its `proc/self`.
     pub fn at(root: &Path) -> Self {
         // A captured tree is not the machine that this program runs on.
         let running = if root == Path::new("/") { Program::running() } else { None };
@@ -40,7 +40,7 @@ impl Machine {
         &self.root
     }
 
-    /// The command, as this user has to type it for root to run it.
+    /// The command with `sudo` in front, unless this user is root.
     pub(super) fn as_root(&self, command: &str) -> String {
         match self.privileges {
             Some(privileges) if privileges.euid != 0 => format!("sudo {command}"),
@@ -55,12 +55,12 @@ impl Machine {
         Ok(bytes)
     }
 
-    /// The text of a file without surrounding white space; foreign bytes become U+FFFD.
+    /// The text of a file without surrounding white space; bytes that are not UTF-8 become U+FFFD.
     pub(super) fn text(&self, path: &str) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.bytes(path)?).trim().to_owned())
     }
 
-    /// The whole number a file holds, `None` where it cannot be read or holds something else.
+    /// The integer in a file; `None` if it cannot be read or holds something else.
     pub(super) fn number(&self, path: &str) -> Option<i64> {
         self.text(path).ok()?.parse().ok()
     }
@@ -70,7 +70,7 @@ impl Machine {
         self.root.join(path).exists()
     }
 
-    /// Where a symbolic link points, `None` where it is none.
+    /// Target of a symbolic link; `None` if the path is no link.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         Some(target.to_string_lossy().into_owned())
@@ -85,8 +85,8 @@ impl Machine {
         Ok(names)
     }
 
-    /// Where file systems of this type are mounted, from `proc/self/mountinfo`; `None` where that
-    /// cannot be read. Mount points keep the kernel's octal escapes (`\040` for a space).
+    /// Mounts of file systems of this type, from `proc/self/mountinfo`; `None` if that cannot be
+    /// read. Mount points keep the kernel's octal escapes (`\040` for a space).
     pub(super) fn mounts(&self, fs_type: &str) -> Option<Vec<Mount>> {
         let info = self.text("proc/self/mountinfo").ok()?;
         Some(parse_mounts(&info).into_iter().filter(|mount| mount.fs_type == fs_type).collect())
@@ -102,7 +102,7 @@ pub(super) struct Mount {
 }
 
 /// Reads mountinfo (proc(5)): `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`.
-/// By hand, since a parser that rejects the whole file for one odd line would hide the others.
+/// Own parser, because one that rejects the whole file for a strange line would hide the others.
 fn parse_mounts(info: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let (before, after) = line.split_once(" - ")?;

@@ -1,11 +1,11 @@
-//! What recording needs from this machine: each requirement, its state, and what mends it.
+//! What recording needs from this machine: each requirement, its state, and how to fix it.
 //!
-//! A check is a pure function of what is read under a root directory and of the [`Privileges`] of
-//! the process: nothing is opened, loaded or changed, so `doctor` is safe on a production host and
-//! its answers can be tested on made-up trees. A check that cannot tell says so; it never takes a
-//! file it could not read for a good or a bad answer.
+//! A check is a pure function of the files under a root directory and of the [`Privileges`] of the
+//! process. It opens, loads or changes nothing, so `doctor` is safe on a production host and can be
+//! tested on made-up trees. A check that cannot find out says so, and never reads an unreadable
+//! file as a good or a bad answer.
 //!
-//! Adding a check adds a file with a `check` function, its `mod` line and its line in [`CHECKS`].
+//! To add a check, add a file with a function `check`, its `mod` line and its line in [`CHECKS`].
 
 use serde::Serialize;
 
@@ -33,22 +33,22 @@ mod tracefs;
 pub use machine::Machine;
 pub use privileges::Privileges;
 
-/// What a check has to say about one requirement.
+/// State of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// The requirement is met.
     Ok,
-    /// Recording works, but something is missing from it or costs more than it should.
+    /// Recording works, but something is missing from it or is more expensive than necessary.
     Warn,
-    /// Recording cannot work until this is mended.
+    /// Recording does not work until this is fixed.
     Fail,
-    /// The question does not arise on this machine, or its answer cannot be read here.
+    /// The requirement does not apply to this machine, or cannot be examined here.
     NotHere,
 }
 
 impl State {
-    /// The word the text output prints.
+    /// The word in the text output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -59,17 +59,17 @@ impl State {
     }
 }
 
-/// The answer of one check.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The requirement, in one or two words.
     pub name: &'static str,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// What was found, on one line that cannot steer a terminal.
+    /// What was found, as one line that is safe to print.
     pub what: String,
-    /// The exact commands that mend it, any one of which is enough, the one to prefer first; where no
-    /// command can, what to use instead.
+    /// Commands that fix it, the preferred one first; each is enough on its own. If no command can,
+    /// what to use instead.
     pub mend: Vec<String>,
 }
 
@@ -78,17 +78,17 @@ impl Finding {
         Self { name, state, what: printable(&what.into()).into_owned(), mend: Vec::new() }
     }
 
-    /// Adds a way out that is enough on its own.
+    /// Adds a fix.
     fn mend(mut self, command: impl Into<String>) -> Self {
         self.mend.push(printable(&command.into()).into_owned());
         self
     }
 }
 
-/// One requirement: most give a single finding, the PMU drivers one for each driver.
+/// Most checks return one finding; the one for PMU drivers returns one for each driver.
 type Check = fn(&Machine) -> Vec<Finding>;
 
-/// Every requirement, in the order of the output: first what recording cannot do without.
+/// All checks, in the order of the output: the strict requirements first.
 const CHECKS: &[Check] = &[
     kernel::check,
     btf::check,
@@ -111,12 +111,12 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
 }
 
-/// Which uncore PMUs this kind of machine has and this one does not show, and why.
+/// The uncore PMUs that this kind of machine has but this one does not show, and why.
 pub fn absent_pmus(machine: &Machine) -> Vec<Finding> {
     drivers::absent(machine)
 }
 
-/// Whether `record` can work: nothing that it needs has failed.
+/// Whether `record` works: no requirement has failed.
 pub fn ready(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Fail)
 }

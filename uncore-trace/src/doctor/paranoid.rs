@@ -1,19 +1,19 @@
 //! `kernel.perf_event_paranoid`.
 //!
-//! Above 0 it forbids CPU-wide events, which all uncore counters are, to a user without `CAP_PERFMON`
-//! (`include/linux/perf_event.h`, `perf_allow_cpu`). `record` needs that capability whatever the
-//! value, to attach its BPF programs, and with it the value does not apply. So the value matters to
-//! `stat` alone, and lowering it is no way out for `record`.
+//! A value above 0 denies CPU-wide events, which all uncore counters are, to a user without
+//! `CAP_PERFMON` (`include/linux/perf_event.h`, `perf_allow_cpu`). `record` needs that capability
+//! in any case, to attach its BPF programs, and with it the value does not apply. So the value
+//! matters only to `stat`, and lowering it does not fix `record`.
 //!
-//! Kernels of Debian and Ubuntu have a patch of their own: above 2 they open an event only for who has
-//! `CAP_SYS_ADMIN` (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
+//! Kernels of Debian and Ubuntu have a patch: above 2 they open events only with `CAP_SYS_ADMIN`
+//! (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "perf_event_paranoid";
 const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
 
-/// The highest value at which every kernel gives counters to `CAP_PERFMON`.
+/// The highest value at which every kernel opens counters with `CAP_PERFMON`.
 const EVERYWHERE: i64 = 2;
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
@@ -71,7 +71,7 @@ mod tests {
     fn the_capability_overrides_the_value() {
         assert_eq!(finding(check, &[(PATH, "2\n"), PERFMON]).state, State::Ok);
         assert_eq!(finding(check, &[(PATH, "4\n"), ROOT]).state, State::Ok);
-        // But on kernels that ask for more.
+        // But not on kernels that need more.
         let restricted = finding(check, &[(PATH, "3\n"), PERFMON]);
         assert_eq!((restricted.state, restricted.mend.len()), (State::Warn, 1), "{restricted:?}");
     }

@@ -1,13 +1,13 @@
-//! Whether `/proc` has the processes that the kernel speaks of.
+//! Whether `/proc` shows the processes that the kernel's records name.
 //!
-//! BPF programs and tracepoints name tasks by their numbers in the initial PID namespace. In
-//! another one, as containers have, the same numbers belong to other processes or to none.
+//! BPF programs and tracepoints identify tasks by their pids in the initial PID namespace. In
+//! another namespace, as in a container, the same pids belong to other processes or to none.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "PID namespace";
 const LINK: &str = "proc/self/ns/pid";
-/// The initial one: `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`, Linux 6.12 and 7.2.
+/// The initial namespace: `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`, Linux 6.12 and 7.2.
 const INITIAL: &str = "pid:[4026531836]";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {

@@ -1,6 +1,6 @@
-//! Which kernel drivers give which platform its uncore PMUs: data, no logic.
+//! Kernel drivers for the uncore PMUs of each platform: data only.
 //!
-//! Adding a platform adds an entry to [`PLATFORMS`], adding a driver one constant. Options and
+//! To add a platform, add an entry to [`PLATFORMS`]; to add a driver, add a constant. Options and
 //! module names are those of Linux 7.2 (`drivers/perf/Kconfig`, `drivers/perf/*/Makefile`,
 //! `arch/x86/events/Kconfig`).
 
@@ -48,16 +48,16 @@ pub(super) struct Driver {
     pub(super) module: &'static str,
     /// First kernel known to have it for this platform.
     pub(super) since: Version,
-    /// What the names of its PMUs begin with.
+    /// Prefixes of its PMU names.
     pub(super) pmus: &'static [&'static str],
-    /// How the firmware names the device, where it does: without it there is nothing to drive.
+    /// How the firmware describes the device, without which the driver has nothing to do.
     pub(super) device: Device,
 }
 
-/// What the firmware shows of a device.
+/// How the firmware describes a device.
 #[derive(Debug)]
 pub(super) enum Device {
-    /// Nothing to look for: the CPU has it.
+    /// Not at all: the CPU has it.
     Cpu,
     /// A table in `/sys/firmware/acpi/tables`.
     AcpiTable(&'static str),
@@ -65,7 +65,7 @@ pub(super) enum Device {
     AcpiId(&'static [&'static str]),
 }
 
-/// The PMUs that NVIDIA's part of the `CoreSight` driver names.
+/// The PMUs of the NVIDIA part of the `CoreSight` driver.
 const ARM_CSPMU: &[&str] =
     &["nvidia_scf_", "nvidia_ucf_", "nvidia_pcie_", "nvidia_nvlink_c2c0_", "nvidia_cnvlink_"];
 
@@ -150,9 +150,9 @@ const AMD: Driver = Driver {
     device: Device::Cpu,
 };
 
-/// The platforms whose drivers are known. The main ID registers of Grace and Yitian 710 are those
-/// of Arm's Neoverse V2 and N2 cores (`arch/arm64/include/asm/cputype.h`), which other makers use
-/// too; that is why the firmware is asked for each device.
+/// The platforms with known drivers. Grace and Yitian 710 have the main ID registers of Arm's
+/// Neoverse V2 and N2 cores (`arch/arm64/include/asm/cputype.h`), which other makers use too. So
+/// the firmware is checked for each device.
 pub(super) const PLATFORMS: &[Platform] = &[
     Platform {
         name: "Neoverse V2 (NVIDIA Grace)",

@@ -1,4 +1,4 @@
-//! The uncore PMUs that the kernel shows, and signs that one is not what its name says.
+//! The uncore PMUs that the kernel shows, and signs that a PMU has a wrong name.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 /// and graphics engines (`drivers/gpu/drm/i915/i915_pmu.c`).
 const OTHERS: &[&str] = &["cstate_", "power", "arm_spe_", "i915", "xe_"];
 
-/// Device name prefix and the product that bits 31:12 of its `identifier` must show, in the
-/// place of PMIIDR (`drivers/perf/arm_cspmu/nvidia_cspmu.c` of Linux 7.2). The driver of 6.12
-/// compares bits 31:20 alone and gives Tegra410 devices the names and events of Grace.
+/// Prefix of a device name, and the product that bits 31:12 of its `identifier` must have, in place
+/// of PMIIDR (`drivers/perf/arm_cspmu/nvidia_cspmu.c` of Linux 7.2). The driver of 6.12 compares
+/// only bits 31:20 and gives Tegra410 devices the names and events of Grace.
 const PRODUCTS: &[(&str, u32)] = &[
     ("nvidia_scf_pmu_", 0x2cf0_0000),
     ("nvidia_nvlink_c2c0_pmu_", 0x1050_0000),
@@ -61,12 +61,12 @@ fn summary(names: &[String]) -> String {
     families.into_iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A PMU whose identifier belongs to another product than its name.
+/// A finding if the PMU's identifier belongs to another product than its name.
 fn mistaken(machine: &Machine, name: &str) -> Option<Finding> {
     let (_, product) = PRODUCTS.iter().find(|(prefix, _)| name.starts_with(prefix))?;
     let identifier = machine.text(&format!("{DEVICES}/{name}/identifier")).ok()?;
     let found = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
-    // Variant and revision, bits 19:12, may differ within a product; its upper half may not.
+    // Only the upper half is compared: the lower bits may differ within a product.
     if found >> 16 == product >> 16 {
         return None;
     }
@@ -77,7 +77,7 @@ fn mistaken(machine: &Machine, name: &str) -> Option<Finding> {
     Some(Finding::new(NAME, State::Warn, what).mend("boot a kernel >= 7.2"))
 }
 
-/// A PMU that no CPU can read, because all that belong to it are offline.
+/// A finding if no CPU can read the PMU, because all its CPUs are offline.
 fn ownerless(machine: &Machine, name: &str) -> Option<Finding> {
     let mask = machine.text(&format!("{DEVICES}/{name}/cpumask")).ok()?;
     mask.is_empty().then(|| {

@@ -1,8 +1,8 @@
-//! What this process may do.
+//! Privileges of this process.
 //!
-//! Tracing programs need `CAP_BPF` and `CAP_PERFMON`, CPU-wide perf events `CAP_PERFMON`
-//! (capabilities(7), since 5.8; `CAP_SYS_ADMIN` implies both). The effective set decides and not the
-//! user id: root of a container mostly lacks them, and root of a user namespace has them only over
+//! BPF programs need `CAP_BPF` and `CAP_PERFMON`, CPU-wide perf events `CAP_PERFMON`
+//! (capabilities(7), since 5.8; `CAP_SYS_ADMIN` implies both). The effective set counts, not the
+//! user id: root of a container mostly lacks them, and root of a user namespace has them only in
 //! that namespace, which the kernel does not accept for either.
 
 use rustix::thread::CapabilitySet;
@@ -12,7 +12,7 @@ use super::{Finding, Machine, State};
 
 const NAME: &str = "privileges";
 
-/// What else `record` can use, and for what.
+/// Optional capabilities of `record`, and their use.
 const OPTIONAL: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::SYS_NICE, "CAP_SYS_NICE (priority on busy CPUs)"),
     (CapabilitySet::SYS_RESOURCE, "CAP_SYS_RESOURCE (more open files than the hard limit)"),
@@ -22,29 +22,29 @@ const OPTIONAL: [(CapabilitySet, &str); 3] = [
     ),
 ];
 
-/// What the kernel lets this process do, as far as recording depends on it.
+/// The privileges that recording depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privileges {
     /// The effective user id.
     pub euid: u32,
-    /// The effective capabilities, one bit each as in capability.h.
+    /// The effective capabilities, as bits in the order of capability.h.
     pub effective: u64,
-    /// The capabilities that a program which is executed may get at most.
+    /// The bounding set: the most that an executed program can get.
     pub bounding: u64,
-    /// Whether executing a program cannot give any (`no_new_privs`, prctl(2)).
+    /// Whether executing a program can add no privileges (`no_new_privs`, prctl(2)).
     pub no_new_privs: bool,
-    /// Whether the process is in the first user namespace, the only one whose capabilities count.
+    /// Whether the process is in the initial user namespace; capabilities count only there.
     pub initial_namespace: bool,
 }
 
 impl Privileges {
-    /// Reads `proc/self/status` and `proc/self/uid_map`; `None` where the first is not there.
+    /// Reads `proc/self/status` and `proc/self/uid_map`; `None` if the first does not exist.
     pub(super) fn read(machine: &Machine) -> Option<Self> {
         let status = machine.text("proc/self/status").ok()?;
         Self::parse(&status, machine.text("proc/self/uid_map").ok().as_deref())
     }
 
-    /// Reads the text of `proc/self/status` and, where the kernel has it, of `proc/self/uid_map`.
+    /// Parses the text of `proc/self/status` and, if the kernel has it, of `proc/self/uid_map`.
     fn parse(status: &str, uid_map: Option<&str>) -> Option<Self> {
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -55,7 +55,7 @@ impl Privileges {
             effective: mask("CapEff")?,
             bounding: mask("CapBnd").unwrap_or(u64::MAX),
             no_new_privs: field("NoNewPrivs").is_some_and(|value| value.trim() == "1"),
-            // The first namespace maps every id to itself (user_namespaces(7)).
+            // The initial namespace maps every id to itself (user_namespaces(7)).
             initial_namespace: uid_map
                 .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
         })
@@ -71,7 +71,7 @@ impl Privileges {
             && (self.has(CapabilitySet::PERFMON) || self.has(CapabilitySet::SYS_ADMIN))
     }
 
-    /// Whether everything is allowed.
+    /// Whether the process has all privileges.
     pub(super) fn admin(self) -> bool {
         self.initial_namespace && self.has(CapabilitySet::SYS_ADMIN)
     }
@@ -82,7 +82,7 @@ impl Privileges {
             && (self.has(CapabilitySet::BPF) || self.has(CapabilitySet::SYS_ADMIN))
     }
 
-    /// Whether a program that is executed can get both.
+    /// Whether an executed program can get both capabilities.
     fn can_get_both(self) -> bool {
         CapabilitySet::from_bits_retain(self.bounding)
             .contains(CapabilitySet::BPF | CapabilitySet::PERFMON)
@@ -126,7 +126,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     vec![ways_out(privileges, &machine.program, &what)]
 }
 
-/// The finding with what gives this user both capabilities.
+/// The finding, with the ways to give this user both capabilities.
 fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
     let fail = |what: String| Finding::new(NAME, State::Fail, what);
     if !privileges.can_get_both() || privileges.euid == 0 {
@@ -146,12 +146,12 @@ fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
     .mend(for_users(program))
 }
 
-/// What lets every user of the program record.
+/// The command that lets every user of the program record.
 fn for_users(program: &Program) -> String {
     let Program { path, nosuid } = program;
     let setcap = |path: &str| format!("sudo setcap cap_bpf,cap_perfmon+ep {path}");
     if *nosuid {
-        // Capabilities of a file count only where its file system is mounted without `nosuid`.
+        // The kernel ignores capabilities of files on a file system that is mounted with `nosuid`.
         let copy = "/usr/local/bin/uncore-trace";
         format!("sudo install -m 755 {path} {copy} && {}", setcap(copy))
     } else {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(with(0, "0000000000200000", ("proc/x", "")).state, State::Ok);
     }
 
-    /// Neither `perf_event_paranoid` nor one of the two alone lets an ordinary user record.
+    /// Neither `perf_event_paranoid` nor one capability alone lets an ordinary user record.
     #[test]
     fn an_ordinary_user_is_given_two_ways_out() {
         let nobody = with(1000, "0000000000000000", HOST);

@@ -1,4 +1,4 @@
-//! The file that this process runs, as an ordinary user has to name it to get privileges for it.
+//! The file of this program, as a user must name it to give it privileges.
 
 use std::borrow::Cow;
 use std::env;
@@ -10,7 +10,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 pub(super) struct Program {
     /// Its absolute path, quoted for a shell.
     pub(super) path: String,
-    /// Whether its file system is mounted `nosuid`: the kernel then ignores file capabilities
+    /// Whether its file system is mounted with `nosuid`: the kernel then ignores file capabilities
     /// (`mnt_may_suid()`, `fs/namespace.c`, Linux 6.18).
     pub(super) nosuid: bool,
 }
@@ -25,7 +25,7 @@ impl Program {
 }
 
 impl Default for Program {
-    /// One that the shell finds by its name.
+    /// A program that the shell finds by its name.
     fn default() -> Self {
         Self { path: "uncore-trace".to_owned(), nosuid: false }
     }

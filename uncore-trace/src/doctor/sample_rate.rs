@@ -2,15 +2,15 @@
 //!
 //! The kernel lowers the first when perf interrupts take longer than the second allows
 //! (`kernel/events/core.c`, `perf_sample_event_took`), and throttles events that sample faster.
-//! Counters are ticked by a BPF timer, which neither limits; clock-driven perf events are, and a
-//! lowered rate tells that interrupts are slow on this machine.
+//! Counters are read by a BPF timer, which neither sysctl limits; both limit clock-driven perf
+//! events, and a lowered rate shows that interrupts are slow on this machine.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "sample rate";
 const RATE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
 const PERCENT: &str = "proc/sys/kernel/perf_cpu_time_max_percent";
-/// Samples a second: the fastest tick, 100 us, is as much.
+/// Samples per second: the fastest tick, 100 us, needs this many.
 const ENOUGH: i64 = 10_000;
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
@@ -19,7 +19,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     };
     let limit = match machine.number(PERCENT) {
         None => "the limit on its CPU time cannot be read".to_owned(),
-        // Both ends switch the mechanism off (`perf_cpu_time_max_percent_handler`).
+        // Both values disable the mechanism (`perf_cpu_time_max_percent_handler`).
         Some(0 | 100) => "no limit on its CPU time".to_owned(),
         Some(percent) => format!("at most {percent} % of CPU time"),
     };

@@ -1,7 +1,7 @@
 //! tracefs, the tree of tracepoints.
 //!
-//! Nothing here depends on it: the programs attach by the names of tracepoints in the kernel's type
-//! information. It is only of use to other tools, so its absence is no fault and needs no way out.
+//! Recording does not need it: the programs attach to tracepoints by their names in the kernel's
+//! type information. Only other tools use it, so its absence is no fault.
 
 use super::{Finding, Machine, State};
 

@@ -1,4 +1,4 @@
-//! Paths of cgroups: the rows of `cgroups`, tick by tick.
+//! Reads paths of cgroups from the table `cgroups`, tick by tick.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::schema::cgroups::{self, Place};
 use crate::schema::columns;
 use crate::tables::reader::Recording;
 
-/// The table, as far as it was taken.
+/// The rows that were not used yet.
 #[derive(Debug)]
 pub(super) struct Cgroups(Rows<Row>);
 
@@ -25,14 +25,14 @@ struct Row {
 }
 
 impl Cgroups {
-    /// Before the first row.
+    /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted = ["id", "path", "container", "pod", "mono_ns"];
         let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
         Ok(Self(Rows::new(scan, decode)))
     }
 
-    /// Hands on the paths that are known from the tick on that ends at `end`.
+    /// Adds the paths that are known from the tick that ends at `end` on.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         while let Some(row) = self.0.next_if(|row| row.end <= end)? {
             log.take(Entry::Cgroup { id: row.id, place: &row.place })?;

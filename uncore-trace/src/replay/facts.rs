@@ -1,4 +1,4 @@
-//! What a recording says of itself: its plan, its first and last tick, its method.
+//! Facts of a recording from its metadata: plan, first and last tick, method.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,36 +12,36 @@ use crate::schema::origin::Origin;
 use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
-/// The lag of a recording that does not name it, ns.
+/// The lag of a recording whose metadata do not have it, ns.
 const LAG_NS: u64 = 1_000_000_000;
 
-/// Everything but the entries of the log.
+/// Everything except the entries.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// The planned counters.
     pub plan: Plan,
-    /// Those that were opened, in the order of their rows.
+    /// The counters that were opened, in the order of their rows.
     pub opened: Vec<u32>,
     /// How counts are divided.
     pub methods: Methods,
-    /// The tick with which the recording begins.
+    /// The first tick.
     pub start_tick: u64,
-    /// The tick with which the recording ended; `None` if it was killed.
+    /// The last tick; `None` if the recorder was killed.
     pub stop_tick: Option<u64>,
-    /// Gives times their wall clock time.
+    /// Converts times to wall time.
     pub clock: Snapshot,
-    /// Where the recording was made.
+    /// Host, boot and cluster of the recording.
     pub origin: Origin,
     /// The metadata of the new table.
     pub pairs: BTreeMap<String, String>,
 }
 
 impl Facts {
-    /// Reads them.
+    /// Reads the facts.
     pub(super) fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
         let table = recording.table(&runtime::TABLE)?;
         let mut pairs = table.metadata().clone();
-        // So that the new timeline can take the place of the recorded one.
+        // The new table gets all columns of the recorded one, so that it can replace it.
         let timeline = recording.table(&fabric::TABLE)?;
         if let Some(tables) = timeline.metadata().get(metadata::TABLES) {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());

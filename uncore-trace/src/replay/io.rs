@@ -1,4 +1,5 @@
-//! What devices moved in each tick: the rows of `io`, tick by tick; none where there is no such table.
+//! Reads the bytes that devices moved from the table `io`, tick by tick; nothing if there is no
+//! such table.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -27,7 +28,7 @@ const COLUMNS: [&str; 10] = [
     "requests",
 ];
 
-/// The table, as far as it was taken.
+/// The rows that were not used yet.
 #[derive(Debug)]
 pub(super) struct StoredIo {
     rows: Option<Rows<Row>>,
@@ -46,14 +47,14 @@ struct Row {
 }
 
 impl StoredIo {
-    /// Before the first row.
+    /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);
         let scan = if there { Some(recording.table(&io::TABLE)?.scan(&COLUMNS)?) } else { None };
         Ok(Self { rows: scan.map(|scan| Rows::new(scan, decode)), devices: HashMap::new() })
     }
 
-    /// Hands on the ticks up to the one that ends here.
+    /// Adds the rows of ticks up to the one that ends at `end`.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());

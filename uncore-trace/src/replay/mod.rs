@@ -1,11 +1,11 @@
-//! Makes `fabric` again from the raw tables of a recording: by another method or by the same, in
-//! other windows or in the same.
+//! Computes `fabric` again from the raw tables of a recording, with the same or another method and
+//! windows.
 //!
-//! The raw tables hold every entry of the log ([`crate::entries`]). This module reads them in the order
-//! of the log and hands them to the attributor, as the recorder did. Nothing of the machine is
-//! looked at. With the method and the windows of the recording the rows are those of the recording.
-//! Memory is bounded by the row groups of `readings` around the current tick, not by the length of
-//! the recording.
+//! The raw tables hold every entry of the log ([`crate::entries`]). This module reads them in the
+//! order of the log and passes them to the attributor, as the recorder did. Nothing is read from
+//! the machine. With the method and windows of the recording, the rows are equal to the recorded
+//! ones. Memory is bounded by the row groups of `readings` around the current tick, not by the
+//! length of the recording.
 
 mod cgroups;
 mod facts;
@@ -32,23 +32,23 @@ use crate::tables::place;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Finished, Target, Writer};
 
-/// Rows that are handed to the writer at once.
+/// Rows per batch for the writer.
 const ROWS: usize = 8192;
 
-/// What is to be other than it was recorded.
+/// Options that replace those of the recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
-    /// How counts are divided.
+    /// Method of attribution.
     pub method: Option<Choice>,
-    /// Time a row covers, ns.
+    /// Length of a window, ns.
     pub interval_ns: Option<u64>,
-    /// How long a window waits for what comes after it, ns.
+    /// Lag, ns: how long a window waits for later entries.
     pub lag_ns: Option<u64>,
-    /// How much work a solution is worth.
+    /// Effort of the solver.
     pub effort: Effort,
 }
 
-/// Makes `fabric` of `recording` again into `target`.
+/// Computes `fabric` of `recording` and writes it to `target`.
 ///
 /// # Errors
 ///
@@ -69,6 +69,7 @@ pub fn attribute(
     if let Target::File(output) = &target {
         place::outside(recording, output)?;
     }
+    // The manifest finds a table of another recording, whose own digests are correct.
     let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
     if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
         bail!(
@@ -76,7 +77,7 @@ pub fn attribute(
             recording.path().display()
         );
     }
-    // What is made from damaged tables would look sound.
+    // A table made from damaged ones could not be told from a good one.
     for def in recording.tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
         recording.table(def)?.require_sound()?;
     }
@@ -93,7 +94,7 @@ pub fn attribute(
     writer.finish(&facts.pairs)
 }
 
-/// The attributor, and the rows it made.
+/// The attributor, and the rows that it has made.
 struct Log {
     attributor: Attributor,
     fabric: fabric::Builder,
@@ -129,7 +130,9 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
         tick += 1;
         let end = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
-        // The count at the end of the recording may be logged in a later tick than the last.
+        // The last count may be logged in a tick after the last one.
+        // The order within a tick is that of the recorder: readings, CPU time, I/O, names, and last the
+        // end of the tick, which divides the windows that are complete then.
         readings.feed(if is_last { u64::MAX } else { tick }, &mut log)?;
         time.feed(end, &mut log)?;
         io.feed(end, &mut log)?;
@@ -148,13 +151,13 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
     writer.write(&fabric::TABLE, &log.fabric.finish())
 }
 
-/// A number of the metadata.
+/// A number in the metadata.
 fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
     let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
     text.parse().ok().with_context(|| format!("the metadata has no number for {key}"))
 }
 
-/// JSON of the metadata.
+/// JSON in the metadata.
 fn json<T: serde::de::DeserializeOwned>(
     pairs: &BTreeMap<String, String>,
     key: &str,
@@ -165,7 +168,7 @@ fn json<T: serde::de::DeserializeOwned>(
     pairs.get(key).map(parse).transpose()
 }
 
-/// The method a recording was made with; a recording that does not name it is by time.
+/// The method of the recording; `residency` if the metadata have none.
 fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
     let name = pairs.get(metadata::METHOD).map(String::as_str);
     let known = <Choice as clap::ValueEnum>::value_variants().iter();

@@ -1,4 +1,4 @@
-//! The columns of a raw table that name an owner.
+//! Decodes the columns of a raw table that name an owner.
 
 use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
@@ -6,7 +6,7 @@ use arrow::array::{Int32Array, RecordBatch};
 use crate::entries::{Columns, Owner};
 use crate::schema::columns::{self, Bits, Words, get};
 
-/// Those columns of one batch.
+/// These columns in one batch.
 #[derive(Debug)]
 pub(super) struct Owners<'a> {
     table: &'static str,
@@ -36,16 +36,16 @@ impl<'a> Owners<'a> {
         })
     }
 
-    /// The kind of the owner in a row; `None` where the row has no owner.
+    /// The kind of the owner of a row; `None` if the row has no owner.
     pub(super) fn kind(&self, row: usize) -> Option<&'a str> {
         self.kind.get(row)
     }
 
-    /// The owner that a row names.
+    /// The owner of a row.
     ///
     /// # Errors
     ///
-    /// The columns name no owner.
+    /// The columns name no valid owner.
     pub(super) fn get(&self, row: usize) -> Result<Owner> {
         let kind = self.kind(row).unwrap_or_default();
         let columns = Columns {

@@ -1,8 +1,8 @@
-//! The rows of `readings` in the order of the log.
+//! Reads the table `readings` in the order of the log.
 //!
-//! They are sorted by counter within a row group; within a counter they are in the order of the log
-//! over the whole table. A row group is taken as soon as one of its rows may belong to the tick that
-//! is to end, which its statistics tell.
+//! Within a row group the rows are sorted by counter; the rows of one counter are in the order of
+//! the log over the whole table. A row group is read as soon as one of its rows may belong to the
+//! tick that ends next, according to its statistics.
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
@@ -31,17 +31,17 @@ const COLUMNS: [&str; 14] = [
     "number",
 ];
 
-/// The table, as far as it was taken.
+/// The row groups that were not used yet.
 #[derive(Debug)]
 pub(super) struct Readings {
     table: Table,
     group: usize,
-    /// The lowest tick in each row group and those after it.
+    /// For each row group, the lowest tick in it and in all later ones.
     lowest: Vec<u64>,
 }
 
 impl Readings {
-    /// Before the first row.
+    /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let table = recording.table(&readings::TABLE)?;
         let of_group = |group| table.lowest(group, "tick").map_or(0, |tick| tick as u64);
@@ -52,7 +52,7 @@ impl Readings {
         Ok(Self { table, group: 0, lowest })
     }
 
-    /// Hands on all rows up to `tick`, and maybe more.
+    /// Adds all rows up to `tick`, and possibly later ones.
     pub(super) fn feed(&mut self, tick: u64, log: &mut Log) -> Result<()> {
         while self.lowest.get(self.group).is_some_and(|lowest| *lowest <= tick) {
             for batch in self.table.scan_group(&COLUMNS, self.group)? {

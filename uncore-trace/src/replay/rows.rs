@@ -1,4 +1,4 @@
-//! The rows of a table in their order, one batch in memory.
+//! Iterates over the rows of a table, with one batch in memory.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 
 use crate::tables::reader::Scan;
 
-/// The rows that were not taken yet.
+/// The rows that were not used yet.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     scan: Scan,
@@ -17,12 +17,12 @@ pub(super) struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// Before the first row.
+    /// Starts at the first row.
     pub(super) fn new(scan: Scan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
         Self { scan, decode, batch: Vec::new().into_iter().peekable() }
     }
 
-    /// The next row, which stays.
+    /// The next row, without consuming it.
     pub(super) fn peek(&mut self) -> Result<Option<&T>> {
         while self.batch.peek().is_none() {
             match self.scan.next().transpose()? {
@@ -33,7 +33,7 @@ impl<T> Rows<T> {
         Ok(self.batch.peek())
     }
 
-    /// Takes the next row if it is `wanted`.
+    /// Consumes and returns the next row if it is `wanted`.
     pub(super) fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
         Ok(if self.peek()?.is_some_and(wanted) { self.batch.next() } else { None })
     }

@@ -1,4 +1,4 @@
-//! Raw tables whose entries break the order of the log.
+//! Raw tables whose entries are not in the order of the log.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn plan() -> Plan {
     }
 }
 
-/// A timer's reading in a tick.
+/// A reading by the timer.
 fn reading(tick: i64, counter: i32) -> readings::Row<'static> {
     readings::Row {
         mono_ns: tick * TICK_NS,
@@ -38,7 +38,8 @@ fn reading(tick: i64, counter: i32) -> readings::Row<'static> {
     }
 }
 
-/// What `attribute` makes of a recording with these readings: rows of `fabric`, or the error.
+/// The result of `attribute` on a recording with these readings: number of rows of `fabric`, or the
+/// error.
 fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan();
@@ -79,7 +80,7 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let recording = Recording::open(&path).unwrap();
     let target = Target::File(dir.path().join("fabric.parquet"));
     let made = attribute(&recording, Overrides::default(), target, Create::default());
-    // Nothing is left behind where it failed.
+    // A failure leaves no file.
     let names = std::fs::read_dir(dir.path()).unwrap().count();
     assert_eq!(names, if made.is_ok() { 2 } else { 1 });
     Ok(made?.rows)

@@ -1,4 +1,4 @@
-//! Who used each CPU in each tick: the rows of `runtime` and `irqs`, tick by tick.
+//! Reads who used each CPU from the tables `runtime` and `irqs`, tick by tick.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::entries::{Columns, Entry, Owner};
 use crate::schema::{columns, irqs, runtime};
 use crate::tables::reader::Recording;
 
-/// Both tables, as far as they were taken.
+/// The rows of both tables that were not used yet.
 #[derive(Debug)]
 pub(super) struct Time {
     runtime: Rows<Part>,
     irqs: Rows<Part>,
 }
 
-/// Time of an owner on a CPU in a tick.
+/// Time of one owner on one CPU in one tick.
 #[derive(Debug)]
 struct Part {
     end: u64,
     cpu: u32,
-    /// `None` for time that is nobody's, as that of an offline CPU.
+    /// `None` for time without an owner, such as that of an offline CPU.
     owner: Option<Owner>,
     ns: u64,
     /// Name of an interrupt.
@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Time {
-    /// Before the first row.
+    /// Opens the tables.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted = ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
         let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
@@ -41,12 +41,12 @@ impl Time {
         Ok(Self { runtime: Rows::new(runtime, ran), irqs: Rows::new(irqs, interrupted) })
     }
 
-    /// Whether no rows are left.
+    /// Whether all rows were used.
     pub(super) fn is_over(&mut self) -> Result<bool> {
         Ok(self.runtime.peek()?.is_none() && self.irqs.peek()?.is_none())
     }
 
-    /// Hands on the tick that ends here.
+    /// Adds the rows of the tick that ends at `end`.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         for rows in [&mut self.runtime, &mut self.irqs] {

@@ -1,9 +1,8 @@
-//! Which counters are added up to one line, and their sum.
+//! Groups counters to lines, and sums them.
 //!
-//! As in perf, the instances of a logical PMU are one line (`uncore_imc_0` and `uncore_imc_1` are
-//! `uncore_imc`), those of a PMU with a counter on every CPU too, and a line is split by socket,
-//! die, node or CPU where that is asked for. Guarantee: every counter of the plan is in exactly one
-//! line.
+//! As in perf, the instances of a PMU are one line (`uncore_imc_0` and `uncore_imc_1` are
+//! `uncore_imc`), and so are counters of every CPU. Options split lines by socket, die, node or
+//! CPU. Guarantee: every counter of the plan is in exactly one line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
 use crate::plan::{Counter, Plan};
 
-/// What lines are split by.
+/// How lines are split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// Nothing.
@@ -29,32 +28,31 @@ pub enum By {
     Cpu,
 }
 
-/// How counters are added up.
+/// How counters are grouped.
 #[derive(Clone, Debug, Default)]
 pub struct Grouping {
-    /// What lines are split by.
+    /// How lines are split.
     pub by: By,
     /// Whether each PMU instance has lines of its own.
     pub apart: bool,
-    /// Instances that have lines of their own in any case: those that were asked for by their whole
-    /// name.
+    /// Instances with lines of their own in any case: those that were given by their full name.
     pub named: BTreeSet<String>,
 }
 
-/// Counters that are added up.
+/// Counters that are summed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// What is printed for the event: `page-faults`, `nvidia_scf_pmu/cycles/`.
     pub label: String,
     /// Unit in which the sum is printed.
     pub unit: String,
-    /// How many of it one of the counters' own unit is.
+    /// Number of these units in one unit of the counters.
     pub factor: f64,
     /// Whether one count is a whole number of units.
     pub integral: bool,
-    /// Where.
+    /// Socket, die, node or CPU.
     pub place: Place,
-    /// Their ids.
+    /// Ids of the counters.
     pub members: Vec<u32>,
 }
 
@@ -62,7 +60,7 @@ pub struct Line {
 /// events whose names mean the same on every core PMU.
 const GENERIC: [u32; 2] = [0, 3];
 
-/// What makes counters the same event: PMU, event, filter, unit.
+/// Counters with equal fields count the same event: PMU, event, filter, unit.
 type Event<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 impl Grouping {
@@ -71,7 +69,7 @@ impl Grouping {
         (self.pmu(pmu, *per_cpu), event, filter, unit)
     }
 
-    /// The PMU that a line is about: the instance, or what it shares with others.
+    /// The PMU of a line: the instance, or the name that it shares with others.
     pub fn pmu<'a>(&self, pmu: &'a str, per_cpu: bool) -> &'a str {
         if self.apart || per_cpu || self.by == By::Cpu || self.named.contains(pmu) {
             pmu
@@ -80,7 +78,7 @@ impl Grouping {
         }
     }
 
-    /// Where what is counted on `cpu` belongs.
+    /// The place of a counter that `cpu` reads.
     pub fn place(&self, cpus: &Cpus, cpu: u32) -> Place {
         let at = cpus.place(cpu);
         match self.by {
@@ -92,7 +90,7 @@ impl Grouping {
         }
     }
 
-    /// The lines of a plan: events in the order of the plan, and of each the places in theirs.
+    /// The lines of a plan: events in the order of the plan, each with its places in order.
     pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<Line> {
         let mut order: HashMap<Event<'_>, usize> = HashMap::new();
         let mut lines: BTreeMap<(usize, Place), Vec<&Counter>> = BTreeMap::new();
@@ -127,8 +125,8 @@ impl Grouping {
     }
 }
 
-/// What `-e` takes for the event. Software events need no PMU, nor do the generic ones where one
-/// PMU alone has them.
+/// The event as `-e` takes it. Software events need no PMU, nor do generic events if only one PMU
+/// has them.
 fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
     let Counter { event, filter, .. } = counter;
     let elsewhere =
@@ -144,8 +142,8 @@ fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
 }
 
 impl Line {
-    /// The line's row for one stretch. A counter that could not be opened or never ran adds
-    /// nothing as long as another did run; `running` is below 1 then, or a warning was given.
+    /// The row of the line for a lap. A counter that could not be opened or never ran adds nothing
+    /// if another one did run; `running` is then below 1, or a warning was printed.
     pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
         let mut sum = None;
         let (mut running, mut enabled, mut supported) = (0, 0, false);
@@ -181,8 +179,8 @@ impl Line {
     }
 }
 
-/// A count per second, bytes in GB/s; of the clocks of CPUs how many CPUs' time that is, as perf has
-/// it. Other sums of times and of requests in flight have no rate.
+/// A count per second, with bytes in GB/s. For clocks of CPUs it is the number of CPUs used, as in
+/// perf. Other sums of times, and requests in flight, have no rate.
 pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
     if counted_ns == 0 {
         return None;
@@ -326,7 +324,7 @@ mod tests {
         assert_eq!(lines[0].row(&plan, &lap, false).value, Value::Number(20.0 * 64.0));
     }
 
-    /// What `-p GROUP` counts on captured machines, as lines.
+    /// The lines of `-p GROUP` on captured machines.
     #[test]
     fn lines_of_real_machines() {
         let catalog = Catalog::embedded().unwrap();

@@ -1,8 +1,8 @@
-//! `--for-each-cgroup`: counts by cgroup, also of counters that the kernel refuses to a cgroup.
+//! `--for-each-cgroup`: counts by cgroup, also for counters that the kernel refuses in a cgroup
+//! context.
 //!
-//! The recorder runs as it does for `record`; its rows of `fabric` are summed by cgroup as they are
-//! made, so that these counts are those of a recording. Guarantee: an interval is a whole number of
-//! the timeline's windows.
+//! The recorder runs as for `record`, and its rows of `fabric` are summed by cgroup as they arrive,
+//! so the counts equal those of a recording. Guarantee: an interval is a whole number of windows.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,41 +28,41 @@ use crate::signals::Signals;
 use crate::tables::writer::{Piece, Pieces, Target};
 use crate::workload::Workload;
 
-/// Longest window the parts are made in: `record`'s own default, short beside the time for which
-/// the mix of tasks on a CPU stays the same.
+/// Longest window: the default of `record`. It is short compared with the time in which the mix of
+/// tasks on a CPU stays the same.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// Batches of rows that may wait to be summed; the recorder waits then.
+/// Batches of rows that may wait to be summed; if it is full, the recorder waits.
 const BATCHES: usize = 64;
 
-/// How long a window waits for what comes after it; half of it where intervals are printed.
+/// How long a window waits for later readings before it is divided; with -I half of it.
 const LAG: Duration = Duration::from_secs(1);
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// From one set of rows to the next; `None`: one set at the end.
+    /// Length of an interval; `None`: one set of rows at the end.
     pub interval: Option<Duration>,
-    /// End after so many of them.
+    /// End after this many intervals.
     pub interval_count: Option<u32>,
     /// End after this long.
     pub timeout: Option<Duration>,
-    /// How long after the command's start counting begins.
+    /// Time from the start of the command to the start of counting.
     pub delay: Duration,
     /// Cgroups with rows of their own.
     pub named: Vec<String>,
-    /// Counters that cannot be opened: they are left out, and their rows say so.
+    /// Counters that cannot be opened: they are not recorded, and their rows say so.
     pub unopened: BTreeSet<u32>,
     /// The command to run; empty for none.
     pub command: Vec<OsString>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,
-    /// The file that rows go to, if it is one.
+    /// The output file, unless that is standard output.
     pub file: Option<PathBuf>,
 }
 
-/// The window of the timeline for an interval: the longest part of it, of whole milliseconds, that
-/// is not longer than [`WINDOW`].
+/// The window for an interval: the longest whole number of milliseconds that divides the interval
+/// and is not above [`WINDOW`].
 pub fn window(interval: Option<Duration>) -> Duration {
     let Some(interval) = interval else { return WINDOW };
     let millis = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -70,7 +70,8 @@ pub fn window(interval: Option<Duration>) -> Duration {
     Duration::from_millis((1..=WINDOW.as_millis() as u64).rev().find(fits).unwrap_or(1))
 }
 
-/// Records, sums and prints. Returns the exit code: 1 if something was lost, else the command's.
+/// Records, sums and prints. Returns the exit code: 1 if something was lost, else that of the
+/// command.
 ///
 /// # Errors
 ///
@@ -87,7 +88,7 @@ pub fn run(
 ) -> Result<u8> {
     let Options { named, unopened, .. } = options;
     let mut plan = without(table.plan, unopened);
-    // What counts its own CPU can be told exactly whose it is, and that is what was asked.
+    // Reads counters of a CPU at every context switch, so that their parts are exact.
     plan.read_at_switch();
     let recording = recorder(machine, &plan, options);
     let (sender, receiver) = mpsc::sync_channel(BATCHES);
@@ -112,7 +113,7 @@ pub fn run(
             view.finish(&mut rest, &outcome)?;
             outcome
         }
-        // If it is the reader that failed, the recorder only knows that nobody reads.
+        // First: if the reader failed, the recorder's error says only that nobody takes its rows.
         (Err(_), Err(error)) if view.begin.is_some() => return Err(error),
         (Err(error), _) => return Err(error),
     };
@@ -126,8 +127,8 @@ pub fn run(
     })
 }
 
-/// The plan's counters that can be opened, with ids of their own. What leads a group of those is
-/// one of them: without it none of the group opens.
+/// The plan without the counters that cannot be opened, with new ids. The leader of a group stays,
+/// because the kernel opens no member of a group without it.
 fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     let ids = recorded_ids(plan, unopened);
     let recorded = |id: u32| ids.get(id as usize).copied().flatten();
@@ -139,7 +140,7 @@ fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
         tick_ns: plan.tick_ns,
         window_ns: plan.window_ns,
         counters: plan.counters.iter().filter_map(renumbered).collect(),
-        // They are computed here, from all the counters that were asked for.
+        // Metrics are computed here, from all selected counters.
         metrics: Vec::new(),
         links: Vec::new(),
         warnings: plan.warnings.clone(),
@@ -150,7 +151,8 @@ fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
 fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Options {
     let Options { interval, interval_count, timeout, delay, named, command, catalog, .. } = options;
     let interval_of = Duration::from_nanos(plan.window_ns);
-    // The windows do not begin with the recording: one more than is printed makes the last whole.
+    // Windows do not begin when the recording does, so two more windows make the last interval
+    // whole.
     let counted = interval
         .zip(*interval_count)
         .map(|(interval, count)| interval.saturating_mul(count) + 2 * interval_of);
@@ -171,22 +173,22 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
     }
 }
 
-/// Turns the stream into printed rows.
+/// Prints rows from the stream of batches.
 struct View<'a> {
     options: &'a Options,
     output: &'a mut Output,
-    /// Begin of the first window, `CLOCK_MONOTONIC` ns.
+    /// Begin of the first window, `CLOCK_MONOTONIC`, ns.
     begin: Option<i64>,
-    /// End of the last window of what was printed.
+    /// End of the last window that was printed, `CLOCK_MONOTONIC`, ns.
     cut: i64,
-    /// End of the last window.
+    /// End of the last window that was read, `CLOCK_MONOTONIC`, ns.
     end: i64,
-    /// Intervals that are over.
+    /// Number of intervals printed.
     printed: u32,
 }
 
 impl View<'_> {
-    /// Prints every interval that is over; returns what is left of the last one.
+    /// Prints every interval that is over. Returns the sums of the last, unfinished one.
     fn read<'s>(
         &mut self,
         pieces: mpsc::Receiver<Piece>,
@@ -209,8 +211,8 @@ impl View<'_> {
         Ok(parts)
     }
 
-    /// How many intervals are over when a window that ends at `end` comes, where that is more than
-    /// were printed: what came before it is whole.
+    /// The number of intervals that are over when a window that ends at `end` arrives, if that is
+    /// more than were printed.
     fn is_over(&mut self, end: i64, length: i64) -> Option<u32> {
         let begin = *self.begin.get_or_insert_with(|| {
             (self.cut, self.end) = (end - length, end);
@@ -220,7 +222,7 @@ impl View<'_> {
         (over > i64::from(self.printed)).then_some(over as u32)
     }
 
-    /// What was added since the last time, unless enough intervals were printed.
+    /// Prints what was added since the last call, unless enough intervals were printed.
     fn print(&mut self, parts: &mut Parts<'_>) -> Result<()> {
         let rows = parts.take((self.end - self.cut) as f64);
         self.cut = self.end;

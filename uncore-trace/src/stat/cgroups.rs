@@ -1,9 +1,8 @@
-//! The cgroups that `--for-each-cgroup` names: a list by commas, each a name or a regular
-//! expression.
+//! Parses `--for-each-cgroup`: names or regular expressions, separated by commas.
 //!
-//! As in perf (`tools/perf/util/cgroup.c`, Linux 7.2) a name with one of `{}[]()|*+?^$` in it is an
-//! expression, matched anywhere in the path without its first slash. Guarantee: what is named
-//! exists, and nothing is named twice.
+//! As in perf (`tools/perf/util/cgroup.c`, Linux 7.2), an item with one of `{}[]()|*+?^$` is an
+//! expression, matched anywhere in the path without its first slash. Guarantee: every selected
+//! cgroup exists, and none is selected twice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,18 +14,19 @@ use regex::Regex;
 use crate::catalog::suggest::few;
 use crate::text::{counted, printable};
 
-/// Characters that make an expression of a name.
+/// Characters that make an item an expression.
 const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '^', '$', '\\'];
 
-/// How many cgroups an error names: hosts have thousands.
+/// Number of similar cgroups in an error: hosts have thousands.
 const NEAREST: usize = 3;
 
-/// The paths of the cgroups below `mount` that `typed` names, from the root of the hierarchy and
-/// with a leading slash, as the tables write them; in the order of `typed`.
+/// The cgroups below `mount` that `typed` selects, in the order of `typed`; paths are as in the
+/// tables, from the root of the hierarchy with a leading slash.
 ///
 /// # Errors
 ///
-/// A name that no cgroup has, an expression that matches none or is none; says what exists.
+/// A name that no cgroup has, or an expression that is invalid or matches none; the message names
+/// what exists.
 pub fn select(mount: &Path, typed: &str) -> Result<Vec<String>> {
     let all = walk(mount)?;
     let mut selected: Vec<String> = Vec::new();
@@ -67,13 +67,14 @@ fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> 
     Ok(vec![path])
 }
 
-/// The cgroups that are most like what was typed, by their path or their own name, and where all are.
+/// The cgroups that are most similar to `typed`, by their path or their last name, and where all
+/// cgroups are.
 fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
     let typed = typed.trim_matches(PATTERN).trim_matches('/').to_lowercase();
     let alike = |path: &str| {
         let path = path.trim_start_matches('/').to_lowercase();
         let own = path.rsplit('/').next().unwrap_or_default();
-        // A name that has all that was typed is nearer than one that is only alike.
+        // A path that contains the whole text ranks above one that is only similar.
         let is_part = f64::from(!typed.is_empty() && path.contains(&typed));
         let names = [path.as_str(), own].into_iter();
         is_part + names.map(|name| strsim::jaro_winkler(&typed, name)).fold(0.0, f64::max)
@@ -89,8 +90,7 @@ fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
     )
 }
 
-/// Every cgroup of the hierarchy; one that goes away meanwhile, or whose name is not UTF-8, is not
-/// there.
+/// Every cgroup of the hierarchy, without those that vanish meanwhile or whose names are not UTF-8.
 fn walk(mount: &Path) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut open = vec![String::new()];

@@ -1,9 +1,10 @@
-//! `--control`: another program says when to count, by lines through a FIFO or a descriptor.
+//! `--control`: another program enables and disables the counters, by lines through a FIFO or a
+//! descriptor.
 //!
-//! The protocol is perf's (`tools/perf/util/evlist.c`, Linux 7.2): `enable`, `disable`, `ping`,
-//! `stop`, each answered by [`ACK`] where there is somewhere to answer to; `ack` itself is taken and
-//! not answered. Guarantee: an answer means that the command was carried out. A command that is not
-//! known gets a warning on standard error and no answer, as perf gives it none.
+//! The protocol is that of perf (`tools/perf/util/evlist.c`, Linux 7.2): `enable`, `disable`,
+//! `ping` and `stop` are answered by [`ACK`] if there is a descriptor for answers; `ack` is
+//! accepted and not answered. Guarantee: an answer means that the command was carried out. As in
+//! perf, an unknown command gets a warning on standard error and no answer.
 
 use std::io;
 use std::str::FromStr;
@@ -13,14 +14,14 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 
 use crate::text::printable;
 
-/// Longest line that can be a command; perf's own buffer has 1024 bytes.
+/// Length limit of a command; perf's own buffer has 1024 bytes.
 const LONGEST: usize = 1024;
 
-/// The answer, with the zero byte that perf sends after the line end (`EVLIST_CTL_CMD_ACK_TAG`,
-/// `tools/perf/util/evlist.c`): a client that reads five bytes must get them.
+/// The answer, with the zero byte that perf sends after the newline (`EVLIST_CTL_CMD_ACK_TAG`,
+/// `tools/perf/util/evlist.c`): clients read five bytes.
 const ACK: &[u8] = b"ack\n\0";
 
-/// Where commands come from and answers go, as typed.
+/// Where commands are read and answers written, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Path to read.
@@ -32,8 +33,8 @@ pub struct Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// Reads `fifo:CTL[,ACK]` or `fd:CTL[,ACK]`. A descriptor is opened anew through
-    /// `/proc/self/fd`, which leaves the inherited one as it was.
+    /// Parses `fifo:CTL[,ACK]` or `fd:CTL[,ACK]`. A descriptor is opened again through
+    /// `/proc/self/fd`, which leaves the inherited one unchanged.
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "write fifo:CTL[,ACK] or fd:CTL[,ACK]";
         let (kind, rest) = text.split_once(':').ok_or(form)?;
@@ -53,24 +54,24 @@ impl FromStr for Address {
     }
 }
 
-/// What the other side wants.
+/// A command of the other program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Count.
+    /// Enable the counters.
     Enable,
-    /// Do not count.
+    /// Disable the counters.
     Disable,
-    /// Answer.
+    /// Only answer.
     Ping,
-    /// Print what was counted and end.
+    /// Print the counts and end.
     Stop,
-    /// Nothing, not even an answer.
+    /// Ignored, without an answer.
     Ack,
 }
 
 impl Order {
     fn read(line: &str) -> Option<Self> {
-        // perf allows the name of an event after it and counts that event only.
+        // perf accepts the name of an event after it, and then enables only that event.
         match line.trim() {
             "enable" => Some(Self::Enable),
             "disable" => Some(Self::Disable),
@@ -93,12 +94,12 @@ pub struct Control {
 impl Control {
     /// Opens both ends; needs a tokio runtime.
     ///
-    /// Each is opened for reading and writing, as perf does: opening does not wait for the other
-    /// side, and its closing is no end.
+    /// Each is opened for reading and writing, as in perf: so opening does not wait for the other
+    /// side, and its closing is not an end of file.
     ///
     /// # Errors
     ///
-    /// One of them is no FIFO or pipe, or may not be opened.
+    /// An end is no FIFO or pipe, or may not be opened.
     pub fn open(address: &Address) -> Result<Self> {
         let Address { control, ack } = address;
         let cannot = |path: &str| {
@@ -114,7 +115,7 @@ impl Control {
         Ok(Self { receiver, sender: sender.transpose()?, buffer: Vec::new() })
     }
 
-    /// Waits for the next order; none is lost where this is cancelled.
+    /// Waits for the next command; cancel-safe.
     pub async fn next(&mut self) -> Result<Order> {
         loop {
             while let Some(line) = self.line() {
@@ -140,8 +141,8 @@ impl Control {
         }
     }
 
-    /// The next whole line in the buffer; empty ones are passed over. perf takes a zero byte for
-    /// a line end too.
+    /// The next complete line in the buffer, without empty ones. As in perf, a zero byte also ends
+    /// a line.
     fn line(&mut self) -> Option<String> {
         loop {
             let end = self.buffer.iter().position(|byte| matches!(byte, b'\n' | 0))?;
@@ -153,7 +154,7 @@ impl Control {
         }
     }
 
-    /// Says that the last order was carried out.
+    /// Answers that the last command was carried out.
     pub fn ack(&self) {
         if let Some(sender) = &self.sender
             && let Err(error) = sender.try_write(ACK)

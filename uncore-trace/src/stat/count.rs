@@ -1,8 +1,9 @@
-//! Differences of readings: what each counter of a plan counted in a stretch of time.
+//! Reads the counters of a plan, and computes their counts in a lap: a span of time between two
+//! readings.
 //!
-//! Guarantees: stretches that follow each other leave nothing out and count nothing twice; the
-//! length of a stretch is the time in which the counters were enabled, so that rates hold whatever
-//! was switched off in between.
+//! Guarantees: consecutive laps leave nothing out and count nothing twice; the length of a lap is
+//! the time in which the counters were enabled, so rates stay right when they were disabled in
+//! between.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +13,18 @@ use crate::count::Count;
 use crate::open::{Counting, Unopened};
 use crate::plan::Plan;
 
-/// What one counter did in a stretch.
+/// The count of one counter in a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tally {
-    /// It could not be opened.
+    /// The counter could not be opened.
     NotSupported,
     /// Raw count, time enabled and time running.
     Counted(Count),
 }
 
 impl Tally {
-    /// The count, scaled up to the time enabled and rounded as perf does, or as it is. `None` where
-    /// it never ran.
+    /// The count, scaled up to the time enabled and rounded as in perf, or unscaled. `None` if the
+    /// counter never ran.
     pub fn scaled(self, scale: bool) -> Option<f64> {
         let Self::Counted(count) = self else { return None };
         let factor = count.factor()?;
@@ -32,22 +33,22 @@ impl Tally {
     }
 }
 
-/// All counters of a plan over one stretch.
+/// The counts of all counters in a lap.
 #[derive(Clone, Debug)]
 pub struct Lap {
-    /// By counter id.
+    /// Indexed by counter id.
     pub tallies: Vec<Tally>,
-    /// How long the counters were enabled, ns.
+    /// Time in which the counters were enabled, ns.
     pub counted_ns: u64,
 }
 
-/// How much less than the others a counter may have been enabled: enabling thousands one after the
-/// other takes milliseconds.
+/// Difference of the time enabled between counters that is tolerated, as a fraction and in ns:
+/// enabling thousands of counters takes milliseconds.
 const SLACK: (f64, f64) = (0.05, 20e6);
 
 impl Lap {
-    /// The counters that were enabled for less of the stretch than it is long. The kernel takes a
-    /// counter off a CPU that goes offline, and then its time enabled stands still.
+    /// The counters that were enabled for less than the whole lap. The kernel removes a counter
+    /// from a CPU that goes offline, and its time enabled stops.
     pub fn absent(&self) -> impl Iterator<Item = u32> {
         let least = (1.0 - SLACK.0) * self.counted_ns as f64 - SLACK.1;
         let ids = (0..).zip(&self.tallies);
@@ -59,21 +60,21 @@ impl Lap {
     }
 }
 
-/// A moment: what the counters stand at, and how long they have been enabled.
+/// A reading of all counters, and how long they had been enabled.
 #[derive(Clone, Debug)]
 struct Mark {
     counts: Vec<Count>,
     counted: Duration,
 }
 
-/// The open counters of a plan, and the moments their differences are taken from.
+/// The open counters of a plan, with the readings at which the lap and the measurement began.
 #[derive(Debug)]
 pub struct Meter {
     counting: Counting,
     supported: Vec<bool>,
-    /// Since when they have been enabled.
+    /// Since when the counters are enabled.
     on_since: Option<Instant>,
-    /// How long they had been enabled before that.
+    /// Time enabled before that.
     counted: Duration,
     first: Mark,
     last: Mark,
@@ -119,7 +120,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Disables all counters; as [`Counting::disable`] where one cannot be.
+    /// Disables all counters; see [`Counting::disable`] for failures.
     pub fn disable(&mut self) {
         if let Some(since) = self.on_since.take() {
             self.counted += since.elapsed();
@@ -127,20 +128,20 @@ impl Meter {
         }
     }
 
-    /// A new measurement begins.
+    /// Begins a new measurement.
     pub fn restart(&mut self) {
         self.last = self.mark();
         self.first = self.last.clone();
     }
 
-    /// What was counted since the last call, or since [`Meter::restart`].
+    /// The counts since the last call, or since [`Meter::restart`].
     pub fn lap(&mut self) -> Lap {
         let now = self.mark();
         let before = std::mem::replace(&mut self.last, now);
         self.between(&before)
     }
 
-    /// What was counted from [`Meter::restart`] to the last [`Meter::lap`].
+    /// The counts from [`Meter::restart`] to the last [`Meter::lap`].
     pub fn total(&self) -> Lap {
         self.between(&self.first)
     }
@@ -156,7 +157,7 @@ impl Meter {
     }
 
     fn mark(&self) -> Mark {
-        // One that cannot be read stands where it stood, and so counts nothing.
+        // A counter that cannot be read keeps its last value, so its count is 0.
         let mut counts = self.last.counts.clone();
         let on = self.on_since.map_or(Duration::ZERO, |since| since.elapsed());
         for (id, count) in self.counting.read() {

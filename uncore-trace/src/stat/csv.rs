@@ -1,9 +1,8 @@
-//! Rows for spreadsheets (`-x`): the fields of `perf stat -x`, in its order.
+//! CSV output (`-x`): the fields of `perf stat -x`, in the same order.
 //!
-//! `[time or "summary"] [place [counters]] value unit event [cgroup] [noise%] running_ns running%
-//! metric_value metric_unit [method confidence]` (`tools/perf/util/stat-display.c`, Linux 7.2).
-//! Guarantee: a field that holds the separator, a quote or a line end is quoted (RFC 4180), which
-//! perf does not do and a filter's comma needs.
+//! `[time or "summary"] [place [counters]] value unit event [cgroup] [noise%] running_ns running% metric_value metric_unit [method confidence]`
+//! (`tools/perf/util/stat-display.c`, Linux 7.2). Guarantee: a field with the separator, a quote or
+//! a newline is quoted (RFC 4180). perf does not quote, but a filter has commas.
 
 use super::row::{Place, Row, Value, When};
 use crate::text::{csv_field, printable};
@@ -63,7 +62,7 @@ fn fields(row: &Row, when: When) -> Vec<String> {
     fields
 }
 
-/// What stands where perf has a metric: the metric, the part of the whole, or the rate.
+/// The two fields of perf's metric: the metric, the share of the whole, or the rate.
 fn metric(row: &Row) -> [String; 2] {
     let number = |value: f64, unit: &str| [format!("{value:.6}"), unit.to_owned()];
     match (&row.part, &row.rate, &row.value) {
@@ -77,10 +76,10 @@ fn metric(row: &Row) -> [String; 2] {
     }
 }
 
-/// Units of the catalog that say what was counted: as in perf, such a number has no unit.
+/// Units of the catalog that only say what was counted: as in perf, such values have no unit.
 const COUNTED: [&str; 4] = ["count", "cycles", "requests", "request_cycles"];
 
-/// What the field `unit` has: nothing where a value is just a number of events.
+/// The field `unit`: empty if the value is a number of events.
 pub fn unit(unit: &str) -> &str {
     if COUNTED.contains(&unit) { "" } else { unit }
 }

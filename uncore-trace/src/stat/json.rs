@@ -1,16 +1,16 @@
-//! Rows for programs (`-j`): one JSON object a line, with the keys of `perf stat -j`.
+//! JSON output (`-j`): one object per line, with the keys of `perf stat -j`.
 //!
-//! As in perf `counter-value` is a text, because it may hold `<not counted>`; `metric-value` is a
-//! number. Keys that perf has not: `metric` (the name of a metric), `missing` (its inputs that are
-//! not there), `percent-of-peak` (of a bandwidth, what its links can carry), `method` and `confidence` of a cgroup's part. Guarantee: what is not known is null
-//! or not there, never 0.
+//! As in perf, `counter-value` is a string, because it may be `<not counted>`; `metric-value` is a
+//! number. Keys that perf does not have: `metric` (name of a metric), `missing` (its missing
+//! inputs), `percent-of-peak` (of a bandwidth), `method` and `confidence` of a cgroup's part.
+//! Guarantee: a value that is not known is null or absent, never 0.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
 use super::row::{Counted, Part, Place, Row, Value, When};
 
-/// A row as an object, its keys in perf's order.
+/// A row as an object, with the keys in perf's order.
 struct Line<'a> {
     row: &'a Row,
     when: When,
@@ -85,7 +85,7 @@ fn metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
     row.part.as_ref().map_or(Ok(()), |part| how(part, map))
 }
 
-/// How a part was made.
+/// Method and confidence of a part.
 fn how<M: SerializeMap>(part: &Part, map: &mut M) -> Result<(), M::Error> {
     let method = Some(&part.method).filter(|method| !method.is_empty());
     map.serialize_entry("method", &method)?;
@@ -107,7 +107,7 @@ pub fn rows(rows: &[Row], when: When) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// Without the digits that say nothing.
+/// Rounds to the significant digits.
 fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }

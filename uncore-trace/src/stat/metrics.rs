@@ -1,6 +1,7 @@
-//! Rows of metrics: which instances make one value, and the value of one stretch.
+//! Rows of metrics: groups instances to lines, and computes their values.
 //!
-//! Guarantee: computed from the counts of the whole stretch, never from values of shorter ones.
+//! Guarantee: a value is computed from the counts of the whole lap, never from values of shorter
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +14,26 @@ use crate::plan::Plan;
 use crate::schema::link::Direction;
 use crate::view::links::limit;
 
-/// Unit of a bandwidth beside what its links can carry.
+/// Unit of the percentage beside a bandwidth.
 pub const OF_PEAK: &str = "% of peak";
 
-/// The same where sources of the peak differ by more than 20 %.
+/// The same if sources of the peak differ by more than 20 %.
 pub const OF_DOUBTFUL_PEAK: &str = "% of peak (sources differ)";
 
-/// Instances that make one value.
+/// Instances of a metric with one common value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricLine {
     /// The metric with the PMU: `pcie_read_bandwidth [nvidia_pcie_pmu]`.
     pub label: String,
     /// Unit of the value.
     pub unit: String,
-    /// Where.
+    /// Socket, die, node or CPU.
     pub place: Place,
-    /// Their indices in the plan.
+    /// Indices of the instances in the plan.
     pub members: Vec<usize>,
 }
 
-/// The lines of the plan's metrics, split as those of its events are.
+/// The lines of the plan's metrics, split in the same way as those of its events.
 pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
     let mut order: Vec<(&str, &str, &str)> = Vec::new();
     let mut lines: BTreeMap<(usize, Place), Vec<usize>> = BTreeMap::new();
@@ -63,13 +64,13 @@ pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
     lines.into_iter().filter_map(line).collect()
 }
 
-/// What makes instances the same metric: its name, the PMU, the filter.
+/// Instances with equal keys are one metric: name, PMU, filter.
 fn key<'a>(planned: &'a Planned, grouping: &Grouping) -> (&'a str, &'a str, &'a str) {
     (&planned.name, grouping.pmu(&planned.pmu, planned.per_cpu), &planned.filter)
 }
 
 impl MetricLine {
-    /// The line's row for one stretch.
+    /// The row of the line for a lap.
     pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
         let count = |id: u32| {
             let tally = lap.tallies.get(id as usize).copied().unwrap_or(Tally::NotSupported);
@@ -78,8 +79,8 @@ impl MetricLine {
         self.of(plan, &count, lap.counted_ns as f64, None)
     }
 
-    /// The line's row where `count` gives the count of a counter in its unit, or of one cgroup's
-    /// part of it, and the time was `duration_ns`.
+    /// The row of the line. `count` gives the count of a counter in its unit, or a cgroup's part of
+    /// it; `duration_ns` is the time.
     pub fn of(
         &self,
         plan: &Plan,
@@ -92,7 +93,7 @@ impl MetricLine {
             metric::Value::Undefined => Value::Undefined,
             metric::Value::Missing(inputs) => Value::Missing(inputs),
         };
-        // A part of what goes over a link says nothing of how full that is.
+        // A cgroup's part does not show how full a link is.
         let rate = part.is_none().then(|| self.of_peak(plan, &value)).flatten();
         Row {
             place: self.place,
@@ -107,8 +108,8 @@ impl MetricLine {
         }
     }
 
-    /// A bandwidth in percent of what its links can carry together; `None` where that is not known of all
-    /// of them, or where the line is not of all that goes one way or both ways over each.
+    /// A bandwidth in percent of the peak of all its links together. `None` if a peak is not known,
+    /// or if the line does not cover all traffic in one direction or in both over each link.
     fn of_peak(&self, plan: &Plan, value: &Value) -> Option<Rate> {
         let gb_per_s = value.number().filter(|_| self.unit == "GB/s")?;
         let instances = self.instances(plan);
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_bandwidth_is_a_part_of_what_its_links_carry() {
-        // The data sheet says 512 GB/s of each memory; 102400 bytes each way in 1000 ns are 204.8 GB/s.
+        // The data sheet says 512 GB/s for each memory; 102400 bytes in each direction in 1000 ns
+        // are 204.8 GB/s.
         for (metric, by, expected) in [
             ("mem_bandwidth", By::Machine, Some(40.0)),
             ("mem_bandwidth", By::Socket, Some(40.0)),

@@ -1,11 +1,11 @@
-//! Counts a plan without attributing it, with the habits of `perf stat`.
+//! `uncore-trace stat`: counts a plan without recording, in the way of `perf stat`.
 //!
-//! Counters are opened by [`crate::open`] and read with read(2): no BPF program, no table. The
-//! parts are plain stages: [`count`] makes differences of readings, [`aggregate`] and [`metrics`]
-//! rows of differences, [`table`] all rows of a plan, [`repeat`] one set of rows of several runs,
-//! [`text`], [`csv`] and [`json`] print
-//! rows; [`run`] is the loop around them. `--for-each-cgroup` is the exception: a fabric counter
-//! has no cgroup, so [`attributed`] takes the recorder's shares and adds them up.
+//! Counters are opened by [`crate::open`] and read with read(2), without a BPF program or tables.
+//! [`count`] computes differences of readings, [`aggregate`] and [`metrics`] make rows of them,
+//! [`table`] makes all rows of a plan, [`repeat`] averages the rows of several runs, and [`text`],
+//! [`csv`] and [`json`] print rows. [`run`] is the loop around them. `--for-each-cgroup` is an
+//! exception: the kernel refuses fabric counters in a cgroup context, so [`attributed`] sums the
+//! shares of the recorder.
 
 pub mod aggregate;
 pub mod attributed;

@@ -1,8 +1,8 @@
-//! Where rows go and in which format.
+//! Writes rows to their destination, in their format.
 //!
-//! Guarantees: without `-o` everything goes to standard error, as in perf, so that the command's
-//! own output stays its own; a file is touched only when there is something to write, and one that
-//! was made and never written is removed.
+//! Guarantees: without `-o` all output goes to standard error, as in perf, apart from the command's
+//! own output; a file is changed only when there is something to write, and a file that was created
+//! but never written is removed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,22 +18,23 @@ use super::{csv, json, text};
 use crate::tables::mode::Mode;
 use crate::text::printable;
 
-/// How rows are written.
+/// Output format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// Fields with this between them.
+    /// Fields with this separator.
     Csv(String),
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// After so many intervals perf repeats the line above them.
+/// Number of intervals after which perf repeats the heading.
 const HEADING_EVERY: u32 = 25;
 
-/// What it takes to start a command after the clock was, seconds: no difference worth a line.
+/// Time between the start of the clock and the start of the command that is not worth a line,
+/// seconds.
 const START: f64 = 0.01;
 
 #[derive(Debug)]
@@ -43,14 +44,14 @@ enum Target {
     File { path: PathBuf, file: File, append: bool, made: bool },
 }
 
-/// What was measured, for the lines around the rows.
+/// Facts of the measurement for the lines around the rows.
 #[derive(Clone, Debug)]
 pub struct Ending {
-    /// How many runs.
+    /// Number of runs.
     pub runs: u32,
-    /// How long each took, s.
+    /// Length of each run, s.
     pub seconds: Stats,
-    /// How long the counters were enabled in each, s.
+    /// Time in which the counters were enabled in each run, s.
     pub counted: Stats,
 }
 
@@ -59,15 +60,15 @@ pub struct Ending {
 pub struct Output {
     format: Format,
     target: Target,
-    /// What ran meanwhile; empty if nothing.
+    /// The command; empty without one.
     command: String,
     started: bool,
     intervals: u32,
 }
 
 impl Output {
-    /// Opens `path` (`-` is standard output), or standard error. A file that is made here has the
-    /// permissions of `mode`.
+    /// Opens `path` (`-` is standard output), or standard error. A new file gets the permissions
+    /// `mode`.
     pub fn open(
         path: Option<&Path>,
         append: bool,
@@ -91,7 +92,7 @@ impl Output {
         Ok(Self { format, target, command, started: false, intervals: 0 })
     }
 
-    /// Rows of the stretch that ended `seconds` after the start.
+    /// Prints the rows of an interval that ended `seconds` after the start.
     pub fn interval(&mut self, rows: &[Row], seconds: f64) -> Result<()> {
         let mut shown = String::new();
         if self.format == Format::Text && self.intervals.is_multiple_of(HEADING_EVERY) {
@@ -102,14 +103,14 @@ impl Output {
         self.write(&shown)
     }
 
-    /// Rows of all stretches together.
+    /// Prints the rows of the whole time, after those of intervals.
     pub fn summary(&mut self, rows: &[Row]) -> Result<()> {
         let shown = self.shown(rows, When::Summary)?;
         self.write(&shown)
     }
 
-    /// Rows of a measurement that had no intervals; for people with what was measured, and how
-    /// long.
+    /// Prints the rows of a measurement without intervals; the text format adds what was measured,
+    /// and for how long.
     pub fn whole(&mut self, rows: &[Row], ending: &Ending) -> Result<()> {
         let rows = self.shown(rows, When::Whole)?;
         let shown = match self.format {
@@ -146,7 +147,7 @@ impl Output {
             }
             Target::File { path, file, append, made: _ } => {
                 let mut put = || {
-                    // A FIFO or a device has no length to set, and says so with an error.
+                    // A FIFO or a device cannot be truncated.
                     if first && !*append && file.metadata()?.is_file() {
                         file.set_len(0)?;
                     }
@@ -163,8 +164,8 @@ impl Output {
     }
 }
 
-/// Opens a file that is there. A symbolic link is not followed: who made it would say what is
-/// overwritten. Those of the system, as `/dev/stderr`, are.
+/// Opens an existing file. A symbolic link is not followed, because its owner would choose which
+/// file is overwritten. Links of the system, such as `/dev/stderr`, are followed.
 fn opened(path: &Path, append: bool) -> Result<File> {
     let folder = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
     let is_systems = ["/dev", "/proc"].iter().any(|tree| folder.starts_with(tree));
@@ -188,7 +189,8 @@ impl Drop for Output {
     }
 }
 
-/// How long it took and, where that is less, how long the counters counted.
+/// The length of the measurement and, if that is shorter, the time in which the counters were
+/// enabled.
 fn times(ending: &Ending) -> String {
     let time = |stats: &Stats, what: &str| {
         if ending.runs > 1 {

@@ -1,4 +1,4 @@
-//! Lines of `--for-each-cgroup`: one for each part of a count.
+//! Rows of `--for-each-cgroup`: one for each part of a count.
 
 use std::collections::BTreeSet;
 
@@ -8,42 +8,42 @@ use super::table::Table;
 use crate::plan::{Counter, Plan};
 use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
 
-/// The id in a recording of each counter of the plan: those in `unopened` have none.
+/// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
 pub fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
     let mut ids = 0..;
     let of = |id| if unopened.contains(&id) { None } else { ids.next() };
     plan.counters.iter().map(|counter| counter.id).map(of).collect()
 }
 
-/// Makes rows of sums.
+/// Sums shares, and makes rows of the sums.
 #[derive(Debug)]
 pub struct Parts<'a> {
     table: &'a Table<'a>,
     /// Counters that could not be opened.
     unopened: &'a BTreeSet<u32>,
-    /// The id in the recording of each counter of the plan: those that could not be opened have none.
+    /// For each counter of the plan, its id in the recording; `None` if it could not be opened.
     recorded: Vec<Option<u32>>,
-    /// What was added.
+    /// The sums.
     pub sums: ByCgroup<'a>,
 }
 
 impl<'a> Parts<'a> {
-    /// Nothing yet, of the lines of `table` and the cgroups `named`.
+    /// No shares yet; lines of `table`, and the cgroups `named`.
     pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
         let recorded = recorded_ids(table.plan, unopened);
         let sums = ByCgroup::new(named, recorded.len());
         Self { table, unopened, recorded, sums }
     }
 
-    /// What was added of a counter of the plan.
+    /// The sums of a counter of the plan.
     fn of(&self, id: u32) -> Option<&Sums> {
         self.sums.of((*self.recorded.get(id as usize)?)?)
     }
 
-    /// The rows of what was added, and nothing is added any more. `length_ns` is how long it took.
+    /// Returns the rows, and starts again at 0. `length_ns` is the length of the time.
     pub fn take(&mut self, length_ns: f64) -> Vec<Row> {
         let mut rows = self.events();
-        // It has no parts.
+        // The time has no parts.
         let everybody = named_part(ALL, Cell::default());
         rows.extend(self.table.duration(length_ns.round() as u64, Some(everybody)));
         rows.extend(self.metrics(length_ns));
@@ -92,22 +92,21 @@ impl<'a> Parts<'a> {
                 noise: None,
             }
         };
-        // Tasks elsewhere are worth a line even where they got nothing, the others only for
-        // something.
+        // `(other)` has a line even with a value of 0; the other kinds of owners only with a value.
         let there =
             |name: &&str| *name == OTHER || of.iter().any(|sums| sums.cell(name).value != 0.0);
         let named = self.sums.named().iter().map(String::as_str);
         named.chain(rest().into_iter().filter(there)).chain(self.all()).map(row).collect()
     }
 
-    /// The whole, where the parts do not add up to it.
+    /// The line of the whole, if the parts do not sum to it.
     fn all(&self) -> Option<&'static str> {
         self.sums.overlap().then_some(ALL)
     }
 
-    /// The rows of metrics, one for each cgroup: of its parts of the inputs. A clock counts for
-    /// everybody alike: a latency is request-cycles over requests times the length of a cycle, and
-    /// a part of the cycles would make the cycle longer, or the frequency lower.
+    /// The rows of metrics, one for each cgroup, from its parts of the inputs. A clock is not
+    /// divided: a latency is request-cycles / requests x length of a cycle, and with a part of the
+    /// cycles the cycle would be too long, or the frequency too low.
     fn metrics(&self, length_ns: f64) -> Vec<Row> {
         let plan = self.table.plan;
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
@@ -134,7 +133,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether a counter tells the time of its PMU. The cycles of a CPU belong to the tasks that ran there.
+/// Whether a counter is the clock of its PMU. The cycles of a CPU belong to the tasks that ran
+/// there.
 fn is_clock(counter: &Counter) -> bool {
     counter.unit == "cycles" && !counter.per_cpu
 }
@@ -264,7 +264,7 @@ mod tests {
             shown(&parts.take(1e7)),
             ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None ", "(all) - None "]
         );
-        // Without one below another the parts add up to the whole.
+        // If no named cgroup is below another, the parts sum to the whole.
         let mut apart = Parts::new(&table, &named[1..], &OPENED);
         apart.sums.add(&batch, 0..batch.num_rows()).unwrap();
         let rows = apart.take(1e7);
@@ -284,7 +284,7 @@ mod tests {
         ]);
         parts.sums.add(&rows, 0..rows.num_rows()).unwrap();
         let rows = parts.take(1e7);
-        // Half of the time is scaled up to all of it.
+        // A count of half of the time is scaled up.
         assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
     }

@@ -1,12 +1,12 @@
-//! Several runs of one command, as the mean of each row and how far to trust it.
+//! The mean of each row over several runs, and its standard error.
 //!
 //! As in perf (`tools/perf/util/stat.c`, Linux 7.2), `+-` is the standard error of the mean: the
-//! deviation of the runs divided by the root of their number. It says how sure the mean is, not
-//! how much single runs differ.
+//! standard deviation of the runs divided by the square root of their number. It is the uncertainty
+//! of the mean, not the spread of the runs.
 
 use super::row::{Row, Value};
 
-/// Mean and spread of numbers that come one by one (Welford, Technometrics 4, 1962).
+/// Running mean and variance (Welford, Technometrics 4, 1962).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     count: u32,
@@ -15,7 +15,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Takes one more number.
+    /// Adds a number.
     pub fn push(&mut self, value: f64) {
         self.count += 1;
         let off = value - self.mean;
@@ -23,12 +23,12 @@ impl Stats {
         self.squares += off * (value - self.mean);
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without numbers.
     pub const fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Standard error of the mean; 0 where there are not two numbers.
+    /// Standard error of the mean; 0 with fewer than two numbers.
     pub fn error(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -37,7 +37,7 @@ impl Stats {
         (self.squares / (count - 1.0) / count).sqrt()
     }
 
-    /// The standard error in % of the mean; 0 where the mean is 0.
+    /// The standard error in % of the mean; 0 if the mean is 0.
     pub fn percent(&self) -> f64 {
         if self.mean == 0.0 { 0.0 } else { 100.0 * self.error() / self.mean.abs() }
     }
@@ -47,11 +47,11 @@ impl Stats {
 #[derive(Clone, Debug, Default)]
 pub struct Repeats {
     rows: Vec<(Row, Line)>,
-    /// Seconds that a run took.
+    /// Length of a run, seconds.
     pub seconds: Stats,
-    /// Seconds in which the counters were enabled.
+    /// Time in which the counters were enabled, seconds.
     pub counted: Stats,
-    /// How many runs there were.
+    /// Number of runs.
     pub runs: u32,
 }
 
@@ -60,12 +60,12 @@ struct Line {
     value: Stats,
     running: Stats,
     running_ns: Stats,
-    /// Rate times the seconds it is of.
+    /// Rate x seconds.
     rated: Stats,
 }
 
 impl Repeats {
-    /// Takes the rows of one more run, the same lines in the same order as before.
+    /// Adds the rows of a run, with the same lines in the same order as before.
     pub fn push(&mut self, rows: Vec<Row>, seconds: f64, counted: f64) {
         self.runs += 1;
         self.seconds.push(seconds);
@@ -84,15 +84,16 @@ impl Repeats {
                 line.running.push(counted.running);
                 line.running_ns.push(counted.running_ns as f64);
             }
-            // The reason why there is no number may come with any run, and a rate only with one.
+            // A row without a number says why; it is replaced by the first row with a number, which
+            // has the rate.
             if kept.value.number().is_none() {
                 *kept = row;
             }
         }
     }
 
-    /// The mean of each line, with the noise where there was more than one run. Runs in which a
-    /// line had no number are left out of its mean.
+    /// The mean of each line, with its noise after more than one run. Runs in which a line has no
+    /// number are left out.
     pub fn rows(&self) -> Vec<Row> {
         let mean = |(row, line): &(Row, Line)| {
             let mut row = row.clone();
@@ -104,7 +105,7 @@ impl Repeats {
                 counted.running_ns = line.running_ns.mean().round() as u64;
             }
             if let Some(rate) = &mut row.rate {
-                // The rate of all runs together, not the mean of theirs.
+                // The rate over all runs, which is not the mean of their rates.
                 rate.value = line.rated.mean() / self.counted.mean();
             }
             row.noise = (self.runs > 1).then(|| line.value.percent());
@@ -156,7 +157,8 @@ mod tests {
         let rows = repeats.rows();
         assert_eq!(rows[0].value, Value::Number(15.0));
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
-        // The deviation of 10 and 20 is 50 of the root, the error of their mean 5, a third of it.
+        // The deviation of 10 and 20 is the square root of 50, the standard error of their mean is
+        // 5, a third of it.
         assert!((rows[0].noise.unwrap() - 100.0 / 3.0).abs() < 1e-9);
         assert!((repeats.seconds.mean() - 2.0).abs() < 1e-12);
     }

@@ -1,11 +1,11 @@
-//! A row as it is printed: plain data, the same for every output format.
+//! A row of output: plain data, the same for every format.
 
 use std::fmt;
 
-/// What a row says.
+/// The value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// This.
+    /// A number.
     Number(f64),
     /// The counter never ran.
     NotCounted,
@@ -13,7 +13,7 @@ pub enum Value {
     NotSupported,
     /// A metric whose formula divides by zero.
     Undefined,
-    /// A metric without these inputs.
+    /// A metric that lacks these inputs.
     Missing(Vec<String>),
 }
 
@@ -26,7 +26,7 @@ impl Value {
         }
     }
 
-    /// perf's words for what is no number; those of metrics in the same style.
+    /// perf's words for a value that is no number; those for metrics have the same style.
     pub fn words(&self) -> Option<String> {
         match self {
             Self::Number(_) => None,
@@ -38,7 +38,7 @@ impl Value {
     }
 }
 
-/// Where counts were added up; the order is that of rows.
+/// Where the summed counters are; ordered as the rows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Everywhere.
@@ -54,7 +54,7 @@ pub enum Place {
 }
 
 impl fmt::Display for Place {
-    /// As perf writes it, but `?` where the kernel does not tell.
+    /// As in perf, but `?` if the kernel does not say.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = |id: Option<i64>| id.map_or_else(|| "?".to_owned(), |id| id.to_string());
         let text = match *self {
@@ -70,31 +70,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// One cgroup's part of a count, or the part of all that is in none of those asked for.
+/// A part of a count: that of one cgroup, or of everything outside the selected ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The cgroup's path, or a word in parentheses: see [`super::shares`].
+    /// Path of the cgroup, or a word in parentheses: see [`super::shares`].
     pub cgroup: String,
-    /// Part of the whole, 0 to 1; `None` where the whole is nothing or not known.
+    /// Fraction of the whole, 0 to 1; `None` if the whole is 0 or not known.
     pub share: Option<f64>,
-    /// How the part was made; empty where there is nothing to say.
+    /// Method of the part; empty if there is none.
     pub method: String,
-    /// The confidence of what was added up, weighted by its values, 0 to 1.
+    /// Mean confidence of the summed shares, weighted by value, 0 to 1.
     pub confidence: Option<f64>,
 }
 
-/// The part of a row that is only a counter's.
+/// Fields that only rows of counters have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
     /// Time running, summed over the counters of the row, ns.
     pub running_ns: u64,
-    /// Time running / time enabled, 0 to 1; 1 where it was never enabled, as perf has it.
+    /// Time running / time enabled, 0 to 1; 1 if it was never enabled, as in perf.
     pub running: f64,
-    /// Whether the unit of one count is a whole number.
+    /// Whether one count is a whole number of units.
     pub integral: bool,
 }
 
-/// A rate or another number that goes with the value.
+/// A rate or another number beside the value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
     /// The number.
@@ -103,16 +103,16 @@ pub struct Rate {
     pub unit: &'static str,
 }
 
-/// One line.
+/// One line of output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Where.
+    /// Socket, die, node or CPU.
     pub place: Place,
-    /// How many counters were added up.
+    /// Number of summed counters.
     pub members: usize,
-    /// The event or the metric.
+    /// The event or metric.
     pub label: String,
-    /// Whose.
+    /// The cgroup's part.
     pub part: Option<Part>,
     /// How much.
     pub value: Value,
@@ -126,14 +126,14 @@ pub struct Row {
     pub noise: Option<f64>,
 }
 
-/// Which stretch of a measurement rows are about.
+/// The time that rows cover.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// All of it.
     Whole,
-    /// What ended this many seconds after the start.
+    /// An interval that ended this many seconds after the start.
     Until(f64),
-    /// All of it, after rows of its stretches.
+    /// All of it, after the rows of intervals.
     Summary,
 }
 
@@ -156,7 +156,7 @@ pub mod sample {
         }
     }
 
-    /// Counts and metrics, whole and not.
+    /// Counts and metrics, with and without numbers.
     pub fn all() -> Vec<Row> {
         let mut bytes =
             row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", Value::Number(1.5e10), "bytes");
@@ -197,7 +197,7 @@ pub mod sample {
         vec![at(Some(0)), at(None)]
     }
 
-    /// Three sockets, of which one moves much, one little and one nothing.
+    /// Three sockets: one moves much, one little and one nothing.
     pub fn bytes_by_socket() -> Vec<Row> {
         let at = |socket, bytes| Row {
             place: Place::Socket(Some(socket)),
@@ -207,7 +207,7 @@ pub mod sample {
         vec![at(0, 61.04e9), at(1, 777e6), at(2, 64e3), at(3, 0.0)]
     }
 
-    /// Two cgroups and the rest.
+    /// Two cgroups and the others.
     pub fn by_cgroup() -> Vec<Row> {
         let part = |cgroup: &str, share, method: &str, confidence| Row {
             part: Some(Part {

@@ -1,8 +1,8 @@
-//! The loop: count until the command ends, a signal or an order comes or the time is over, and
-//! print the rows when they are due.
+//! The main loop of `stat`: counts until the command ends, a signal or a control command arrives,
+//! or the time is over, and prints rows when they are due.
 //!
 //! Guarantees: the counters are enabled before the command's first instruction and disabled before
-//! they are read for the last time; whatever ends it, what was counted is printed.
+//! they are read for the last time; the counts are printed whatever ended the run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,32 +29,32 @@ use crate::workload::Workload;
 pub enum Delay {
     /// With the command.
     None,
-    /// This long after its start.
+    /// This long after the command started.
     For(Duration),
-    /// When an order says so.
+    /// When a control command enables the counters.
     Off,
 }
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// From one set of rows to the next; `None`: one set at the end.
+    /// Length of an interval; `None`: one set of rows at the end.
     pub interval: Option<Duration>,
-    /// End after so many of them.
+    /// End after this many intervals.
     pub interval_count: Option<u32>,
-    /// After them, rows of all of it.
+    /// After the intervals, print the rows of the whole time.
     pub summary: bool,
     /// End after this long.
     pub timeout: Option<Duration>,
     /// When counting begins.
     pub delay: Delay,
-    /// How often to measure.
+    /// Number of runs.
     pub repeat: u32,
-    /// Who else may give orders.
+    /// Where control commands come from.
     pub control: Option<Address>,
     /// The command to run; empty for none.
     pub command: Vec<OsString>,
-    /// The file that rows go to, if it is one.
+    /// The output file, unless that is standard output.
     pub file: Option<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ enum End {
     Command,
     Signal,
     Time,
-    /// All intervals are printed.
+    /// The last interval was printed.
     Intervals,
     Order,
 }
@@ -84,14 +84,14 @@ struct Runner<'a> {
     workload: &'a mut Workload,
     signals: &'a mut Signals,
     control: Option<Control>,
-    /// The CPUs that were warned of because they were absent.
+    /// CPUs for which the warning about absent counters was printed.
     absent: BTreeSet<u32>,
-    /// This run and those after it.
+    /// Number of runs left, with the current one.
     left: u32,
 }
 
-/// Measures and prints. Returns the exit code: of a command that ended, its own, and of several
-/// runs the last one's that failed; else 0.
+/// Measures and prints. Returns the exit code: that of the command, or of several runs that of the
+/// last one that failed; 0 without a command.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub async fn run(
         let Ran { total, seconds, end } = runner.once().await?;
         runner.warn_of_absent(&total);
         let stopped = matches!(end, End::Signal | End::Order) || runner.signals.was_interrupted();
-        // A run that was cut short says nothing about the others.
+        // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 {
             repeats.push(table.rows(&total), seconds, total.counted_ns as f64 / 1e9);
         }
@@ -137,13 +137,13 @@ pub async fn run(
     Ok(code)
 }
 
-/// The signals that end a count. As in perf stat, the first SIGINT is for the command alone where
-/// there is one and neither intervals nor a timeout are asked for: what it counts while it ends is
-/// counted too. Needs a tokio runtime.
+/// Installs handlers for the signals that end a count. As in perf stat, the first SIGINT is only
+/// for the command if there is one and neither intervals nor a timeout are given, so that the
+/// counts until the command ends are included. Needs a tokio runtime.
 ///
 /// # Errors
 ///
-/// The kernel refuses a handler.
+/// The kernel refuses to install a handler.
 pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
     if has_command && !ends_by_itself {
         Signals::install_but_first_interrupt()
@@ -152,13 +152,13 @@ pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
     }
 }
 
-/// Does with the command what perf stat does when it has counted (`__run_perf_stat` and
-/// `skip_signal`, tools/perf/builtin-stat.c, Linux 6.1): after a signal it is left running;
-/// with a timeout it is sent SIGTERM; and it is waited for, here until a signal says not to.
+/// Treats the command as perf stat does after counting (`__run_perf_stat` and `skip_signal`,
+/// tools/perf/builtin-stat.c, Linux 6.1): after a signal it is left running; with a timeout it is
+/// sent SIGTERM; then it is waited for, here until a signal ends the wait.
 ///
 /// # Errors
 ///
-/// The kernel does not say how it ended.
+/// The state of the command cannot be read.
 pub async fn release(
     workload: &mut Workload,
     signals: &mut Signals,
@@ -173,8 +173,8 @@ pub async fn release(
     workload.wait(signals).await
 }
 
-/// The CPUs whose counters were absent for some of `lap`, but those `known` already, and then they
-/// are.
+/// The CPUs whose counters were absent for a part of `lap`, without those in `known`; adds them to
+/// `known`.
 fn newly_absent(plan: &Plan, lap: &Lap, known: &mut BTreeSet<u32>) -> CpuList {
     let counters = lap.absent().filter_map(|id| plan.counters.get(id as usize));
     let cpus: BTreeSet<u32> = counters.map(|counter| counter.cpu).collect();
@@ -182,7 +182,8 @@ fn newly_absent(plan: &Plan, lap: &Lap, known: &mut BTreeSet<u32>) -> CpuList {
 }
 
 impl Runner<'_> {
-    /// A count of a part of the time must not look like one of all of it; once for each CPU.
+    /// Warns once for each CPU whose counters were absent for a part of the time: their counts are
+    /// too low.
     fn warn_of_absent(&mut self, lap: &Lap) {
         let cpus = newly_absent(self.table.plan, lap, &mut self.absent);
         if !cpus.is_empty() {
@@ -208,9 +209,10 @@ impl Runner<'_> {
             Some(end) => end,
             None => self.count(begin).await?,
         };
+        // Disabled before the last reading, so that all counters stop at nearly the same time.
         self.meter.disable();
         let seconds = started.elapsed().as_secs_f64();
-        // The last interval is printed even if it is not whole, unless it has just been.
+        // The last interval is printed even if it is not complete, unless it was just printed.
         if !matches!(end, End::Intervals) {
             let lap = self.meter.lap();
             if self.options.interval.is_some() {
@@ -220,22 +222,24 @@ impl Runner<'_> {
         Ok(Ran { total: self.meter.total(), seconds, end })
     }
 
-    /// Starts the command and enables the counters, in the order that the delay asks for.
+    /// Starts the command and enables the counters, in the order that the delay needs.
     async fn begin(&mut self) -> Result<Option<End>> {
+        // Before the command starts, so that its first instructions are counted.
         if self.options.delay == Delay::None {
             self.meter.enable()?;
         }
         *self.workload = Workload::start(&self.options.command)?;
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            // A command that is started later would be confined too.
+            // Only after the last start: a command that is started after this would be confined
+            // too.
             let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
             confine::process(&Needs { command: self.workload.id(), ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
         let over = sleep(delay);
         tokio::pin!(over);
-        // An order to count ends the delay.
+        // A control command that enables the counters ends the delay.
         while !self.meter.is_on() {
             tokio::select! {
                 () = &mut over => self.meter.enable()?,
@@ -290,7 +294,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Carries an order out and says so; `true` if it is to end.
+    /// Carries out a control command and answers it. Returns `true` for `stop`.
     fn obey(&mut self, order: Order) -> Result<bool> {
         match order {
             Order::Enable => self.meter.enable()?,

@@ -1,4 +1,4 @@
-//! All rows of a plan: its events, its metrics, and the time.
+//! All rows of a plan: events, metrics, and the time.
 
 use super::aggregate::{Grouping, Line};
 use super::count::Lap;
@@ -8,31 +8,31 @@ use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
 
-/// Which rows there are, and how they are made.
+/// Which rows there are, and how they are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// Whether counts are scaled up to the time enabled.
     pub scale: bool,
-    /// Whether there is a row for the time counted, perf's `duration_time`.
+    /// Whether there is a row for the time counted, `duration_time` in perf.
     pub duration: bool,
     /// Whether there are rows for events.
     pub events: bool,
 }
 
-/// The rows of a plan, for any number of stretches: the same lines in the same order.
+/// The rows of a plan, with the same lines in the same order for every lap.
 #[derive(Debug)]
 pub struct Table<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Of its events.
+    /// Lines of events.
     pub lines: Vec<Line>,
-    /// Of its metrics.
+    /// Lines of metrics.
     pub metrics: Vec<MetricLine>,
     what: What,
 }
 
 impl<'a> Table<'a> {
-    /// Rows of `plan`.
+    /// Groups the counters and metrics of `plan` to lines.
     pub fn new(
         plan: &'a Plan,
         catalog: &Catalog,
@@ -44,7 +44,7 @@ impl<'a> Table<'a> {
         Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), what }
     }
 
-    /// What they are for one stretch.
+    /// The rows for a lap.
     pub fn rows(&self, lap: &Lap) -> Vec<Row> {
         let scale = self.what.scale;
         let events = self.lines.iter().map(|line| line.row(self.plan, lap, scale));
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
         events.chain(time).chain(metrics).collect()
     }
 
-    /// The row for the time counted, `perf`'s `duration_time`, where it was asked for.
+    /// The row `duration_time`, if it was selected.
     pub fn duration(&self, counted_ns: u64, part: Option<Part>) -> Option<Row> {
         if !self.what.duration {
             return None;

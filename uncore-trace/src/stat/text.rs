@@ -1,8 +1,8 @@
-//! Rows for people, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of
-//! the time the counter ran where that is not all of it, and the noise of repeated runs.
+//! Text output, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of the
+//! time that the counter ran if that is not all, and the noise of repeated runs.
 //!
-//! Guarantees: bytes and times have a prefix, the same in all rows of an event, every other count has all
-//! of its digits; nothing is `0` that is not; nothing from the machine reaches the terminal unescaped.
+//! Guarantees: bytes and times have a prefix, the same in all rows of an event, and every other
+//! count has all its digits; only 0 is printed as `0`; text from the machine is escaped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::row::{Part, Place, Rate, Row, Value, When};
 use crate::text::printable;
 use crate::units::Shared;
 
-/// The unit of an event's values and that of its rates, by its label and unit.
+/// Units of an event's values and rates, by label and unit.
 type Units<'a> = HashMap<(&'a str, &'a str), (Shared, Shared)>;
 
 /// Width of the number, as in perf.
@@ -29,7 +29,7 @@ pub fn heading(rows: &[Row]) -> String {
     format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
 }
 
-/// One line a row.
+/// One line per row.
 pub fn rows(rows: &[Row], when: When) -> String {
     let width = |text: &dyn Fn(&Row) -> usize, least| rows.iter().map(text).fold(least, usize::max);
     let labels = width(&|row| printable(&row.label).chars().count(), 24);
@@ -47,7 +47,7 @@ pub fn rows(rows: &[Row], when: When) -> String {
     text
 }
 
-/// The units of the events: rows of one are compared with each other.
+/// The units of each event: its rows are compared with each other, so they share a unit.
 fn units(rows: &[Row]) -> Units<'_> {
     let mut numbers: HashMap<_, (Vec<f64>, Vec<f64>, &str)> = HashMap::new();
     for row in rows {
@@ -65,12 +65,12 @@ fn units(rows: &[Row]) -> Units<'_> {
     numbers.into_iter().map(shared).collect()
 }
 
-/// What has a unit of its own.
+/// Rows with equal keys share a unit.
 fn key(row: &Row) -> (&str, &str) {
     (&row.label, &row.unit)
 }
 
-/// A rate that is shown with a prefix, and what it is a rate of.
+/// The rate and its base unit, if it is shown with a prefix.
 fn prefixed(rate: &Rate) -> Option<(f64, &'static str)> {
     match rate.unit {
         "GB/s" => Some((rate.value * 1e9, "bytes")),
@@ -114,18 +114,18 @@ fn line(
         }
         (None, None) => write(format_args!("   {:>12}", "")),
     }
-    // Of what was not counted at all the words say it.
+    // If nothing was counted, the words in the value say so.
     let running = row.counted.as_ref().filter(|_| row.value.number().is_some());
     if let Some(counted) = running.filter(|counted| counted.running < 1.0) {
         write(format_args!("  ({:.2}%)", 100.0 * counted.running));
     }
-    // perf says nothing of a noise of exactly 0 either.
+    // perf prints no noise of exactly 0 either.
     if let Some(noise) = row.noise.filter(|noise| *noise > 0.0) {
         write(format_args!("  ( +-{noise:>6.2}% )"));
     }
 }
 
-/// The part of the whole, how it was made and how sure that is.
+/// Fraction of the whole, method and confidence.
 fn share(part: &Part, row: &Row) -> String {
     let share = match part.share {
         Some(share) if share > 0.0 && share < 0.0001 => "<0.01 %".to_owned(),
@@ -167,7 +167,7 @@ fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
     }
 }
 
-/// A metric's number: at least three significant digits, and `<0.001` for less.
+/// A metric's number with at least three significant digits, or `<0.001` for smaller ones.
 fn digits(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),

@@ -1,10 +1,10 @@
 //! Counts by cgroup, summed from batches of `fabric`.
 //!
-//! A named cgroup has what is in it and in those below it, as in perf: a task that is in two named
-//! cgroups, one below the other, is in both. What is in none of them has parts of its own: `(other)` is
-//! tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs), `(device)` and `(unattributed)` what
-//! `fabric` gives to those owners. Guarantee: where no named cgroup is below another, the parts of a
-//! counter add up to its whole, because every row is in exactly one part.
+//! As in perf, a named cgroup includes those below it; a task in two named cgroups, one below the
+//! other, counts in both. Counts in no named cgroup have parts of their own: `(other)` for other
+//! tasks, `(idle)`, `(irq)` (interrupts and softirqs), `(device)` and `(unattributed)` for those
+//! owners of `fabric`. Guarantee: if no named cgroup is below another, the parts of a counter sum
+//! to its total, because every row is in exactly one part.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use super::sums::{Confidence, Time, Window};
 use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
 use crate::schema::owner;
 
-/// The parts of what is in no named cgroup, by `owner`.
+/// Names of the parts outside the named cgroups, by `owner`.
 const REST: [(&str, &str); 7] = [
     (owner::TASK, OTHER),
     (owner::OTHER_TASKS, OTHER),
@@ -26,13 +26,13 @@ const REST: [(&str, &str); 7] = [
     (owner::UNATTRIBUTED, "(unattributed)"),
 ];
 
-/// Everything: what the parts are of.
+/// The whole of a counter.
 pub const ALL: &str = "(all)";
 
-/// The part of tasks in no named cgroup.
+/// Tasks in no named cgroup.
 pub const OTHER: &str = "(other)";
 
-/// The names of the parts of what is in no named cgroup, each once.
+/// Names of the parts outside the named cgroups, without duplicates.
 pub fn rest() -> Vec<&'static str> {
     let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
     rest.dedup();
@@ -44,9 +44,9 @@ pub fn rest() -> Vec<&'static str> {
 pub struct Cell {
     /// In the unit of the counter.
     pub value: f64,
-    /// How it was divided.
+    /// The methods of its shares.
     pub methods: BTreeSet<String>,
-    /// How sure it is.
+    /// The confidence of its shares.
     pub sure: Confidence,
 }
 
@@ -59,10 +59,10 @@ impl Cell {
     }
 }
 
-/// One counter.
+/// Sums of one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
-    /// By part.
+    /// By name of the part.
     cells: HashMap<String, Cell>,
     all: Cell,
     /// Whether any window has a count.
@@ -73,8 +73,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// One part, scaled up to the windows in which the counter never ran, as a count is to the time enabled;
-    /// within a window the timeline has scaled it.
+    /// The value of one part, scaled up for windows in which the counter never ran, as counts are
+    /// scaled to the time enabled. Within a window, `fabric` is already scaled.
     pub fn cell(&self, part: &str) -> Cell {
         let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
         let cell = cell.cloned().unwrap_or_default();
@@ -91,13 +91,13 @@ impl Sums {
         self.time.whole().part().filter(|part| *part > 0.0).map_or(1.0, f64::recip)
     }
 
-    /// The whole count.
+    /// The total of all parts.
     pub fn whole(&self) -> f64 {
         self.all.value * self.factor()
     }
 }
 
-/// Adds up rows.
+/// Sums rows by counter and part.
 #[derive(Debug)]
 pub struct ByCgroup<'a> {
     named: &'a [String],
@@ -106,7 +106,7 @@ pub struct ByCgroup<'a> {
 }
 
 impl<'a> ByCgroup<'a> {
-    /// Nothing yet, of so many counters and the cgroups `named`.
+    /// No rows yet, for this number of counters and the cgroups `named`.
     pub fn new(named: &'a [String], counters: usize) -> Self {
         Self { named, sums: vec![Sums::default(); counters] }
     }
@@ -116,27 +116,27 @@ impl<'a> ByCgroup<'a> {
         self.named
     }
 
-    /// Whether a named cgroup is below another: what is in it is in two parts.
+    /// Whether a named cgroup is below another: its counts are then in two parts.
     pub fn overlap(&self) -> bool {
         let is_twice = |name: &String| self.named.iter().filter(|it| holds(it, name)).count() > 1;
         self.named.iter().any(is_twice)
     }
 
-    /// What was added of a counter.
+    /// The sums of a counter.
     pub fn of(&self, counter: u32) -> Option<&Sums> {
         self.sums.get(counter as usize)
     }
 
-    /// Begins anew.
+    /// Forgets all rows.
     pub fn clear(&mut self) {
         self.sums.fill(Sums::default());
     }
 
-    /// Adds these rows of a batch.
+    /// Adds a range of rows of a batch.
     ///
     /// # Errors
     ///
-    /// A column is missing or of another type.
+    /// A column is missing or has another type.
     pub fn add(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
         let (end, length) = (i64s(batch, "mono_ns")?, i64s(batch, "window_ns")?);
         let (counter, running) = (i32s(batch, "counter")?, f32s(batch, "running")?);
@@ -172,7 +172,7 @@ impl<'a> ByCgroup<'a> {
     }
 }
 
-/// The parts that a row of the timeline is in.
+/// The parts to which a row of `fabric` belongs.
 fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
     let is_in = |name: &&String| cgroup.is_some_and(|cgroup| holds(name, cgroup));
@@ -184,7 +184,7 @@ fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a 
     vec![rest.map_or("(unattributed)", |(_, name)| name)]
 }
 
-/// Whether a cgroup is `name` or below it.
+/// Whether `cgroup` is `name` or below it.
 fn holds(name: &str, cgroup: &str) -> bool {
     let below = cgroup.strip_prefix(name.trim_end_matches('/'));
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

@@ -1,6 +1,6 @@
-//! The columns of an event's table: what each of its lines says in them.
+//! The columns of an event's table.
 //!
-//! Guarantees: the numbers of a column have one unit; what is not known is `-` and never 0.
+//! Guarantees: the numbers of a column have one unit; a value that is not known is `-`, never 0.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,16 @@ use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, Shared};
 
-/// How much of what can be drawn wider or narrower is drawn.
+/// Variants of a table, from wide to narrow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// Characters of the time line.
+    /// Characters of the bars over time.
     pub(super) bars: usize,
-    /// Whether units that are words are below the heads; else they are above the table only.
+    /// Whether units that are words are printed below the headings; if not, they are only above the
+    /// table.
     pub(super) units: bool,
-    /// Whether owners have a column; else the owner is the name of a line that has none.
+    /// Whether there is a column for owners; if not, lines without a name show the owner as their
+    /// name.
     pub(super) owner: bool,
 }
 
@@ -36,7 +38,7 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     };
     let word = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
-    // A column of numbers, in the unit of the largest of them.
+    // A column of numbers, in the unit of the largest.
     let numbers = |kind: Kind, number: &dyn Fn(&Line) -> Option<f64>, is_rate: bool| {
         let shared = Shared::of(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.name().to_owned() };
@@ -88,12 +90,12 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
             line.heat.line(shape.bars, ascii)
         }),
     ]);
-    // What all owners have was not divided.
+    // Lines that sum all owners have no interval, because nothing was divided.
     columns.retain(|column| column.kind != Kind::Interval || by.has_owner());
     columns
 }
 
-/// From where to where the truth of each line lies: the ends are below each other.
+/// The interval of each line, with aligned ends.
 fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
     let all: Vec<_> = lines.iter().map(|line| line.interval(event)).collect();
     let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
@@ -110,12 +112,12 @@ fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
     }
 }
 
-/// Whether a line has an owner beside its name.
+/// Whether lines have an owner beside their name.
 fn both(by: By) -> bool {
     by.has_owner() && by != By::Owner
 }
 
-/// What a line is called. The owner's name twice says nothing.
+/// The name of a line; an owner that has its own column is not repeated.
 fn name(line: &Line, by: By, shape: Shape) -> String {
     match (both(by) && line.key == line.owner, shape.owner) {
         (false, _) => printable(&line.key).into_owned(),
@@ -128,7 +130,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A time as seconds after the recording's begin.
+/// A time as seconds after the begin of the recording.
 fn second(usage: &Usage, ns: Option<i64>) -> String {
     let after = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
     or_dash(after.map(|after| format!("{after:.3}")))

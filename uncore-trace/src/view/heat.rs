@@ -1,14 +1,14 @@
-//! A value over time in a fixed number of steps, and how that looks in one line.
+//! A value over time in a fixed number of steps, and as a line of characters.
 //!
-//! Guarantees: the steps sum to what was added, whatever the windows' length; memory does not
-//! depend on the recording's; what is not known is shown apart from nothing.
+//! Guarantees: the steps sum to what was added, whatever the length of windows; memory does not
+//! depend on the length of the recording; unknown steps are distinguished from 0.
 
 use super::sums::Steps;
 
 /// Steps over the whole span.
 pub const STEPS: usize = 32;
 
-/// How the span is divided.
+/// Maps times to steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     begin_ns: i64,
@@ -16,7 +16,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Divides the time between two moments, `CLOCK_MONOTONIC` ns.
+    /// Divides the time between two moments, `CLOCK_MONOTONIC`, ns.
     pub fn new(begin_ns: i64, end_ns: i64) -> Self {
         let length = end_ns.saturating_sub(begin_ns).max(1);
         Self { begin_ns, step_ns: length as f64 / STEPS as f64 }
@@ -27,7 +27,7 @@ impl Scale {
         self.step_ns
     }
 
-    /// Where a window lies, in steps: from and to, each from 0 to [`STEPS`].
+    /// Begin and end of a window in steps, each from 0 to [`STEPS`].
     pub fn place(&self, end_ns: i64, window_ns: i64) -> (f64, f64) {
         let at = |ns: i64| {
             let after = ns.saturating_sub(self.begin_ns) as f64;
@@ -47,7 +47,7 @@ impl Steps for Scale {
     }
 }
 
-/// The steps between two places, and the part of the time between them in each.
+/// Passes each step between two places to `take`, with its fraction of the time between them.
 fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
     let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
     let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
@@ -68,12 +68,12 @@ fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Heat {
     steps: [f64; STEPS],
-    /// A bit for each step in which something is not known.
+    /// A bit for each step with an unknown part.
     pub(super) unknown: u32,
 }
 
 impl Heat {
-    /// Adds a window's value, evenly over its time; none: it is not known.
+    /// Adds the value of a window, spread evenly over its time; `None`: not known.
     pub fn add(&mut self, place: (f64, f64), value: Option<f64>) {
         split(place, |step, part| match value {
             Some(value) => self.steps[step] += value * part,
@@ -81,7 +81,7 @@ impl Heat {
         });
     }
 
-    /// Adds another line's.
+    /// Adds the steps of another line.
     pub fn join(&mut self, other: &Self) {
         for (sum, step) in self.steps.iter_mut().zip(other.steps) {
             *sum += step;
@@ -89,15 +89,15 @@ impl Heat {
         self.unknown |= other.unknown;
     }
 
-    /// The value of each step; none where nothing is known of it.
+    /// The value of each step; `None` if nothing of it is known.
     pub fn steps(&self) -> impl Iterator<Item = Option<f64>> {
         let known = |step: usize, value: f64| value != 0.0 || self.unknown & 1 << step == 0;
         let steps = self.steps.iter().enumerate();
         steps.map(move |(step, value)| known(step, *value).then_some(*value))
     }
 
-    /// `bars` characters, each of as many steps, the tallest for the greatest; blank is nothing, `?`
-    /// not known.
+    /// `bars` characters for groups of steps, the tallest for the largest; a blank is 0, `?` is not
+    /// known.
     pub fn line(&self, bars: usize, ascii: bool) -> String {
         let steps: Vec<Option<f64>> = self.steps().collect();
         let sums: Vec<Option<f64>> = steps.chunks(STEPS / bars).map(sum).collect();
@@ -105,7 +105,7 @@ impl Heat {
     }
 }
 
-/// A character for each value, the tallest for the greatest; blank is nothing, `?` not known.
+/// A character for each value, the tallest for the largest; a blank is 0, `?` is not known.
 pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
@@ -122,7 +122,7 @@ pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
     values.iter().map(bar).collect()
 }
 
-/// Steps as one: none where something is not known and the rest is nothing.
+/// The sum of steps; `None` if a part is unknown and the rest is 0.
 fn sum(steps: &[Option<f64>]) -> Option<f64> {
     let known: f64 = steps.iter().flatten().sum();
     (known != 0.0 || steps.iter().all(Option::is_some)).then_some(known)
@@ -141,7 +141,7 @@ mod tests {
         for (end, value) in [(100, Some(8.0)), (200, Some(1.0)), (400, None), (3200, Some(4.0))] {
             heat.add(scale.place(end, 100), value);
         }
-        // A window of a step and a half.
+        // A window with the length of 1.5 steps.
         heat.add(scale.place(1000, 150), Some(3.0));
         assert_eq!(heat.line(32, false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
         assert_eq!(heat.line(32, true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));

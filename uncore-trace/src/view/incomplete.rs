@@ -1,6 +1,6 @@
-//! What a recording lacks, as its metadata and its loss table have it.
+//! What a recording lacks, from its metadata and its table `loss`.
 //!
-//! Guarantee: a recording that cannot show that it is complete is not shown as complete.
+//! Guarantee: a recording is shown as complete only if its metadata prove it.
 
 use std::cmp::Reverse;
 
@@ -12,37 +12,37 @@ use super::losses::{self, Total};
 use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
 
-/// What is missing.
+/// Missing parts of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Incomplete {
-    /// The recorder was killed, and `uncore-trace repair` made the file of what was left.
+    /// The recorder was killed, and `uncore-trace repair` made the file.
     pub killed: bool,
-    /// Pieces of the recording that `repair` could not read and left out.
+    /// Segments that `repair` could not read and left out.
     pub left_out: u64,
-    /// End of the last window, `CLOCK_MONOTONIC` ns; null where there is none.
+    /// End of the last window, `CLOCK_MONOTONIC`, ns; null without windows.
     pub end_ns: Option<i64>,
-    /// What was lost, the most first; causes that cost precision only are left out. Null where that
-    /// is not known.
+    /// Losses, the largest count first, without notes, which reduced the precision only. Null if
+    /// not known.
     pub losses: Option<Vec<Loss>>,
 }
 
-/// What was lost for one cause.
+/// Losses with one cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// As in the table `loss`.
     pub cause: String,
-    /// How many.
+    /// Number of losses.
     pub count: i64,
-    /// When the first may have begun, `CLOCK_MONOTONIC` ns; null where that is not known.
+    /// Begin of the time that the first may affect, `CLOCK_MONOTONIC`, ns; null if not known.
     pub first_ns: Option<i64>,
 }
 
 impl Incomplete {
-    /// What `recording` lacks; none if it is complete.
+    /// What `recording` lacks; `None` if it is complete.
     ///
     /// # Errors
     ///
-    /// The timeline cannot be read.
+    /// The table `fabric` cannot be read.
     pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
         let table = recording.table(&fabric::TABLE)?;
         let facts = Facts::of(table.metadata());
@@ -59,8 +59,8 @@ impl Incomplete {
         }))
     }
 
-    /// In one line, with times in seconds after `start_ns`, the begin of the recording. Causes are as
-    /// the file has them: print it through [`crate::text::printable`].
+    /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:
+    /// print it through [`crate::text::printable`].
     pub fn line(&self, start_ns: i64) -> String {
         let after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let mut parts = Vec::new();
@@ -97,8 +97,8 @@ impl Loss {
     }
 }
 
-/// What was lost for causes that cost more than precision; none where that is not known. A dataset's
-/// own table is preferred: of a killed recording it may be a flush ahead of the metadata.
+/// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
+/// it may be one flush newer than the metadata.
 fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
     let mut losses: Vec<Loss> = match (losses::totals(recording), &facts.loss) {
         (Ok(totals), _) => {
@@ -140,7 +140,7 @@ mod tests {
         incomplete(dataset, broken).unwrap().line(BEGIN)
     }
 
-    /// A CPU that was offline and a late tick, which cost precision, and samples lost twice.
+    /// An offline CPU and a late tick, which are notes, and two lost samples.
     fn lossy(pairs: &mut BTreeMap<String, String>) {
         let loss =
             r#"{"late_tick":12,"lost_sample":5286,"not_opened":2,"ring_full":3,"run_gap":0}"#;

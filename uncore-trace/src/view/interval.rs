@@ -1,75 +1,76 @@
-//! The 90 % interval of a sum of shares: from where to where the truth lies in nine cases of ten, as
-//! far as the rows' confidences say. A bill needs it beside its amount.
+//! The 90 % interval of a sum of shares: it contains the true value in nine of ten cases, if the
+//! confidences of the rows are right. Bills should show it beside the amount.
 //!
 //! # One row
 //!
-//! A confidence is the chance that a share is within [`RIGHT_WITHIN`] of the truth. Relative errors have a
-//! logistic distribution, of which the part `tanh(x / 2s)` is within `x`. So the confidence `p` gives
-//! the scale `s`, and the scale gives how far [`LEVEL`] of the errors reach, as a part of the value:
+//! A confidence is the probability that a share is within [`RIGHT_WITHIN`] of the truth. Relative
+//! errors are assumed to have a logistic distribution, where the fraction `tanh(x / 2s)` is within
+//! `x`. So the confidence `p` gives the scale `s`, and the scale gives the half width for [`LEVEL`]
+//! of the errors, as a fraction of the value:
 //!
 //! ```text
 //! RIGHT_WITHIN x atanh(LEVEL) / atanh(p)
 //! ```
 //!
-//! That is 8 % at a confidence of 0.94, 10 % at 0.9, 27 % at 0.5, and nothing at 1. The truth of a row
-//! lies between nothing and the window's total, so no row reaches further than that. With a confidence
-//! of 0, or none, it reaches that far.
+//! That is 8 % at a confidence of 0.94, 10 % at 0.9, 27 % at 0.5, and 0 at 1. The truth of a row is
+//! between 0 and the window's total, so the interval is cut there. With a confidence of 0, or
+//! without one, it is this whole range.
 //!
 //! # A sum
 //!
-//! How far a sum reaches depends on which of its errors are the same.
+//! The half width of a sum depends on which errors are correlated.
 //!
-//! - Rows of one program on one socket, in any window and by any counter: the same. They come from the
-//!   rate of the program, which is wrong for as long as it is. Counters of one event on one socket count
-//!   the same traffic in turns (channels, slices), and are divided by the same times. Processes of one
-//!   name in one line do the same, and what is not known of one is not known of the others: where 200 of
-//!   them live for 50 ms each, all begin with the same assumption. Their reaches add up. That is too wide
-//!   where errors change from window to window, as those of `io`.
-//! - Different programs, and different sockets: independent. Others ran beside each of them, and their
-//!   rates are learnt apart. What one of two programs has too much, the other mostly has too little.
-//!   Their reaches add in squares.
-//! - Rows that reach down to nothing (a confidence below 0.146) do not even say that there was anything.
-//!   What is wrong with them is wrong with all that share it: shares by CPU time are too large for all
-//!   who move little. Nothing says that such errors are independent, so these reaches add up, whatever
-//!   they are of.
+//! - Rows of one program on one socket, in any window and of any counter: fully correlated. Their
+//!   errors come from the estimated rate of the program, which is wrong for some time. Counters of
+//!   one event on one socket count the same traffic in turns (channels, slices), and are divided by
+//!   the same times. So do processes of one name in one line: if 200 of them live for 50 ms each,
+//!   all begin with the same prior. Their half widths are added. That is too wide if errors change
+//!   from window to window, as with `io`.
+//! - Different programs, and different sockets: independent. Others ran beside each of them, and
+//!   their rates are estimated separately. If the share of one of two programs is too large, that
+//!   of the other is mostly too small. Their half widths are added in squares.
+//! - Rows whose interval reaches 0 (a confidence below 0.146) do not even show that there was any
+//!   traffic. Their errors are shared: shares by CPU time are too large for all tenants that move
+//!   little. Nothing shows that such errors are independent, so their half widths are added,
+//!   whatever program or socket they belong to.
 //!
-//! A row of a roll-up has an interval of its own: that of the rows that it is the sum of. It counts in place
-//! of a confidence.
+//! A row of a roll-up has its own interval, that of the rows that it sums. It is used instead of a
+//! confidence.
 //!
-//! A sum is at least 0, and at most what its counters counted in the windows in which it has rows. What
-//! the other lines of a window say is not used: where all of them are sure, what they leave is narrower
-//! than this interval. Where a line is of all owners, nothing was divided: the interval is the value
-//! ([`super::usage::Line::interval`]).
+//! A sum is at least 0, and at most the total of its counters in the windows in which it has rows.
+//! The other lines of a window are not used: if all of them have a high confidence, the remainder
+//! would be narrower than this interval. If a line sums all owners, nothing was divided, and the
+//! interval is the value ([`super::usage::Line::interval`]).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::schema::fabric::RIGHT_WITHIN;
 
-/// The part of the cases in which the truth is in the interval.
+/// Probability that the true value is in the interval.
 const LEVEL: f64 = 0.9;
 
-/// From where to where the truth lies.
+/// A 90 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The lower end, at least 0.
     pub low: f64,
-    /// The higher end, at most the counters' total.
+    /// The higher end, at most the total of the counters.
     pub high: f64,
 }
 
-/// What a row says of its share.
+/// The value of a share and its uncertainty.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Counter, and the end and length of its window.
     pub(super) of: (i32, i64, i64),
     /// The share.
     pub(super) value: f64,
-    /// The counter's count in the window.
+    /// The counter's total in the window.
     pub(super) total: f64,
-    /// How sure it is.
+    /// Confidence of the share.
     pub(super) confidence: Option<f32>,
-    /// Its interval, where the row has one: that of a roll-up.
+    /// Interval of the row; only in roll-ups.
     pub(super) interval: Option<Interval>,
 }
 
@@ -85,7 +86,7 @@ impl Claim {
     }
 }
 
-/// How far the truth may be below and above a value.
+/// Half widths below and above a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Reach {
     down: f64,
@@ -99,25 +100,25 @@ impl Reach {
     }
 }
 
-/// How far the truth of one line may be from its value.
+/// Half widths of one line, by cause of error.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Width {
-    /// Of each cause: a program on a socket.
+    /// For each cause: a program on a socket.
     causes: Vec<Reach>,
-    /// Where a cause is in `causes`.
+    /// Index of a cause in `causes`.
     index: HashMap<(Option<i16>, String), usize>,
-    /// Of the rows that do not even say that there was anything.
+    /// Sum over rows whose interval reaches 0.
     unknown: Reach,
-    /// Sum over the causes of other lines that were joined with this, in squares.
+    /// Sum of squares over the causes of lines that were joined with this one.
     squares: Reach,
-    /// What the counters counted in the windows in which the line has rows.
+    /// Total of the counters in the windows in which the line has rows.
     most: f64,
-    /// The last that was added to `most`.
+    /// Counter and window that were last added to `most`.
     last: Option<(i32, i64, i64)>,
 }
 
 impl Width {
-    /// The number of the cause of a row's error.
+    /// The number of a cause of error.
     pub(super) fn cause(&mut self, socket: Option<i16>, program: &str) -> usize {
         *self.index.entry((socket, program.to_owned())).or_insert_with(|| {
             self.causes.push(Reach::default());
@@ -127,8 +128,7 @@ impl Width {
 
     /// Adds a row with this cause.
     pub(super) fn add(&mut self, cause: usize, claim: Claim) {
-        // The rows of a window and counter come one after the other. Where they do not, the most that
-        // is possible is only higher.
+        // The rows of a window and counter are consecutive. If not, `most` only becomes larger.
         if self.last.replace(claim.of) != Some(claim.of) {
             self.most += claim.total;
         }
@@ -151,25 +151,25 @@ impl Width {
         }
     }
 
-    /// Forgets all rows, and keeps the numbers of the causes.
+    /// Removes all rows, but keeps the numbers of the causes.
     pub(super) fn clear(&mut self) {
         self.causes.fill(Reach::default());
         (self.unknown, self.squares) = (Reach::default(), Reach::default());
         (self.most, self.last) = (0.0, None);
     }
 
-    /// Adds another line's, which is of other owners. That both may have rows of the same windows
-    /// makes the most that is possible only higher.
+    /// Adds a line of other owners. If both have rows in the same windows, `most` only becomes
+    /// larger.
     pub(super) fn join(&mut self, other: &Self) {
         self.unknown.add(other.unknown);
         self.squares.add(other.squares());
         self.most += other.most;
     }
 
-    /// Adds another line's, whose programs are the same: as if both had been one line.
+    /// Adds a line with the same programs: the result is that of one line with all rows.
     pub(super) fn unite(&mut self, other: &Self) {
         let mut causes: Vec<_> = other.index.iter().collect();
-        // Sums do not depend on the order of a map.
+        // The result must not depend on the order of a hash map.
         causes.sort_by_key(|(_, place)| **place);
         for ((socket, program), place) in causes {
             let own = self.cause(*socket, program);
@@ -180,12 +180,12 @@ impl Width {
         self.most += other.most;
     }
 
-    /// The interval of a sum, of which the event has `total` in all.
+    /// The interval of a sum; `total` is the total of the event.
     pub(super) fn interval(&self, value: f64, total: f64) -> Interval {
         let squares = self.squares();
         let low = value - self.unknown.down - squares.down.sqrt();
         let high = value + self.unknown.up + squares.up.sqrt();
-        // A sum of shares may be above the sum of totals by what is rounded.
+        // Rounding may make a sum of shares larger than the sum of totals.
         Interval { low: low.max(0.0).min(value), high: high.min(self.most.min(total)).max(value) }
     }
 
@@ -198,19 +198,19 @@ impl Width {
     }
 }
 
-/// How far nine errors in ten reach, as a part of the value; none where nothing is known.
+/// Half width for [`LEVEL`] of the errors, as a fraction of the value; `None` without a confidence.
 fn part(confidence: Option<f32>) -> Option<f64> {
-    // The comparison also refuses what is not a number. The inverse of 1 is infinite: no error.
+    // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
     let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);
     let hundredths = (confidence * 100.0).round();
-    // What is recorded is in hundredths, and the inverse is slow.
+    // Recorded confidences are in hundredths, and `atanh` is slow.
     if (hundredths / 100.0).to_bits() == confidence.to_bits() {
         return PARTS.get(hundredths as usize).copied();
     }
     Some(part_of(confidence))
 }
 
-/// [`part`] of each hundredth.
+/// [`part`] for each hundredth.
 static PARTS: LazyLock<[f64; 101]> =
     LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
 
@@ -224,12 +224,12 @@ mod tests {
 
     use super::*;
 
-    /// A row: window, counter's socket, program, value, what the others have, confidence.
+    /// A row: window, counter's socket, program, value, value of the others, confidence.
     type Drawn = (i64, Option<i16>, usize, f64, f64, Option<f32>);
 
     const TOTAL: f64 = 100.0;
 
-    /// The interval of rows with a confidence, each of a window of its own that counted `TOTAL`.
+    /// The interval of rows with a confidence, each in its own window with the total `TOTAL`.
     fn interval(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
         let mut width = Width::default();
         for (window, &(program, socket, value, confidence)) in rows.iter().enumerate() {
@@ -280,7 +280,7 @@ mod tests {
         near(of(("a", 0), 0.9), 6.0);
         near(of(("b", 0), 0.9), 18_f64.sqrt());
         near(of(("a", 1), 0.9), 18_f64.sqrt());
-        // Nothing is known of either, so nothing of how they differ.
+        // Both are unknown, so they are added whatever the program and socket.
         for second in [("a", 0), ("b", 0), ("a", 1)] {
             assert_eq!(of(second, 0.0), (60.0, 140.0));
         }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_sum_is_at_most_what_its_windows_counted() {
         let mut width = Width::default();
-        // Two counters, and two rows of the first.
+        // Two counters, with two rows of the first.
         for (counter, program) in [(0, "a"), (0, "b"), (1, "a")] {
             let cause = width.cause(None, program);
             let claim = Claim::new((counter, 9, 1), 1.0, 10.0, None);
@@ -331,14 +331,14 @@ mod tests {
             let wide = width(&rows).interval(value, total);
             prop_assert!(holds(wide), "{wide:?} of {value} in {total}");
 
-            // Two lines as one: as independent, but no less is possible.
+            // Two joined lines are as independent, but `most` may be larger.
             let (first, second) = rows.split_at(cut.index(rows.len()));
             let mut joined = width(first);
             joined.join(&width(second));
             let joined = joined.interval(value, total);
             prop_assert!(holds(joined), "{joined:?} of {value} in {total}");
 
-            // Two lines of the same programs: as if they had been one.
+            // Two united lines of the same programs equal one line.
             let mut united = width(first);
             united.unite(&width(second));
             let united = united.interval(value, total);

@@ -1,4 +1,4 @@
-//! What the lines of a report are by, and the columns that tell the line of a row.
+//! Groupings of the lines of a report, and the columns that identify the line of a row.
 
 use anyhow::Result;
 use arrow::array::{
@@ -14,7 +14,7 @@ use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// What the lines are by.
+/// Grouping of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// One line for each cgroup.
@@ -25,9 +25,9 @@ pub enum By {
     Pod,
     /// One line for each process.
     Pid,
-    /// One line for each PMU instance, all owners together.
+    /// One line for each PMU instance, summed over all owners.
     Pmu,
-    /// One line for each root port, as the counter's filter names it, all owners together.
+    /// One line for each root port in the counter's filter, summed over all owners.
     Port,
     /// One line for each device that moved data by itself.
     Device,
@@ -36,7 +36,7 @@ pub enum By {
 }
 
 impl By {
-    /// Every way to ask.
+    /// All groupings.
     pub const ALL: [By; 8] =
         [By::Cgroup, By::Container, By::Pod, By::Pid, By::Pmu, By::Port, By::Device, By::Owner];
 
@@ -59,7 +59,7 @@ impl By {
         !matches!(self, By::Pmu | By::Port)
     }
 
-    /// The columns of `fabric` that are read; no other is decoded.
+    /// The columns of `fabric` that are read; others are not decoded.
     pub fn columns(self, recording: &Recording) -> Vec<&'static str> {
         let own: &[&str] = match self {
             By::Cgroup => &["cgroup_id", "cgroup"],
@@ -91,42 +91,42 @@ const COMMON: [&str; 10] = [
     "method",
     "confidence",
 ];
-/// Where lines have one owner: whose a row is, and what tells how far it may be off.
+/// Columns for lines with one owner: the owner, and what its interval needs.
 const DIVIDED: [&str; 4] = ["owner", "comm", "socket", "total"];
 
-/// Terms of a filter that choose root ports: of `nvidia_pcie` (Grace, Tegra410), of `intel_iio`,
-/// and of `hisi_pcie` (drivers/perf, Linux 7.2).
+/// Format terms that select root ports: of `nvidia_pcie` (Grace, Tegra410), `intel_iio` and
+/// `hisi_pcie` (drivers/perf, Linux 7.2).
 const PORT_TERMS: [&str; 5] = ["root_port", "src_rp_mask", "dst_rp_mask", "ch_mask", "port"];
 
-/// A batch's columns.
+/// The columns of a batch.
 #[derive(Debug)]
 pub struct Columns<'a> {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// End of the window.
     pub mono_ns: &'a Int64Array,
-    /// Its length.
+    /// Length of the window.
     pub window_ns: &'a Int64Array,
-    /// Part of the count.
+    /// The share.
     pub value: &'a Float64Array,
-    /// Part of the time the counter ran.
+    /// Time running / time enabled.
     pub running: &'a Float32Array,
-    /// How the share was made.
+    /// Method of the share.
     pub method: Words<'a>,
-    /// How sure it is.
+    /// Confidence of the share.
     pub confidence: &'a Float32Array,
-    /// The counter.
+    /// Id of the counter.
     pub counter: &'a Int32Array,
-    /// What else tells how far it may be off; none where lines are of all owners.
+    /// Columns for intervals; `None` if lines sum all owners.
     pub divided: Option<Divided<'a>>,
-    /// How much of the window is known; only roll-ups have it.
+    /// Known time of the window; only in roll-ups.
     known_ns: Option<&'a Int64Array>,
     links: Option<&'a Links>,
     event: Words<'a>,
     filter: Words<'a>,
     unit: Words<'a>,
     owner: Option<Words<'a>>,
-    /// The column that has the line's name.
+    /// The column with the name of the line.
     name: Option<Words<'a>>,
     pid: Option<&'a Int32Array>,
     cgroup_id: Option<Bits<'a>>,
@@ -134,16 +134,16 @@ pub struct Columns<'a> {
     depth: Option<usize>,
 }
 
-/// What a row's count was divided from.
+/// Columns that the interval of a row needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Divided<'a> {
     /// The counter's socket.
     pub socket: &'a Int16Array,
-    /// Its whole count in the window.
+    /// Total of the counter in the window.
     pub total: &'a Float64Array,
     /// The owner's name.
     pub comm: Words<'a>,
-    /// The ends of the row's interval; only roll-ups have them.
+    /// Ends of the row's interval; only in roll-ups.
     interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }
 
@@ -166,13 +166,13 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// Numbers that tell the row's line, the cause of its error and its method, without touching a string,
-/// in batches of the same dictionaries.
+/// Numbers that identify a row's line, cause of error and method without comparing strings, in
+/// batches with the same dictionaries.
 pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
 impl<'a> Columns<'a> {
-    /// The columns for lines that are by `by`, of cgroups at most `depth` deep, of each event or of
-    /// each direction of these links.
+    /// The columns for lines by `by`, with cgroups of at most this depth, for each event or each
+    /// direction of these links.
     pub fn new(
         batch: &'a RecordBatch,
         by: By,
@@ -224,7 +224,7 @@ impl<'a> Columns<'a> {
         Window::new(self.mono_ns.value(row), length_ns, known_ns)
     }
 
-    /// What a row with a value says of its share; `None` where lines are of all owners.
+    /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
     pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
         let of = self.divided?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
@@ -234,7 +234,7 @@ impl<'a> Columns<'a> {
         Some(Claim { interval, ..Claim::new(window, value, total, get(self.confidence, row)) })
     }
 
-    /// The owner of a row; empty where lines are of all owners.
+    /// The owner of a row; empty if lines sum all owners.
     pub fn owner(&self, row: usize) -> &'a str {
         self.owner.and_then(|owner| owner.get(row)).unwrap_or_default()
     }
@@ -244,18 +244,18 @@ impl<'a> Columns<'a> {
         self.unit.get(row).unwrap_or_default()
     }
 
-    /// The link of a row by its place, and the direction; none where lines are of events, or its
-    /// counter is on no link.
+    /// Index of a row's link, and the direction; `None` if lines are by event, or the counter is on
+    /// no link.
     pub fn link(&self, row: usize) -> Option<(usize, Direction)> {
         self.links?.on(self.counter.value(row))
     }
 
-    /// Whether the row is in a line: of links, those whose counter is on one.
+    /// Whether the row belongs to a line: by link, only rows whose counter is on one.
     pub fn is_wanted(&self, row: usize) -> bool {
         self.links.is_none() || self.link(row).is_some()
     }
 
-    /// What the row is of: its event, or its link and direction.
+    /// Event of the row, or its link and direction.
     pub fn what(&self, row: usize) -> String {
         let of = self.link(row).zip(self.links);
         of.map_or_else(
@@ -264,8 +264,8 @@ impl<'a> Columns<'a> {
         )
     }
 
-    /// The event of a row with its filter in brackets. By port, the filter's ports are `*`: what
-    /// was counted of all ports at once stays apart, or it would be counted twice.
+    /// Event of a row with its filter in brackets. By port, ports in the filter become `*`: a count
+    /// over all ports stays separate, or it would be counted twice.
     pub fn event(&self, row: usize) -> String {
         let event = self.event.get(row).unwrap_or_default();
         match self.filter.get(row).unwrap_or_default() {
@@ -275,7 +275,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// What the row's line is keyed by and called.
+    /// Key and name of the row's line.
     pub fn key(&self, row: usize) -> String {
         let owner = self.owner(row);
         let name = self.name.and_then(|name| name.get(row));
@@ -305,7 +305,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The dictionaries that keys of [`Self::quick`] point into.
+    /// The dictionaries to which the keys in [`Self::quick`] refer.
     pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
         let always = [self.event, self.filter, self.unit, self.method];
         let comm = self.divided.map(|of| of.comm);
@@ -313,7 +313,7 @@ impl<'a> Columns<'a> {
         always.into_iter().chain(some).map(|words| words.dictionary()).collect()
     }
 
-    /// See [`Quick`].
+    /// Identifies the row's line: see [`Quick`].
     pub fn quick(&self, row: usize) -> Quick {
         let name = self.name.map_or(0, |name| name.key(row));
         let number = match (self.pid, self.cgroup_id) {
@@ -331,13 +331,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// `TERM=VALUE` of a filter that chooses ports.
+/// Whether `TERM=VALUE` selects ports.
 fn is_port(term: &str) -> bool {
     let name = term.split_once('=').map_or(term, |(name, _)| name);
     PORT_TERMS.contains(&name)
 }
 
-/// The filter with `*` for the ports.
+/// The filter with `*` for ports.
 fn any_port(filter: &str) -> String {
     let terms = filter.split(',').map(|term| match term.split_once('=') {
         Some((name, _)) if is_port(term) => format!("{name}=*"),
@@ -346,7 +346,7 @@ fn any_port(filter: &str) -> String {
     terms.collect::<Vec<_>>().join(",")
 }
 
-/// `PMU/TERM=VALUE`, or the PMU alone where it is one port or all are counted together.
+/// `PMU/TERM=VALUE`, or the PMU alone if it has one port or counts all together.
 fn port(pmu: &str, filter: &str) -> String {
     let ports: Vec<&str> = filter.split(',').filter(|term| is_port(term)).collect();
     if ports.is_empty() { pmu.to_owned() } else { format!("{pmu}/{}", ports.join(",")) }

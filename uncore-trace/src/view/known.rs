@@ -1,8 +1,9 @@
-//! What was found out about the line of a row, remembered for the rows that follow.
+//! Remembers the line of a row for later rows with the same keys.
 //!
-//! A line is told by numbers ([`Quick`]) as long as the dictionaries of a batch are those of the batches
-//! before it. The reader has one dictionary for all batches of a row group, so that names are looked at
-//! once a row group and line, and not once a batch: a window of a thousand tenants is as long as a batch.
+//! Lines are identified by numbers ([`Quick`]) as long as batches have the same dictionaries. The
+//! reader has one dictionary for all batches of a row group, so names are compared once per row
+//! group and line, and not once per batch. That matters because a window of a thousand tenants is
+//! as long as a batch.
 
 use std::collections::HashMap;
 
@@ -11,20 +12,21 @@ use foldhash::fast::RandomState;
 
 use super::key::{Columns, Quick};
 
-/// Lines that are remembered at most.
+/// Most lines that are remembered.
 const MOST: usize = 1 << 16;
 
-/// What was found out about each line.
+/// A value for each line.
 #[derive(Debug)]
 pub(super) struct Known<T> {
-    /// In the order in which they came first. Rows of one owner stand together, with one counter after the
-    /// other: most rows are of the line that came after that of the row before, and need no hash.
+    /// In the order of first appearance. The rows of one owner are consecutive, counter by counter,
+    /// so the line of a row is mostly the one after that of the previous row, which needs no hash.
     lines: Vec<(Quick, T)>,
-    /// Places in `lines`.
+    /// Index in `lines`.
     places: HashMap<Quick, usize, RandomState>,
-    /// Place of the line that is looked at first.
+    /// Index of the line to try first.
     next: usize,
-    /// Those that the keys point into. They are kept: another one could have the same address.
+    /// The dictionaries to which the keys refer. They are held, so that no other one can get the
+    /// same address.
     dictionaries: Vec<StringArray>,
 }
 
@@ -33,7 +35,7 @@ impl<T: Copy> Known<T> {
         Self { lines: Vec::new(), places: HashMap::default(), next: 0, dictionaries: Vec::new() }
     }
 
-    /// Begins a batch: forgets everything if its keys may mean something else.
+    /// Begins a batch: forgets all lines if the dictionaries have changed.
     pub(super) fn begin(&mut self, columns: &Columns<'_>) {
         let now = columns.dictionaries();
         let is_same = self.dictionaries.len() == now.len()
@@ -45,7 +47,7 @@ impl<T: Copy> Known<T> {
         }
     }
 
-    /// What is known of a line, or is found out now.
+    /// The value of a line; computed by `find` if it is new.
     pub(super) fn get(&mut self, line: Quick, find: impl FnOnce() -> T) -> T {
         let place = match self.lines.get(self.next) {
             Some((next, _)) if *next == line => self.next,
@@ -59,7 +61,7 @@ impl<T: Copy> Known<T> {
     }
 }
 
-/// Whether both are one array in memory.
+/// Whether both are the same array in memory.
 fn is_same(one: &StringArray, two: &StringArray) -> bool {
     one.len() == two.len()
         && one.value_offsets().as_ptr() == two.value_offsets().as_ptr()

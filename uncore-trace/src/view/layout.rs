@@ -1,63 +1,62 @@
-//! Which columns of a report's tables fit a width, and how wide names may be.
+//! Fits the columns of a report's tables to a width.
 //!
-//! Guarantee: what a report is asked for (the name, value, share and confidence of each line) is
-//! never left out.
+//! Guarantee: name, value, share and confidence of each line are never left out.
 
 use super::render::Style;
 use crate::table::{self, draw};
 use crate::terminal::{cells, mark};
 
-/// What a column shows.
+/// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Who the owner is: a task, an interrupt.
+    /// Kind of the owner: task, irq, ...
     Owner,
-    /// What the lines are by.
+    /// Name of the line.
     Name,
     /// Sum of the values.
     Value,
-    /// From where to where the truth lies.
+    /// The 90 % interval.
     Interval,
     /// Average rate.
     Average,
     /// Highest rate of a window.
     Peak,
-    /// Part of the total.
+    /// Fraction of the total.
     Share,
-    /// Average and lowest confidence.
+    /// Mean and lowest confidence.
     Confidence,
-    /// How the shares were made.
+    /// Methods of the shares.
     Method,
-    /// Part of the time the counter was running.
+    /// Time running / time enabled.
     Running,
-    /// Rows without a value.
+    /// Number of rows without a value.
     Missing,
     /// Begin of activity.
     From,
     /// End of activity.
     To,
-    /// The line over time.
+    /// Bars over time.
     Time,
-    /// The rate in the first of two recordings.
+    /// Rate in the first of two recordings.
     Before,
-    /// The rate in the second.
+    /// Rate in the second.
     After,
-    /// How much more that is.
+    /// Rate after - rate before.
     Difference,
-    /// The second by the first.
+    /// Rate after / rate before.
     Ratio,
-    /// Whether the difference is larger than the error.
+    /// Verdict on the difference.
     Change,
-    /// How many windows, in each of two cases.
+    /// Number of windows, in each of two parts.
     Windows,
-    /// The tenant's own rate in each.
+    /// The tenant's own rate in each part.
     Own,
-    /// That of the others.
+    /// The others' rate in each part.
     Others,
 }
 
 impl Kind {
-    /// What a person calls it, where it is not shown.
+    /// Its name in the list of hidden columns.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Owner => "owner",
@@ -85,8 +84,8 @@ impl Kind {
         }
     }
 
-    /// How it gives way. `noted`: it shows something out of the ordinary, here that values are missing or counters
-    /// were multiplexed.
+    /// How the column gives way. `noted`: it shows something unusual, such as missing values or
+    /// multiplexed counters.
     const fn fit(self, noted: bool) -> table::Fit {
         use table::Fit::{Count, Drop, Number, Shorten, Whole};
         match self {
@@ -98,9 +97,9 @@ impl Kind {
             | Self::Before
             | Self::After
             | Self::Difference => Number,
-            // The values above it are too small.
+            // Values are too small if rows are missing.
             Self::Missing if noted => Count(11),
-            // A bill needs it.
+            // Bills need it.
             Self::Interval => Count(10),
             Self::Time => Drop(9),
             Self::Running if noted => Count(8),
@@ -122,16 +121,16 @@ impl Kind {
 pub(super) struct Column {
     pub(super) kind: Kind,
     pub(super) head: String,
-    /// The unit of its numbers, below its head; empty: none.
+    /// Unit of its numbers, below the heading; empty without one.
     pub(super) unit: String,
     /// Its text in each line.
     pub(super) cells: Vec<String>,
-    /// It shows something out of the ordinary.
+    /// Whether it shows something unusual.
     pub(super) noted: bool,
 }
 
 impl Column {
-    /// As it is drawn; `units`: there is a line for the units.
+    /// The column for drawing; `units`: with a line for units.
     fn drawn(&self, units: bool) -> table::Column {
         let Self { kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
@@ -139,26 +138,26 @@ impl Column {
     }
 }
 
-/// The columns of one table as they are drawn.
+/// The columns of one table for drawing.
 fn drawn(columns: &[Column]) -> Vec<table::Column> {
     let units = columns.iter().any(|column| !column.unit.is_empty());
     columns.iter().map(|column| column.drawn(units)).collect()
 }
 
-/// What fits.
+/// Widths and hidden columns.
 #[derive(Debug, Clone)]
 pub(super) struct Fit {
-    /// Cells of each column; `None`: there is no room for it.
+    /// Width of each column; `None`: hidden.
     widths: Vec<Option<usize>>,
-    /// What there is no room for.
+    /// The hidden columns.
     pub(super) hidden: Vec<Kind>,
-    /// Whether a name is not shown in full.
+    /// Whether a name was shortened.
     shortened: bool,
     mark: &'static str,
 }
 
 impl Fit {
-    /// What fits the width of all the tables; they have the same columns.
+    /// Fits all tables, which have the same columns, to the width of the style.
     pub(super) fn new(style: Style, tables: &[Vec<Column>]) -> Self {
         let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
         let widths = table::fit(style.width, &all);
@@ -173,12 +172,13 @@ impl Fit {
         Self { widths, hidden, shortened, mark: mark(style.ascii) }
     }
 
-    /// The columns of one of the tables as lines.
+    /// The lines of one of the tables.
     pub(super) fn draw(&self, columns: &[Column]) -> String {
         draw(&drawn(columns), &self.widths, self.mark)
     }
 
-    /// What is not shown, or not in full, and how to see it; none where everything is.
+    /// A sentence that names hidden columns and shortened names, and how to see them; `None` if
+    /// everything is shown.
     pub(super) fn note(&self) -> Option<String> {
         let words: Vec<&str> = self.hidden.iter().map(|kind| kind.word()).collect();
         match (words.as_slice(), self.shortened) {

@@ -1,8 +1,7 @@
-//! The links of a recording, as its plan has them: which counter is on which, and how much it can
-//! carry.
+//! The links of a recording, from its plan: the counters on each, and its peak.
 //!
-//! Guarantees: sources of a peak that disagree are never averaged; a rate above the peak is a part
-//! above 1.
+//! Guarantees: sources of a peak that disagree are never averaged; a rate above the peak is a
+//! fraction above 1.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,41 +13,41 @@ use crate::schema::link::{Link, Peak};
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 
-/// Peaks that differ by more than this part of the larger are a conflict.
+/// Sources of a peak are in conflict if they differ by more than this fraction of the larger.
 pub const CONFLICT: f64 = 0.2;
 
-/// What is read of the plan in the metadata.
+/// The fields of the plan that are used.
 #[derive(Deserialize)]
 struct Plan {
     #[serde(default)]
     links: Vec<Link>,
 }
 
-/// The links and what is on them.
+/// The links and their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Links {
     /// In the order of the plan.
     pub links: Vec<Link>,
-    /// By counter.
+    /// Link and direction of each counter.
     of: HashMap<u32, (usize, Direction)>,
 }
 
-/// The most that goes over a link in one direction, or in both together.
+/// The peak of a link in one direction, or of both together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<'a> {
-    /// The peak that percentages are of: of the source that is nearest to this machine.
+    /// The peak for percentages: of the source that is nearest to this machine.
     pub peak: &'a Peak,
-    /// Another source's, where the two are in conflict.
+    /// The peak of another source, if the two are in conflict.
     pub other: Option<&'a Peak>,
 }
 
 impl Limit<'_> {
-    /// Part of the peak that `bytes_per_s` are; above 1 where they are more.
+    /// `bytes_per_s` as a fraction of the peak; above 1 if it is more.
     pub fn part(&self, bytes_per_s: f64) -> f64 {
         bytes_per_s / self.peak.bytes_per_s
     }
 
-    /// As [`Self::part`] of the other source's peak.
+    /// `bytes_per_s` as a fraction of the other source's peak.
     pub fn other_part(&self, bytes_per_s: f64) -> Option<f64> {
         self.other.map(|other| bytes_per_s / other.bytes_per_s)
     }
@@ -64,7 +63,7 @@ impl Links {
         Self { links, of }
     }
 
-    /// Those of a recording; none where its plan has none.
+    /// The links of a recording; none if its plan has none.
     ///
     /// # Errors
     ///
@@ -73,7 +72,7 @@ impl Links {
         Self::of_metadata(recording.table(&fabric::TABLE)?.metadata())
     }
 
-    /// Those of the plan in the metadata of a recording; none where there is no plan.
+    /// The links of the plan in the metadata; none without a plan.
     ///
     /// # Errors
     ///
@@ -85,7 +84,7 @@ impl Links {
         Ok(Self::new(plan.links))
     }
 
-    /// What the bytes of a link in one direction are called: `memory 0 in`.
+    /// Name of a link in one direction: `memory 0 in`.
     pub fn label(&self, place: usize, direction: Direction) -> String {
         let name = self.links.get(place).map_or("?", |link| link.name.as_str());
         match direction {
@@ -94,13 +93,13 @@ impl Links {
         }
     }
 
-    /// The link of a counter, by its place in `links`, and which way the bytes go that it counts.
+    /// Index of a counter's link, and the direction of the bytes that it counts.
     pub fn on(&self, counter: i32) -> Option<(usize, Direction)> {
         self.of.get(&u32::try_from(counter).ok()?).copied()
     }
 }
 
-/// What limits the bytes of a link in one direction; of both: their sum. `None` where no source says.
+/// The peak of a link in one direction, or of the sum of both; `None` if no source has one.
 pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
     let of = |peak: &&Peak| peak.direction == direction;
     let peak = link.peaks.iter().filter(of).min_by_key(|peak| peak.source)?;

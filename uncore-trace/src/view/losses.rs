@@ -1,4 +1,4 @@
-//! The table `loss` of a dataset, summed by cause.
+//! Sums the table `loss` of a dataset by cause.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::schema::columns::{i64s, words};
 use crate::schema::loss;
 use crate::tables::reader::Recording;
 
-/// What the rows of one cause amount to.
+/// The sum of the rows of one cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Total {
     /// Sum of their counts.
     pub count: i64,
-    /// Begin of the first time that one of them may affect, `CLOCK_MONOTONIC`, ns.
+    /// Begin of the earliest time that one of them may affect, `CLOCK_MONOTONIC`, ns.
     pub first_ns: i64,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Total {
 ///
 /// # Errors
 ///
-/// The table is not there or cannot be read.
+/// The table does not exist or cannot be read.
 pub(super) fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
     let mut totals: BTreeMap<String, Total> = BTreeMap::new();
     for batch in recording.table(&loss::TABLE)?.scan(&["mono_ns", "span_ns", "cause", "count"])? {

@@ -1,8 +1,8 @@
-//! The marks of a recording as a list: for people, as JSON lines and as CSV.
+//! Lists the marks of a recording: as text, JSON lines and CSV.
 //!
-//! Guarantees: times are those of the recording, and beside them seconds after its begin, which `--from`
-//! and `--to` take; what is not known is `null`, or an empty field; a name can neither end a record nor
-//! send a terminal anything but text.
+//! Guarantees: times are `CLOCK_MONOTONIC`, and also seconds after the begin, which `--from` and
+//! `--to` accept; an unknown value is `null` or an empty field; names are escaped, so that they can
+//! neither end a record nor control a terminal.
 
 use std::fmt::Write as _;
 
@@ -14,8 +14,8 @@ use crate::table::{Fit, Table};
 use crate::terminal::mark;
 use crate::text::{csv_field, escape_json, printable};
 
-/// The first `most` marks as a table, with a line above it and nothing below; empty where there are none.
-/// `start_ns` is the begin of the recording.
+/// The first `most` marks as a table, with a heading above; empty without marks. `start_ns` is the
+/// begin of the recording.
 pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> String {
     if marks.is_empty() {
         return String::new();
@@ -34,7 +34,7 @@ pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> Strin
     table.draw(style.width, mark(style.ascii))
 }
 
-/// What is said of a mark; `report --help` lists the keys.
+/// The object of a mark; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
 struct Object<'a> {
     text: &'a str,
@@ -63,7 +63,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The marks as JSON, one object a line.
+/// The marks as JSON, one object per line.
 pub fn json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
     let mut out = String::new();
     for mark in marks {
@@ -73,7 +73,7 @@ pub fn json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
     Ok(out)
 }
 
-/// The marks as CSV (RFC 4180, with the line ends of this system), a line of names first.
+/// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
 pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
     let mut out = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {

@@ -1,4 +1,4 @@
-//! Which instants and spans were named while a recording was made.
+//! The marks of a recording.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -8,9 +8,9 @@ use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 use crate::terminal::shorten;
 
-/// Names that an error lists.
+/// Names in an error message.
 const NAMED: usize = 8;
-/// Cells of a name that an error lists.
+/// Width of a name in an error message.
 const NAME_CELLS: usize = 40;
 
 /// An instant or a span.
@@ -18,15 +18,16 @@ const NAME_CELLS: usize = 40;
 pub struct Mark {
     /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End of a span, `CLOCK_MONOTONIC`, ns; none for an instant, and for a span that was not ended.
+    /// End of a span, `CLOCK_MONOTONIC`, ns; `None` for an instant, and for a span that was not
+    /// ended.
     pub end_ns: Option<i64>,
     /// What it is.
     pub kind: Kind,
-    /// Its name, as recorded (not fit to print).
+    /// Its name, as recorded: not escaped.
     pub text: String,
-    /// Who made it, as in the table (not fit to print).
+    /// Its source, as in the table: not escaped.
     pub source: String,
-    /// Process that sent it, where that is known.
+    /// Process that sent it, if known.
     pub pid: Option<i32>,
 }
 
@@ -43,12 +44,12 @@ impl Mark {
         self.kind == Kind::Span && self.end_ns.is_none()
     }
 
-    /// Where it ends: an instant where it is, a span that was not ended with the recording.
+    /// The end: for an instant its time, for a span that was not ended the largest time.
     pub fn last_ns(&self) -> i64 {
         self.end_ns.unwrap_or(if self.is_open() { i64::MAX } else { self.begin_ns })
     }
 
-    /// Whether any of it is between two times.
+    /// Whether any of it lies between two times.
     pub fn is_within(&self, begin_ns: i64, end_ns: i64) -> bool {
         self.begin_ns <= end_ns && begin_ns <= self.last_ns()
     }
@@ -57,14 +58,14 @@ impl Mark {
 /// The marks of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// In the order of their begins.
+    /// In the order of their begin.
     pub list: Vec<Mark>,
-    /// How many more there were, for which a single file has no room.
+    /// Number of further marks for which a single file has no room.
     pub left_out: u64,
 }
 
 impl Marks {
-    /// All marks of `recording` in the order of their begins, of a single file those that it has.
+    /// All marks of `recording` in the order of their begin; of a single file, those that it has.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl Marks {
         Ok(Self::read(recording)?.list)
     }
 
-    /// The marks by the table of a dataset, else by the metadata.
+    /// Reads the marks from the table of a dataset, or else from the metadata.
     ///
     /// # Errors
     ///
@@ -92,11 +93,11 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Where the first mark of that name begins or ends, `CLOCK_MONOTONIC`, ns.
+    /// Begin or end of the first mark of that name, `CLOCK_MONOTONIC`, ns.
     ///
     /// # Errors
     ///
-    /// There is none; lists the names that there are.
+    /// There is no such mark; the message lists the names that exist.
     pub fn find(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
@@ -108,7 +109,7 @@ impl Marks {
         })
     }
 
-    /// The names that there are, for an error.
+    /// The existing names, for an error message.
     fn names(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for mark in &self.list {
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(find("epoch 1", Edge::Begin), 1_000_000_000);
         assert_eq!(find("epoch 1", Edge::End), 2_000_000_000);
         assert_eq!(find("warm\u{1b}[2J\nup", Edge::End), 500_000_000);
-        // It is open to the end.
+        // The span has no end.
         assert_eq!(find("save", Edge::End), i64::MAX - BEGIN);
     }
 

@@ -1,8 +1,7 @@
-//! Stage 7, VIEWS: questions put to a recording's tables.
+//! Stage 7, VIEWS: answer questions from a recording's tables.
 //!
-//! Views read tables only, so live and recorded answers cannot disagree. One question per file.
-//! Guarantee: memory grows with the number of different answers, and of the names that they are made
-//! of, never with the recording's length.
+//! Views read only tables, so live and recorded answers agree. One question per file. Guarantee:
+//! memory grows with the number of different lines and names, not with the length of the recording.
 
 pub mod cgroups;
 pub mod check;

@@ -1,7 +1,7 @@
-//! The sums of [`super::usage`] for programs: JSON lines and CSV.
+//! Writes the sums of [`super::usage`] as JSON lines and CSV.
 //!
-//! Guarantees: values are as recorded, in base units; what is not known is `null`, or an empty
-//! field; a name from the machine can neither end a record nor send a terminal anything but text.
+//! Guarantees: values are as recorded, in base units; an unknown value is `null` or an empty field;
+//! names are escaped, so that they can neither end a record nor control a terminal.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::incomplete::Incomplete;
 use super::usage::{Event, Line, Usage};
 use crate::text::{csv_field, escape_json, printable};
 
-/// What is said of a line; `report --help` lists the keys.
+/// The object of a line; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
 struct Object<'a> {
     event: &'a str,
@@ -93,7 +93,7 @@ fn objects<'a>(
     lines.map(move |(event, line)| Object::new(usage, event, line, incomplete))
 }
 
-/// The events as JSON, one object a line; each says what the recording lacks.
+/// The lines of all events as JSON, one object per line; each has what the recording lacks.
 pub fn json(usage: &Usage, incomplete: Option<&Incomplete>) -> serde_json::Result<String> {
     let mut out = String::new();
     for object in objects(usage, incomplete) {
@@ -103,8 +103,8 @@ pub fn json(usage: &Usage, incomplete: Option<&Incomplete>) -> serde_json::Resul
     Ok(out)
 }
 
-/// The names of the CSV's fields: the keys of the JSON, without the heat and
-/// the details of what is incomplete.
+/// The names of the CSV fields: the keys of the JSON, without the values over time and the details
+/// of what is incomplete.
 const FIELDS: [&str; 23] = [
     "event",
     "unit",
@@ -131,8 +131,8 @@ const FIELDS: [&str; 23] = [
     "complete",
 ];
 
-/// The events as CSV (RFC 4180, with the line ends of this system), a line of names first. A
-/// comment is no record of CSV, so that a recording is incomplete is a field of each.
+/// The lines of all events as CSV (RFC 4180, with the line ends of this system), with a line of
+/// names first. CSV has no comments, so each record has a field for incompleteness.
 pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
     let mut out = FIELDS.join(",");
     out.push('\n');
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// As a reader that knows RFC 4180 sees it.
+    /// The records, as a reader of RFC 4180 sees them.
     fn records(text: &str) -> Vec<Vec<String>> {
         let (mut records, mut record, mut field, mut quoted) =
             (vec![], vec![], String::new(), false);

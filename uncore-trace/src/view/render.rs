@@ -1,7 +1,7 @@
-//! How the sums of [`super::usage`] look to people: a table for each event.
+//! Draws the sums of [`super::usage`] as text: a table for each event.
 //!
-//! Guarantees: nothing from the machine reaches the terminal unescaped; where a width is given, no
-//! name pushes a number out of it.
+//! Guarantees: text from the machine is escaped; if there is a width, long names do not push
+//! numbers out of it.
 
 use std::fmt::Write as _;
 
@@ -13,12 +13,12 @@ use crate::terminal::{cells, mark, shorten, wrap};
 use crate::text::{printable, wrapped};
 use crate::units;
 
-/// How to draw.
+/// Drawing options.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Style {
-    /// Without blocks and other characters beyond ASCII.
+    /// Only ASCII characters.
     pub ascii: bool,
-    /// Columns of the terminal; none: as wide as it gets.
+    /// Width in cells; `None`: no limit.
     pub width: Option<usize>,
 }
 
@@ -30,7 +30,8 @@ const SHAPES: [Shape; 4] = [
     Shape { bars: STEPS / 2, units: false, owner: false },
 ];
 
-/// The events as tables, one after the other. What all lines say alike is said once, above them.
+/// The events as tables, one after the other. Values that are equal in all lines are printed once,
+/// above them.
 pub fn table(usage: &Usage, style: Style) -> String {
     let mut out = String::new();
     let common = common(&shaped(usage, style, SHAPES[0], &[]));
@@ -65,13 +66,13 @@ pub fn table(usage: &Usage, style: Style) -> String {
     out
 }
 
-/// Whether all windows of an event are known, and nothing was counted in any.
+/// Whether all windows of an event are known and 0.
 fn is_nothing(event: &Event) -> bool {
     event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
-/// What is the same in every line of every table, of what matters where lines differ in it. Nothing where
-/// there is one line only.
+/// Values that are equal in every line of every table, of the columns in which differences matter.
+/// Empty if there is only one line.
 fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
     let of = |kind: Kind| tables.iter().flatten().filter(move |column| column.kind == kind);
     let said = |kind: Kind| {
@@ -84,12 +85,12 @@ fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
     };
     let mut common: Vec<_> =
         [Kind::Method, Kind::Running, Kind::Missing].into_iter().filter_map(said).collect();
-    // One of the two alone is half a sentence.
+    // The begin is only useful with the end.
     common.extend(said(Kind::From).zip(said(Kind::To)).into_iter().flat_map(|(a, b)| [a, b]));
     common
 }
 
-/// What is counted, and how much of it; on two lines if it is too long for one.
+/// Event and total; on two lines if it is too long for one.
 fn headline(event: &Event, style: Style) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
@@ -123,7 +124,7 @@ fn shaped(usage: &Usage, style: Style, shape: Shape, left_out: &[Kind]) -> Vec<V
     usage.events.iter().map(of).collect()
 }
 
-/// The columns of each event's table in the widest shape that fits, and what of them fits.
+/// The columns of each event's table in the widest shape that fits.
 fn tables(usage: &Usage, style: Style, left_out: &[Kind]) -> (Vec<Vec<Column>>, Fit) {
     let [widest, narrower @ ..] = SHAPES;
     let tried = |shape| {
@@ -147,7 +148,7 @@ mod tests {
     use super::super::usage::{By, Question, top, usage};
     use super::*;
 
-    /// A recording whose second half nobody uses, and of which a part is not known.
+    /// In the second half of the recording everything is 0, and a part is not known.
     const PHASES: Broken = Broken {
         fabric: |row, number| {
             if row.event == "page-faults" && (800..1600).contains(&number) {
@@ -206,13 +207,13 @@ mod tests {
         let known = shown(&idle(false));
         assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
         assert!(!known.contains("\npage-faults  "), "{known}");
-        // What is not known in a part of the time is not nothing.
+        // A partly unknown event does not count as 0.
         let unknown = shown(&idle(true));
         assert!(!unknown.contains("Nothing was counted"), "{unknown}");
         assert!(unknown.contains("\npage-faults  "), "{unknown}");
     }
 
-    /// Names as container managers and users make them, and one that is hostile.
+    /// Names as container managers and users make them, and a hostile one.
     const LONG: Broken = Broken {
         fabric: |row, number| {
             row.cgroup = match row.pid {

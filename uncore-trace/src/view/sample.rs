@@ -1,4 +1,4 @@
-//! A small recording that keeps every invariant, and ways to break it, for the tests of the views.
+//! A small recording that satisfies every invariant, and ways to break it, for tests of views.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub(super) const BEGIN: i64 = 5_000_000_000;
 pub(super) const WALL: i64 = 1_700_000_000_000_000_000;
 const WINDOW: i64 = 10_000_000;
 const TICK: i64 = 1_000_000;
-/// Windows.
+/// Number of windows.
 pub(super) const WINDOWS: i64 = 300;
 
-/// Changes a row before it is written; `false` leaves it out. The number is the row's.
+/// Changes a row before it is written; `false` leaves it out. The number is the index of the row.
 pub(super) struct Broken {
     pub(super) fabric: fn(&mut fabric::Row<'_>, usize) -> bool,
     pub(super) readings: fn(&mut readings::Row<'_>, usize) -> bool,
@@ -47,8 +47,8 @@ pub(super) const INTACT: Broken = Broken {
     metadata: |_| {},
 };
 
-/// In the order in which they were ended, as a recorder writes them: an instant, a span, another instant
-/// with the name of the span, and a span that was not ended.
+/// In the order in which they ended, as a recorder writes them: an instant, a span, an instant with
+/// the name of the span, and a span that was not ended.
 pub(super) const MARKS: fn() -> Vec<Mark> = || {
     let mark = |at: i64, end: Option<i64>, kind, text: &str, source: &str, pid| Mark {
         mono_ns: BEGIN + at * 1_000_000,
@@ -66,14 +66,14 @@ pub(super) const MARKS: fn() -> Vec<Mark> = || {
     ]
 };
 
-/// A recording and the directory that goes with it.
+/// A recording and its directory.
 pub(super) struct Sample {
     pub(super) path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Sample {
-    /// A dataset, or a file with the fabric table only.
+    /// A dataset, or a file with only the table `fabric`.
     pub(super) fn new(dataset: bool, broken: &Broken) -> Sample {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
@@ -98,7 +98,7 @@ impl Sample {
     }
 }
 
-/// The link that the first counter is on, of which it counts what goes in.
+/// The link of the first counter, which counts direction in.
 pub(super) fn link(peaks: Vec<Peak>) -> Link {
     Link {
         name: "memory 0".to_owned(),
@@ -112,12 +112,12 @@ pub(super) fn link(peaks: Vec<Peak>) -> Link {
     }
 }
 
-/// A peak of what goes in.
+/// A peak of direction in.
 pub(super) fn peak(source: Source, bytes_per_s: f64) -> Peak {
     Peak { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
 }
 
-/// The plan of a recording with these links, as the metadata have it.
+/// The plan of a recording with these links, as in the metadata.
 pub(super) fn plan(links: Vec<Link>) -> String {
     let (tick_ns, window_ns) = (TICK as u64, WINDOW as u64);
     let plan = Plan { tick_ns, window_ns, links, ..Plan::default() };
@@ -149,10 +149,10 @@ fn pairs() -> BTreeMap<String, String> {
     ])
 }
 
-/// Two counters: one counts 1000 a tick in units of 64 bytes, the other 3 a tick.
+/// Two counters: one with 1000 counts per tick in units of 64 bytes, the other with 3 per tick.
 const COUNTERS: [(&str, &str, f64, u64); 2] =
     [("read_bytes", "bytes", 64.0, 1000), ("page-faults", "count", 1.0, 3)];
-/// Their owners' parts.
+/// The owners' fractions.
 #[expect(clippy::type_complexity, reason = "a table of literals, read once")]
 const OWNERS: [(&str, Option<i32>, Option<&str>, Option<&str>, f64); 4] = [
     ("task", Some(100), Some("train"), Some("/tenant\u{1b}[2J"), 0.5),

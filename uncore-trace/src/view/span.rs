@@ -1,7 +1,7 @@
-//! The part of a recording that is asked for: from when to when.
+//! The selected time of a recording.
 //!
-//! A window belongs to the span it ends in: spans that meet (`--to 2s` and `--from 2s`) divide a
-//! recording without a rest.
+//! A window belongs to the span in which it ends, so adjacent spans (`--to 2s` and `--from 2s`)
+//! divide a recording without overlap or gap.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -13,18 +13,19 @@ use super::marks::Marks;
 use crate::schema::{columns, fabric};
 use crate::tables::reader::{Recording, Table};
 
-/// A moment of a recording, as a user gives it.
+/// A moment of a recording, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moment {
     /// This long after the begin of its first window, ns.
     After(i64),
     /// At this wall time, ns since 1970.
     Wall(i64),
-    /// At the first mark of this name: its begin where a span begins there, its end where one ends.
+    /// The first mark of this name: its begin for the begin of the selected time, its end for the
+    /// end.
     Mark(String),
 }
 
-/// Which end of a span a moment is.
+/// Begin or end of the selected time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
     /// Where it begins.
@@ -36,7 +37,8 @@ pub enum Edge {
 impl FromStr for Moment {
     type Err = String;
 
-    /// A duration (`2s`, `1m30s`; a bare number is seconds), a time of RFC 3339, or `mark:NAME`.
+    /// Parses a duration (`2s`, `1m30s`; a bare number is seconds), a time of RFC 3339, or
+    /// `mark:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("mark:") {
             Some("") => return Err("write the name of a mark after mark:".to_owned()),
@@ -45,7 +47,7 @@ impl FromStr for Moment {
         }
         if let Ok(seconds) = text.parse::<f64>() {
             let ns = seconds * 1e9;
-            // The comparison also refuses what is not a number.
+            // The comparison also refuses NaN.
             return if (0.0..9e18).contains(&ns) {
                 Ok(Self::After(ns as i64))
             } else {
@@ -69,18 +71,18 @@ impl FromStr for Moment {
 }
 
 impl Moment {
-    /// Its time on `CLOCK_MONOTONIC`, ns, in recordings that follow each other.
+    /// Its time on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
     ///
     /// # Errors
     ///
-    /// They cannot be read, have no rows, or no mark of that name.
+    /// They cannot be read, have no rows, or have no mark of that name.
     pub fn find(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
         let first = recordings.first().context("there is no recording")?;
         let start = start(&first.table(&fabric::TABLE)?)?;
         let start = start.with_context(|| format!("{} has no rows", first.path().display()))?;
         let mut found = self.resolve(first, start, edge);
         for recording in recordings.iter().skip(1) {
-            // A span that is open where parts meet has its end in a later one.
+            // A span that is open at the end of a part ends in a later one.
             if found.as_ref().is_ok_and(|time| *time != i64::MAX) {
                 break;
             }
@@ -103,23 +105,24 @@ impl Moment {
     }
 }
 
-/// What is asked of a table of windows; all times are `CLOCK_MONOTONIC`, ns.
+/// The selected time; all times are `CLOCK_MONOTONIC`, ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// Begin of the recording's first window.
     pub start_ns: i64,
-    /// What makes such a time a wall time when it is added, ns.
+    /// Wall time - monotonic time, ns.
     pub wall_ns: i64,
-    /// When a window ends that counts. Every row counts where nothing was asked.
+    /// Windows whose end is in this range are selected; all of them by default.
     pub wanted: RangeInclusive<i64>,
-    /// Begin of what is shown, within the recording.
+    /// Begin of the shown time, within the recording.
     pub begin_ns: i64,
-    /// End of what is shown, within the recording.
+    /// End of the shown time, within the recording.
     pub end_ns: i64,
 }
 
 impl Span {
-    /// The part of `table`, the timeline of `recording`, between two moments; none if it has no rows.
+    /// The part of `table`, the table `fabric` of `recording`, between two moments; `None` if it
+    /// has no rows.
     ///
     /// # Errors
     ///
@@ -161,7 +164,7 @@ impl Span {
     }
 }
 
-/// Begin of the first window, and what makes a monotonic time a wall time.
+/// Begin of the first window, and wall time - monotonic time.
 ///
 /// Rows are in the order of their windows, so the first batch has the first.
 fn start(table: &Table) -> Result<Option<(i64, i64)>> {
@@ -177,7 +180,7 @@ fn start(table: &Table) -> Result<Option<(i64, i64)>> {
     Ok(begins.min().zip(offset))
 }
 
-/// End of the last window: by the file's statistics, which cost nothing, else by its rows.
+/// End of the last window: from the file's statistics, which are fast, or else from its rows.
 fn last(table: &Table) -> Result<i64> {
     if let Some((_, last)) = table.bounds("mono_ns") {
         return Ok(last);

@@ -1,9 +1,9 @@
-//! Who used how much of what: the sums behind `uncore-trace report`.
+//! Sums for `uncore-trace report`: each owner's share of each event or link.
 //!
-//! Guarantees: every row of the time asked for is in exactly one line of its event, so that the
-//! lines sum to the same total whatever they are by; a row without a value is counted as missing
-//! and adds nothing; owners that are not tasks keep lines of their own whatever is asked for, except
-//! where lines are of all owners.
+//! Guarantees: every row of the selected time is in exactly one line of its event, so that the
+//! lines sum to the same total in every grouping; a row without a value is counted as missing and
+//! adds nothing; owners other than tasks always have lines of their own, except in groupings that
+//! sum all owners.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -23,73 +23,73 @@ use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// What is asked.
+/// Options.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
-    /// What lines are by.
+    /// Grouping of lines.
     pub by: By,
-    /// Each direction of these links; none: each event.
+    /// Sum by direction of these links; `None`: by event.
     pub links: Option<&'a Links>,
-    /// From when; none: from the begin.
+    /// Begin; `None`: that of the recording.
     pub from: Option<Moment>,
-    /// To when; none: to the end.
+    /// End; `None`: that of the recording.
     pub to: Option<Moment>,
-    /// Cgroups deeper than this are summed with their ancestor of this depth; 0 is the root.
+    /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
 }
 
 impl Question<'_> {
-    /// All events of a recording, by `by`.
+    /// All events of a recording, grouped by `by`.
     pub fn by(by: By) -> Self {
         Self { by, links: None, from: None, to: None, cgroup_depth: None }
     }
 }
 
-/// The answer.
+/// The result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
-    /// What lines are by.
+    /// Grouping of lines.
     pub by: By,
-    /// Begin of the recording, `CLOCK_MONOTONIC` ns.
+    /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
-    /// Begin and end of what was asked for, within the recording, `CLOCK_MONOTONIC` ns.
+    /// Begin and end of the selected time, within the recording, `CLOCK_MONOTONIC`, ns.
     pub span_ns: (i64, i64),
-    /// Length of a step of the lines' heat, ns.
+    /// Length of a step of the lines' values over time, ns.
     pub step_ns: f64,
-    /// What was counted.
+    /// The events or links.
     pub events: Vec<Event>,
 }
 
 /// An event over all its PMU instances, or one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Name, with the filter in brackets where there is one; of a link, with the direction.
+    /// Name, with the filter in brackets if there is one; for a link with the direction.
     pub name: String,
-    /// The link by its place in what was asked, and the direction; none of an event.
+    /// Index of the link, and the direction; `None` for an event.
     pub link: Option<(usize, Direction)>,
     /// Unit of the values.
     pub unit: String,
-    /// For how long it was counted; its steps are those of the lines' heat.
+    /// Time for which it was counted, with the same steps as the lines' values over time.
     pub time: Time,
-    /// How many counters count which event with which filter.
+    /// Number of counters, by event and filter.
     pub counters: BTreeMap<String, usize>,
     /// Sum of all values.
     pub total: f64,
-    /// Highest rate of the windows that end at one moment, in the unit per second.
+    /// Highest rate of windows that end at the same time, in the unit per second.
     pub highest: Option<f64>,
-    /// Its lines, largest value first.
+    /// Its lines, the largest value first.
     pub lines: Vec<Line>,
-    /// The rate of the windows that end at the present moment.
+    /// Rate of the windows that end at the current moment.
     rate: Rate,
 }
 
 impl Event {
-    /// Length of the time in which it is known, seconds.
+    /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
         self.time.whole().known_ns() / 1e9
     }
 
-    /// A sum of it as a rate, per second of the time that is known; `None` where nothing is known.
+    /// A sum as a rate per second of known time; `None` if nothing is known.
     pub fn rate(&self, value: f64) -> Option<f64> {
         self.time.whole().per_second().map(|per_second| value * per_second)
     }
@@ -98,27 +98,27 @@ impl Event {
 /// One line: an owner, a tenant, a PMU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What it is of, as recorded (not fit to print).
+    /// Its name, as recorded: not escaped.
     pub key: String,
-    /// task, irq, ...; empty by PMU.
+    /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
     /// The sum of its rows, in the event's unit.
     pub sum: Share,
     /// Mean of time running / time enabled over the rows.
     pub running: f64,
-    /// The methods its shares were made by.
+    /// Methods of its shares.
     pub methods: BTreeSet<String>,
-    /// Highest rate of the windows that end at one moment, in the event's unit per second; `None` for lines
-    /// summed up, and where no such moment is known.
+    /// Highest rate of windows that end at the same time, in the event's unit per second; `None`
+    /// for lines that were summed, and if no such rate is known.
     pub peak: Option<f64>,
-    /// Begin of the first and end of the last window in which it had any, `CLOCK_MONOTONIC` ns.
+    /// Begin of the first and end of the last window with a value above 0, `CLOCK_MONOTONIC`, ns.
     pub active: Option<(i64, i64)>,
-    /// The value over time.
+    /// Values over time.
     pub heat: Heat,
-    /// Whether its rows are shares of a count, and not the count of all owners.
+    /// Whether its rows are shares of a count, not the count of all owners.
     is_divided: bool,
     highest: Highest,
-    /// Whether a window that ends at the present moment has a row of it.
+    /// Whether it has a row in a window that ends at the current moment.
     is_touched: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct Line {
 ///
 /// # Errors
 ///
-/// The recording cannot be read, or nothing was recorded in the time asked for.
+/// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
     let table = recording.table(&fabric::TABLE)?;
     let by = question.by;
@@ -163,7 +163,7 @@ struct Sums {
     events: Vec<Event>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
-    /// Lines that have rows of the present moment.
+    /// Lines with rows in the current moment.
     touched: Vec<(usize, usize)>,
     end_ns: i64,
 }
@@ -204,7 +204,7 @@ impl Sums {
         }
     }
 
-    /// All rows of the windows that end at one moment have come.
+    /// Called when all rows of the windows that end at one time have come.
     fn end_moment(&mut self) {
         for (event, line) in self.touched.drain(..) {
             let event = &mut self.events[event];
@@ -220,7 +220,8 @@ impl Sums {
         }
     }
 
-    /// The event and line of a row and the cause of its error, made where they are new.
+    /// Indices of the event and line of a row, and of the cause of its error; creates those that
+    /// are new.
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
         let name = columns.what(row);
         let unit = columns.unit(row).to_owned();
@@ -257,7 +258,7 @@ impl Sums {
             });
             lines.len() - 1
         });
-        // The numbers that a line is known by have the method, so that each of them comes here.
+        // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
         let cause = columns.divided.map(|of| {
             lines[line].sum.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
@@ -270,7 +271,8 @@ impl Sums {
         for event in &mut self.events {
             event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
             if self.by.has_owner() {
-                // A window that is not known has one row that nobody owns, but concerns everybody.
+                // A window without a value has one row without an owner, which makes the step
+                // unknown for all lines.
                 let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             }
@@ -297,7 +299,7 @@ impl Line {
             }
             None => self.sum.add_missing(),
         }
-        // A running mean: no second sum is kept beside what is shown.
+        // A running mean needs no second sum.
         let all = (self.sum.rows + self.sum.missing) as f64;
         self.running += (f64::from(columns.running.value(row)) - self.running) / all;
     }
@@ -307,8 +309,8 @@ impl Line {
         (self.sum.rows > 0).then_some(self.sum.value)
     }
 
-    /// From where to where the truth lies, by what its event counted in all; `None` where no row has
-    /// a value or a confidence. What all owners have is what was counted.
+    /// The 90 % interval; `None` if no row has a value or a confidence. If the line sums all owners
+    /// it is the value itself.
     pub fn interval(&self, event: &Event) -> Option<Interval> {
         if self.is_divided {
             return self.sum.interval(event.total);
@@ -316,14 +318,15 @@ impl Line {
         self.value().map(|value| Interval { low: value, high: value })
     }
 
-    /// Whether it is more than the row that nobody owns of windows in which a counter did not move.
+    /// Whether there is anything to show: not only the row without an owner of windows with a count
+    /// of 0.
     pub fn says_something(&self) -> bool {
         self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.sure.claims > 0
     }
 }
 
-/// Keeps the `top` largest task lines of each event and sums the rest into one line, so that the
-/// event's total is still the sum of what is shown. Lines of other owners always stay.
+/// Keeps the `top` largest lines of tasks of each event and sums the others in one line, so that
+/// the lines still sum to the total. Lines of other owners always stay.
 pub fn top(events: &mut [Event], top: usize) {
     for event in events {
         let mut tasks = 0;
@@ -342,7 +345,7 @@ pub fn top(events: &mut [Event], top: usize) {
     }
 }
 
-/// Makes one line of those of an owner that have one name, which `name` makes of their keys.
+/// Merges the lines of an owner with equal names; `name` makes the name from the key.
 pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
     for event in events {
         let mut united: BTreeMap<(String, String), Line> = BTreeMap::new();
@@ -365,7 +368,7 @@ fn sort(lines: &mut [Line]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
-/// Two lines as one, whose shares `join` adds up.
+/// Merges two lines; `join` adds their shares.
 fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
     let rows = |line: &Line| (line.sum.rows + line.sum.missing) as f64;
     let (a, b) = (rows(&one), rows(&line));
@@ -373,7 +376,7 @@ fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
     join(&mut one.sum, &line.sum);
     one.methods.extend(line.methods);
     one.heat.join(&line.heat);
-    // When each had its peak is not kept.
+    // The times of the peaks are not kept, so the peak of the sum is not known.
     one.peak = None;
     one.active = match (one.active, line.active) {
         (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

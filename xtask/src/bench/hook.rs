@@ -1,10 +1,10 @@
-//! `cargo xtask bench hook`: what a run of the BPF program at `sched_switch` takes, by the kernel's run
-//! time statistics, and what a context switch takes with it, beside an empty program and one that only
-//! reads the clock (`hook.bpf.c`).
+//! `cargo xtask bench hook`: the run time of the BPF program at `sched_switch`, from the kernel's
+//! run time statistics, and the time of a context switch with it, compared with an empty program
+//! and with one that only reads the clock (`hook.bpf.c`).
 //!
-//! The workload is `perf bench sched pipe` on one CPU. It has real-time priority there: whatever else
-//! runs would change what is in the caches. The statistics are two readings of a clock around each run;
-//! the empty program shows what they take. They are off where the switch is timed.
+//! The workload is `perf bench sched pipe` on one CPU with real-time priority, because other tasks
+//! would change the content of the caches. The statistics read a clock twice around each run; the
+//! empty program shows their cost. They are off while switches are timed.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::fmt::Write as _;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     settle: u64,
 }
 
-/// What runs beside the workload.
+/// What is measured beside the workload.
 enum Measured {
     Nothing,
     /// A program of `hook.bpf.c`.
@@ -64,12 +64,12 @@ enum Measured {
     Stat(&'static [&'static str]),
 }
 
-/// The lines of the table. The first two are what the others are compared with.
+/// The lines of the table. The others are compared with the first two.
 const VARIANTS: &[(&str, Measured)] = &[
     ("nothing", Measured::Nothing),
     ("empty program", Measured::Small("empty")),
     ("only `bpf_ktime_get_ns`", Measured::Small("clock")),
-    // Nearly without the timer.
+    // Almost without the timer.
     (
         "`record -e page-faults --tick 10ms`",
         Measured::Record(&["-e", "page-faults", "--tick", "10ms"]),
@@ -85,16 +85,16 @@ const EMPTY: usize = 1;
 /// The tracepoint of all.
 const TRACEPOINT: &str = "sched_switch";
 
-/// Runs of the workload that a switch is the shortest of.
+/// Runs of the workload, of which the shortest counts.
 const TRIES: usize = 3;
 
-/// How long another recorder is waited for.
+/// Longest wait for another recorder to end.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Fewer runs than this part of the switches mean that another program was measured.
+/// If fewer runs than this fraction of the switches were counted, another program was measured.
 const LEAST_PART: f64 = 0.9;
 
-/// What was measured once.
+/// One measurement.
 #[derive(Clone, Copy)]
 struct Sample {
     /// Mean ns of a run of the program, if there is one.
@@ -237,7 +237,7 @@ impl Bench {
         alone(0, || Ok(Sample { run: None, switch: self.shortest()? }))
     }
 
-    /// The shortest switch of a few runs: what else the machine does only makes it longer.
+    /// The shortest switch of a few runs: other work of the machine only makes it longer.
     fn shortest(&self) -> Result<f64> {
         let mut shortest = f64::MAX;
         for _ in 0..TRIES {
@@ -257,8 +257,8 @@ impl Bench {
     }
 }
 
-/// Measures while no other recorder runs, as it is before and after: the program of another one
-/// makes every switch longer, and leaves the code of the clock in the caches.
+/// Measures only while no other recorder runs, before and after: its program would make every
+/// switch longer, and keep the code of the clock in the caches.
 fn alone(own: u32, measure: impl Fn() -> Result<Sample>) -> Result<Sample> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -10,7 +10,7 @@ use aya::programs::{ProgramInfo, loaded_programs};
 /// The program of a recorder, which has the name of its tracepoint.
 const HOOK: &str = "sched_switch";
 
-/// The loaded program that is looked for.
+/// The loaded program with a property.
 fn loaded(is: impl Fn(&ProgramInfo) -> bool) -> Result<Option<ProgramInfo>> {
     for program in loaded_programs() {
         let program = program.context("cannot list BPF programs")?;
@@ -28,7 +28,7 @@ pub(super) fn hook_of(pid: u32) -> Result<u32> {
     Ok(hook.context("the recorder has no program yet: is --settle long enough?")?.id())
 }
 
-/// Whether no other recorder has its program at `sched_switch`.
+/// Whether no other process has a program at `sched_switch` like that of a recorder.
 pub(super) fn is_alone(own: u32) -> Result<bool> {
     Ok(loaded(|it| it.id() != own && it.name_as_str() == Some(HOOK))?.is_none())
 }
@@ -37,12 +37,12 @@ pub(super) fn is_alone(own: u32) -> Result<bool> {
 fn held_by(pid: u32) -> Result<BTreeSet<u32>> {
     let dir = PathBuf::from(format!("/proc/{pid}/fdinfo"));
     let entries = fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    // A descriptor may be closed meanwhile.
+    // A descriptor may be closed in between.
     let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
     Ok(texts.filter_map(|text| program_id(&text)).collect())
 }
 
-/// The program that a descriptor is of; links, which name one too, have no `prog_type`.
+/// The program of a descriptor; links, which name one too, have no `prog_type`.
 fn program_id(fdinfo: &str) -> Option<u32> {
     let field = |name: &str| {
         let (_, value) =
@@ -53,7 +53,7 @@ fn program_id(fdinfo: &str) -> Option<u32> {
     field("prog_id")?.parse().ok()
 }
 
-/// Run time in ns and runs of a program, ever.
+/// Total run time in ns, and number of runs of a program.
 pub(super) fn runs(id: u32) -> Result<(u128, u64)> {
     let program = loaded(|it| it.id() == id)?.context("the program is gone")?;
     Ok((program.run_time().as_nanos(), program.run_count()))

@@ -1,9 +1,9 @@
-//! The machine a figure was measured on, in words that name no host.
+//! Describes the machine of a measurement without naming the host.
 
 use std::fs;
 
-/// CPU model, number of CPUs, kernel version, and whether it is a virtual machine. What cannot be
-/// read is said to be unknown.
+/// CPU model, number of CPUs, kernel version, and whether it is a virtual machine; `unknown` for
+/// what cannot be read.
 pub(super) fn describe() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -23,7 +23,7 @@ fn text(cpuinfo: &str, release: &str) -> String {
         .or_else(|| Some(format!("CPU {}:{}", field("CPU implementer")?, field("CPU part")?)));
     let model = model.unwrap_or_else(|| "unknown CPU".to_owned());
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    // The suffix of a release is whatever its builder liked, at times a host's name.
+    // The suffix of a release is chosen by its builder, and may be the name of a host.
     let end = release.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(release.len());
     let kernel = match release[..end].trim_end_matches('.') {
         "" => "unknown",

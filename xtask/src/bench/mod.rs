@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what recording costs, and how right it is. One file or directory per question.
+//! `cargo xtask bench`: the cost and accuracy of recording. One file or directory per question.
 
 use anyhow::Result;
 use clap::Subcommand;

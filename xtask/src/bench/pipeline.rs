@@ -1,5 +1,5 @@
-//! `cargo xtask bench pipeline`: how fast records become files, and in how much memory, for machines that
-//! are not here. The records are made up by `uncore-trace/benches/pipeline.rs`.
+//! `cargo xtask bench pipeline`: how fast records are processed to files, and in how much memory,
+//! for machines of other sizes. `uncore-trace/benches/pipeline.rs` generates the records.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ use super::machine;
 use crate::command::quietly;
 use crate::target;
 
-/// CPUs, cgroups, counters, and seconds that are recorded: a second of many CPUs is as much as many of few.
+/// CPUs, cgroups, counters, and recorded seconds: fewer seconds for more CPUs.
 const SIZES: [(u32, u32, u32, u32); 8] = [
     (2, 100, 10, 20),
     (2, 100_000, 10, 20),
@@ -25,7 +25,7 @@ const SIZES: [(u32, u32, u32, u32); 8] = [
 /// Bytes.
 const MIB: f64 = 1_048_576.0;
 
-/// What the memory may be, in bytes: a base, and for each CPU and each cgroup.
+/// The goal for memory, in bytes: a base, and for each CPU and each cgroup.
 const BASE: f64 = 64.0 * MIB;
 const A_CPU: f64 = 16.0 * 1024.0;
 const A_CGROUP: f64 = 256.0;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     cpus: u32,
 }
 
-/// What the bench says of a size.
+/// The output of the bench for a size.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Found {
     records: u64,

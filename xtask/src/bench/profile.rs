@@ -1,7 +1,8 @@
-//! `cargo xtask bench profile`: where the recorder's own time goes, by stage.
+//! `cargo xtask bench profile`: the recorder's own CPU time, by stage.
 //!
-//! `perf record` samples the recorder on the CPU clock, with the stack of each sample. A sample is of the
-//! innermost function that belongs to a stage: what a stage calls in a library is the stage's.
+//! `perf record` samples the recorder on the CPU clock, with the stack of each sample. A sample
+//! counts for the stage of the innermost function that belongs to one, so functions of libraries
+//! count for the stage that calls them.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::collections::BTreeMap;
@@ -17,21 +18,21 @@ use super::running::{Load, RUN_AND_SLEEP, Recorder, Running as _};
 use crate::command::quietly;
 use crate::{setup, target};
 
-/// Time for a recorder to attach, and to end its start.
+/// Time for a recorder to attach and complete its start.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Samples a second. It has no common factor with the ticks.
+/// Samples per second: no common factor with the ticks.
 const FREQUENCY: u32 = 499;
-/// Copied of each stack, bytes.
+/// Bytes copied of each stack.
 const STACK: &str = "dwarf,16384";
 
-/// The machine that is recorded: its name, its processes, what each runs.
+/// The loads that are recorded: name, number of processes, and their program.
 const MACHINES: [(&str, usize, &str); 3] = [
     ("idle", 0, ""),
     ("12 processes run and sleep", 12, RUN_AND_SLEEP),
     ("10000 threads sleep for 1 s", 100, SLEEPERS),
 ];
 
-/// A hundred threads that do next to nothing.
+/// A hundred threads that are almost idle.
 const SLEEPERS: &str = "
 import threading, time
 def nap():
@@ -40,7 +41,7 @@ def nap():
 for _ in range(100):
     threading.Thread(target=nap).start()";
 
-/// What a function belongs to, by parts of its name; the first that fits.
+/// Parts of function names of each stage; the first match is used.
 const STAGES: [(&str, &[&str]); 10] = [
     ("tables: merge segments", &["encode::merged", "Partial::merge"]),
     ("tables: write segments", &["uncore_trace::tables"]),
@@ -54,7 +55,7 @@ const STAGES: [(&str, &[&str]); 10] = [
     ("record: the rest", &["uncore_trace::"]),
 ];
 
-/// What has no function of the recorder in its stack: threads as they wake and sleep.
+/// Stacks without a function of the recorder: threads that wake up and sleep.
 const NONE: &str = "outside of it: wake-ups";
 
 /// Options of `cargo xtask bench profile`.
@@ -114,7 +115,8 @@ fn profile(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
     perf.args(["--", "sleep", &seconds.to_string()]);
     quietly(&mut perf)?;
     Box::new(recorder).stop()?;
-    // Inlined functions would take addr2line minutes, and belong to the stage of their caller.
+    // Inlined functions would take addr2line minutes, and belong to the stage of their caller
+    // anyway.
     let mut script = Command::new("perf");
     script.args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"]).arg(&data);
     let profile = count(&quietly(&mut script)?);
@@ -122,8 +124,8 @@ fn profile(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
     Ok(profile)
 }
 
-/// Counts the samples of what `perf script` prints: a line with the name of the thread, one for each
-/// function from the inside out, an empty one.
+/// Counts the samples in the output of `perf script`: for each sample a line with the name of the
+/// thread, one line per function from innermost to outermost, and an empty line.
 fn count(text: &str) -> Profile {
     let mut profile = Profile::new();
     for sample in text.split("\n\n") {
@@ -132,7 +134,7 @@ fn count(text: &str) -> Profile {
             continue;
         }
         let stage = functions.iter().find_map(|function| stage(function)).unwrap_or(NONE);
-        // A merge writes through the functions that write a segment.
+        // Merging uses the functions that write a segment, so it is checked first.
         let is_merge = functions.iter().any(|function| stage_of(0, function));
         let stage = if is_merge { STAGES[0].0 } else { stage };
         *profile.entry(stage).or_default() += 1;

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import time
 
-# Of whom each value is: what a line of `report --by cgroup` is of.
+# The key of a line of `report --by cgroup`.
 LINE = """event || CASE WHEN filter = '' THEN '' ELSE '[' || filter || ']' END AS event, unit, owner,
     CASE WHEN owner <> 'task' THEN owner
          ELSE coalesce(cgroup, '(cgroup id ' || cgroup_id || ')', '(no cgroup)') END AS key"""
 QUESTIONS = {
     "sums": "sum(value)",
-    # What `report` says of a line, but for the bars, the methods and the 90 % interval.
+    # The columns of a line of `report`, without bars, methods and the 90 % interval.
     "columns": """sum(value), count(value), count(*), min(confidence), avg(confidence), avg(running),
         max(value * 1e9 / window_ns), min(mono_ns - window_ns) FILTER (value <> 0),
         max(mono_ns) FILTER (value <> 0)""",

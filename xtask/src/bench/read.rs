@@ -1,9 +1,9 @@
-//! `cargo xtask bench read`: how fast a recording is read, and in how much memory, beside `DuckDB`.
+//! `cargo xtask bench read`: time and memory for reading a recording, compared with `DuckDB`.
 //!
-//! The recordings are made up by `uncore-trace/benches/pipeline.rs`. `report` has one thread, and so has
-//! the `DuckDB` that groups the same rows by the same columns; the sums of both must be the same.
-//! `attribute` makes all rows anew from the raw tables. Nothing else does that, so it stands beside a
-//! `DuckDB` that only copies its rows. Each round measures everything once.
+//! `uncore-trace/benches/pipeline.rs` generates the recordings. `report` has one thread, and so has
+//! the `DuckDB` that groups the same rows by the same columns; both must have the same sums.
+//! `attribute` computes all rows again from the raw tables. No other program does that, so it is
+//! compared with a `DuckDB` that only copies its rows. Each round measures everything once.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use super::stats::{self, Summary};
 use crate::command::quietly;
 use crate::{setup, target};
 
-/// CPUs, cgroups and counters of the machine that is made up.
+/// CPUs, cgroups and counters of the generated machine.
 const MACHINE: [&str; 3] = ["64", "1000", "10"];
-/// Rows of the recording that shows whether memory depends on the length.
+/// Rows of the smaller recording, which shows whether memory depends on the length.
 const FEW: u64 = 1_000_000;
 
 /// Options of `cargo xtask bench read`.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     bin: Option<PathBuf>,
 }
 
-/// What is measured: its name in the table, and which of these it is compared with.
+/// Name of each variant in the table, and which of them `report` is compared with.
 const VARIANTS: [(&str, Option<usize>); 5] = [
     ("`report --csv`", None),
     ("DuckDB, sum of `value`", Some(REPORT)),
@@ -49,7 +49,7 @@ const VARIANTS: [(&str, Option<usize>); 5] = [
 const REPORT: usize = 0;
 const ATTRIBUTE: usize = 3;
 
-/// What a run took.
+/// Time and memory of a run.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Spent {
     wall_s: f64,
@@ -57,7 +57,7 @@ struct Spent {
     peak_kib: u64,
 }
 
-/// What the maker of a recording says of it.
+/// The output of the generator.
 #[derive(Debug, Deserialize)]
 struct Recorded {
     rows: u64,
@@ -114,12 +114,12 @@ impl Bench {
         self.scratch.path().join(name)
     }
 
-    /// Makes a recording of so many rows.
+    /// Generates a recording with this number of rows.
     fn make(&self, rows: u64) -> Result<Recorded> {
         let mut command = target::cargo();
         command.args(["bench", "--locked", "--quiet", "--package=uncore-trace"]);
         command.args(["--bench=pipeline", "--"]).args(MACHINE);
-        // The rows end it; a day has more than any disk.
+        // The number of rows ends it; a day has more than any disk.
         command.args(["86400", "residency", &rows.to_string()]).arg(self.path("run"));
         eprintln!("making {rows} rows");
         parse(&quietly(&mut command)?)

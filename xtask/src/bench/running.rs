@@ -1,4 +1,5 @@
-//! What runs beside a measured workload, stopped and removed however the measurement ends.
+//! Processes and programs beside a measured workload; they are removed however the measurement
+//! ends.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a recorder may take to finish its file after SIGTERM, before it is killed.
 const STOP: Duration = Duration::from_secs(30);
 
-/// Something that runs until it is stopped; dropping it stops it too, without a verdict.
+/// Something that runs until it is stopped; dropping it stops it too, without checking how it
+/// ended.
 pub(super) trait Running {
-    /// Stops it in the ordinary way; fails if it had not been running to the end.
+    /// Stops it normally; fails if it had ended before.
     fn stop(self: Box<Self>) -> Result<()>;
 }
 
@@ -67,7 +69,7 @@ impl Running for Attached {
 pub(super) struct Recorder {
     name: String,
     child: Child,
-    /// Standard error: a file, since a pipe that nobody reads would stop the recorder.
+    /// Standard error goes to a file, because a pipe that nobody reads would block the recorder.
     log: PathBuf,
 }
 
@@ -96,7 +98,7 @@ impl Recorder {
         self.child.id()
     }
 
-    /// The last of what it wrote to standard error.
+    /// The last lines of its standard error.
     fn said(&self) -> String {
         let mut text = Vec::new();
         if let Ok(file) = fs::File::open(&self.log) {
@@ -107,7 +109,7 @@ impl Recorder {
     }
 
     fn kill(&mut self) {
-        // Both fail only where the process is gone already, which is what is wanted.
+        // Both fail only if the process has already ended, which is intended.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
@@ -120,12 +122,12 @@ impl Running for Recorder {
             bail!("{} ended with {status} while measured: {}", self.name, self.said());
         }
         let pid = Pid::from_child(&self.child);
-        // Not SIGINT: what a shell starts in the background ignores it, and so do its children.
+        // Not SIGINT, which background processes of a shell, and their children, ignore.
         kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {}", self.name))?;
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().context("cannot wait for a recorder")? {
-                // perf ends by the signal it was sent; 1 is a recording with losses.
+                // perf ends with the signal that it was sent; 1 means a recording with losses.
                 let fine = status.code().is_none_or(|code| code < 2);
                 ensure!(fine, "{} failed with {status}: {}", self.name, self.said());
                 return Ok(());
@@ -142,7 +144,7 @@ impl Drop for Recorder {
     }
 }
 
-/// A script for [`Load`]: computes for some 0.3 ms and sleeps for 1 ms, again and again.
+/// A script for [`Load`]: computes for about 0.3 ms, then sleeps for 1 ms, in a loop.
 pub(super) const RUN_AND_SLEEP: &str =
     "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.001)";
 
@@ -165,7 +167,7 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Both fail only where the process is gone already, which is what is wanted.
+            // Both fail only if the process has already ended, which is intended.
             let _gone = child.kill();
             let _gone = child.wait();
         }

@@ -1,4 +1,4 @@
-"""How late readings are: python3 sampling.py READINGS.parquet TICK_NS prints one JSON object.
+"""Lateness of readings: python3 sampling.py READINGS.parquet TICK_NS prints one JSON object.
 
 A reading is due at a whole multiple of the tick, on each CPU that reads. Ticks of which a CPU has no reading
 are missing.

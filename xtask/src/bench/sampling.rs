@@ -1,8 +1,9 @@
-//! `cargo xtask bench sampling`: what reading counters at fixed times costs, and how late the readings are.
+//! `cargo xtask bench sampling`: the cost of reading counters at fixed times, and the lateness of
+//! the readings.
 //!
-//! The cost is user and system time of the recorder over a span without its start, and the run time of its
-//! BPF programs, which is time of the CPUs and not of the recorder. `perf stat -I` prints the same events
-//! at the same interval beside it. Each round measures every variant once.
+//! The cost is user and system time of the recorder over a span without its start, and the run time
+//! of its BPF programs, which is CPU time of others. `perf stat -I` prints the same events at the
+//! same interval for comparison. Each round measures every variant once.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
 
 use std::collections::BTreeSet;
@@ -24,9 +25,9 @@ use super::stats::Summary;
 use crate::command::quietly;
 use crate::{setup, target};
 
-/// What is counted, on every CPU.
+/// Events that are counted on every CPU.
 const EVENTS: &str = "page-faults,context-switches,cpu-migrations,minor-faults,major-faults";
-/// Between two readings.
+/// Intervals between readings, ms.
 const INTERVALS: [&str; 2] = ["1", "10"];
 /// Ticks whose lateness is measured, and their length in ns.
 const TICKS: [(&str, u64); 3] = [("10ms", 10_000_000), ("1ms", 1_000_000), ("100us", 100_000)];
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     bin: Option<PathBuf>,
 }
 
-/// What is measured: its name in the table, and its command; the second is the interval in ms.
+/// Name of a variant in the table, and its command; the second argument is the interval in ms.
 type Variant = (&'static str, fn(&Path, &str) -> Command);
 
 const VARIANTS: [Variant; 3] = [
@@ -80,7 +81,7 @@ struct Cost {
     bpf: f64,
 }
 
-/// How late readings were, ns.
+/// Lateness of readings, ns.
 #[derive(Debug, Deserialize)]
 struct Late {
     ticks: u64,
@@ -156,7 +157,7 @@ fn cell(costs: &[Cost]) -> String {
     format!("{own} + {} in BPF", percent(|cost| cost.bpf))
 }
 
-/// Runs a recorder and looks at it for a while.
+/// Runs a recorder and measures it for a while.
 fn cost(mut command: Command, span: Duration) -> Result<Cost> {
     let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
     let before: BTreeSet<u32> = programs()?.into_iter().map(|(id, _)| id).collect();
@@ -173,7 +174,7 @@ fn cost(mut command: Command, span: Duration) -> Result<Cost> {
     Ok(Cost { own: (last.0 - first.0) / seconds, bpf: (last.1 - first.1) / seconds })
 }
 
-/// Records without load of its own, and asks how late each reading was.
+/// Records without another load, and computes the lateness of each reading.
 fn late(bin: &Path, (tick, ns): (&str, u64), span: Duration, python: &Path) -> Result<Late> {
     let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
     let mut command = Command::new(bin);
@@ -195,7 +196,7 @@ fn own_cpu(pid: u32) -> Result<f64> {
     ticks(&text).map(|ticks| ticks / USER_HZ).with_context(|| format!("{path} is {text:?}"))
 }
 
-/// The sum of both fields, in clock ticks; the name before them may hold blanks and parentheses.
+/// The sum of both fields, in clock ticks; the name before them may contain blanks and parentheses.
 fn ticks(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split(' ').collect();

@@ -1,7 +1,7 @@
 //! Medians and spread of interleaved rounds.
 //!
-//! Shared machines drift, so a figure is compared with its neighbour of the same round and the
-//! median is taken over the differences, not the difference over the medians.
+//! Shared machines drift, so a value is compared with that of another variant in the same round,
+//! and the median of the differences is taken, not the difference of the medians.
 
 use serde::Serialize;
 
@@ -25,23 +25,23 @@ impl Summary {
     }
 }
 
-/// What the series costs over the base, round by round, in its unit.
+/// Median of the differences from the base, round by round, in the unit of the series.
 pub(super) fn cost(series: &[f64], base: &[f64]) -> Option<f64> {
     let summary = Summary::of(series.iter().zip(base).map(|(value, base)| value - base))?;
     Some(summary.median)
 }
 
-/// How many times the base the series is, round by round.
+/// Median of the ratios to the base, round by round.
 pub(super) fn ratio(series: &[f64], base: &[f64]) -> Option<f64> {
     Some(Summary::of(series.iter().zip(base).map(|(value, base)| value / base))?.median)
 }
 
-/// What the series costs over the base, in percent of the base.
+/// Median of the differences from the base, in percent of the base.
 pub(super) fn percent(series: &[f64], base: &[f64]) -> Option<f64> {
     Some((ratio(series, base)? - 1.0) * 100.0)
 }
 
-/// How many times the floor's cost the series costs; `None` where one of both is lost in noise.
+/// Ratio of the series' cost to the floor's cost; `None` if one of them is below the noise.
 pub(super) fn over_floor(series: &[f64], floor: &[f64], base: &[f64]) -> Option<f64> {
     let floor = cost(floor, base).filter(|floor| *floor > 0.0)?;
     Some(cost(series, base).filter(|cost| *cost > 0.0)? / floor)
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(Summary::of([]), None);
     }
 
-    /// A machine that becomes twice as slow halfway: the differences are unmoved.
+    /// The machine becomes twice as slow halfway; the differences do not change.
     #[test]
     fn drift_cancels_within_a_round() {
         let base = [1.0, 1.0, 2.0, 2.0];

@@ -1,9 +1,9 @@
-//! Metrics of perf's tables (`MODEL/metrics/perf`) that are made of the events of one kind of uncore
-//! PMU: names and formulas, no descriptions.
+//! Metrics of perf's tables (`MODEL/metrics/perf`) over the events of one kind of uncore PMU: names
+//! and formulas, without descriptions.
 //!
-//! Left out are metrics with events of the core or of several PMUs, with conditions, and with events
-//! that were not imported. A formula counts in events, time is `duration_ns`. Where perf divides by the
-//! number of PMUs (`source_count(EVENT) * #num_packages`), inputs and time are pooled here.
+//! Metrics with events of the core or of several PMUs, with conditions, or with events that were
+//! not imported are left out. A formula counts in events; time is `duration_ns`. Where perf divides
+//! by the number of PMUs (`source_count(EVENT) * #num_packages`), inputs and time are pooled here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Key, text};
 
-/// The metrics of one processor: PMU, name, unit, how instances make one value, and formula.
+/// The metrics of one processor: PMU, name, unit, how instances are combined, and formula.
 pub(super) type Metrics = BTreeSet<[String; 5]>;
 
 /// The metrics of a model whose events are known.
@@ -24,7 +24,7 @@ pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -
         std::fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
     for file in files {
         let path = file.with_context(|| format!("cannot list {}", dir.display()))?.path();
-        // Of a processor with memory of its own there is a second file with the same names.
+        // For a processor with its own memory there is a second file with the same names.
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !name.ends_with("_metrics_perf.json") || name.contains("hbm") {
             continue;
@@ -39,7 +39,7 @@ pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -
     Ok(metrics)
 }
 
-/// A metric as it is kept; `None` for one that is left out.
+/// A metric in its imported form; `None` if it is left out.
 fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
     let (expression, pooled) = without_source_count(text(metric, "MetricExpr"));
     let mut pmus = BTreeSet::new();
@@ -71,7 +71,7 @@ fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> 
     Some([pmu, name, unit, across.to_owned(), formula])
 }
 
-/// The expression with 1 in place of each number of PMUs, and whether there was one.
+/// The expression with 1 instead of each number of PMUs, and whether there was one.
 fn without_source_count(expression: &str) -> (String, bool) {
     let (begin, end) = ("( source_count(", ") * #num_packages )");
     let mut rest = expression;
@@ -86,7 +86,7 @@ fn without_source_count(expression: &str) -> (String, bool) {
     (kept + rest, found)
 }
 
-/// Factor and unit of `100%`, `1MB/s`; nothing is a ratio.
+/// Factor and unit of `100%`, `1MB/s`; an empty text is a ratio.
 fn scale(text: &str) -> (&str, String) {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (factor, unit) = text.split_at(digits);

@@ -37,14 +37,13 @@ pub(crate) struct Perfmon {
     check: bool,
 }
 
-/// The directory of the files that are made.
+/// The directory of the generated files.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel");
 
 /// Directories of server processors.
 const MODELS: [&str; 10] = ["HSX", "BDX", "SKX", "CLX", "ICX", "SPR", "EMR", "GNR", "SRF", "CWF"];
 
-/// Events that are taken although they are among those that Intel calls experimental: the catalog
-/// opens them.
+/// Events that are imported although Intel calls them experimental, because the catalog opens them.
 const EXTRA: [&str; 2] = ["UNC_M2M_IMC_READS.ALL", "UNC_M2M_IMC_WRITES.ALL"];
 
 /// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux 7.2).
@@ -54,7 +53,7 @@ const UNITS: [(&str, &str); 4] =
 /// PMU and name of an event.
 type Key = (String, String);
 
-/// Makes the files, or compares them.
+/// Writes the files, or compares them.
 pub(crate) fn run(import: &Import) -> Result<()> {
     let Import::Perfmon(Perfmon { dir, check }) = import;
     for (name, made) in made(dir)? {
@@ -78,7 +77,7 @@ fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
         let path = dir.join(file.trim_start_matches('/'));
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    // By processor; those of one model with several steppings are one.
+    // By processor; steppings of one model are merged.
     let mut events: BTreeMap<String, BTreeMap<Key, String>> = BTreeMap::new();
     let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut versions = BTreeSet::new();
@@ -143,8 +142,8 @@ fn head(notice: &str, versions: &str) -> Vec<String> {
     lines
 }
 
-/// The metrics by the processors that have them, then by PMU: name, unit, how instances make one
-/// value, formula.
+/// The metrics by the processors that have them, then by PMU: name, unit, how instances are
+/// combined, formula.
 fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> String {
     let mut processors: BTreeMap<&[String; 5], Vec<&str>> = BTreeMap::new();
     for (processor, metrics) in metrics {
@@ -186,8 +185,8 @@ fn render(sections: BTreeMap<(String, &str), Vec<String>>, head: &[String]) -> S
     lines.join("\n") + "\n"
 }
 
-/// Key and encoding of an event; `None` for one that cannot be opened by an encoding alone, that is
-/// deprecated, or that has a name in sysfs.
+/// Key and encoding of an event; `None` if it cannot be opened by an encoding alone, is deprecated,
+/// or has a name in sysfs.
 fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let name = text(event, "EventName");
     let filter = text(event, "Filter");
@@ -202,7 +201,7 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let number = |key: &str| number(text(event, key)).with_context(|| key.to_owned());
     let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
     let (port, class) = (number("PortMask")?, number("FCMask")?);
-    // Both stand for bits that UMaskExt has too.
+    // Both fields are bits that UMaskExt has too.
     let wide = if port == 0 && class == 0 { number("UMaskExt")? } else { 0 };
     let umask = number("UMask")? | wide << 8;
     let is_fixed = text(event, "Counter").eq_ignore_ascii_case("fixed");
@@ -230,12 +229,12 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     Ok(Some(((pmu.to_owned(), name.to_ascii_lowercase()), encoding.join(","))))
 }
 
-/// A value of an event; empty where it has none.
+/// A value of an event; empty if there is none.
 fn text<'a>(event: &'a Value, key: &str) -> &'a str {
     event[key].as_str().unwrap_or_default().trim()
 }
 
-/// A number in hex or decimal; the first of several; 0 where there is none.
+/// A number in hex or decimal; the first of several; 0 if there is none.
 fn number(text: &str) -> Result<u64> {
     let first = text.split(',').next().unwrap_or_default().trim();
     let digits = first.strip_prefix("0x").or_else(|| first.strip_prefix("0X"));

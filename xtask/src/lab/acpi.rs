@@ -1,6 +1,6 @@
 //! ACPI tables for guests: the devices that drivers find in the namespace, and NUMA nodes.
 //!
-//! Both replace or join the firmware's tables through the front of the initramfs
+//! Both are put in front of the initramfs, where they replace or extend the firmware's tables
 //! (`CONFIG_ACPI_TABLE_UPGRADE`).
 
 use std::fmt::Write as _;
@@ -16,12 +16,12 @@ use crate::command::quietly;
 /// RAM of QEMU's `virt` machine begins here (hw/arm/virt.c, `VIRT_MEM`).
 const RAM_BASE: u64 = 0x4000_0000;
 
-/// The second bank of flash (hw/arm/virt.c, `VIRT_FLASH`). The firmware calls it memory and the
-/// machine's SRAT does not cover it: the kernel then refuses the SRAT as a whole.
+/// The second bank of flash (hw/arm/virt.c, `VIRT_FLASH`). The firmware reports it as memory, but
+/// the machine's SRAT does not cover it, so the kernel refuses the whole SRAT.
 const FLASH: Range<u64> = 0x0400_0000..0x0800_0000;
 
-/// QEMU's tables carry these names (include/hw/acpi/aml-build.h, `ACPI_BUILD_APPNAME6`); a table
-/// replaces another of the same names with a lower OEM revision.
+/// OEM id of QEMU's tables (include/hw/acpi/aml-build.h, `ACPI_BUILD_APPNAME6`). A table replaces
+/// another one with the same ids and a lower OEM revision.
 const OEM_ID: &[u8; 6] = b"BOCHS ";
 const OEM_TABLE_ID: &[u8; 8] = b"BXPC    ";
 const OEM_REVISION: u32 = 2;
@@ -112,7 +112,7 @@ pub(super) fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
     fs::read(&table).with_context(|| format!("cannot read {}", table.display()))
 }
 
-/// An SRAT that says what `-numa` said: CPUs and memory in equal shares, and the flash bank.
+/// An SRAT that matches `-numa`: CPUs and memory in equal parts, and the flash bank.
 pub(super) fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
     let mut body = Vec::new();
     // Reserved, with the value that the specification asks for (ACPI specification 6.5, 5.2.16).
@@ -140,7 +140,7 @@ pub(super) fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
     table
 }
 
-/// The node of a CPU: neighbours share one.
+/// The node of a CPU: consecutive CPUs have the same node.
 pub(super) fn node_of(cpu: u32, cpus: u32, nodes: u32) -> u32 {
     cpu * nodes / cpus
 }

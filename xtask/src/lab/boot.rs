@@ -1,4 +1,4 @@
-//! One guest: from what it is to see and do to the directory with its results.
+//! Boots one guest, from its specification to the directory with its results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,65 +18,65 @@ use crate::target;
 /// The model's own module; all others of its directory are drivers.
 const MODEL: &str = "uncore_model.ko";
 
-/// Drivers that distributions build into the kernel, and that the guest gets as modules over the
-/// model: the functions that would start them.
+/// Drivers that distributions build into the kernel but the guest gets as modules for the model:
+/// their init functions, which are disabled.
 const LEFT_OUT: &str =
     "hisi_ddrc_pmu_module_init,hisi_hha_pmu_module_init,hisi_l3c_pmu_module_init";
 
-/// An older kernel starts the second x86-64 CPU by steps for which the two wait for each other, and
-/// does not come to the end of it where time is what one of them executes (arch/x86/kernel/smpboot.c;
-/// 6.5 brought them up in parallel).
+/// Older kernels start the second x86-64 CPU in steps in which the two CPUs wait for each other,
+/// and hang if time is the number of executed instructions (arch/x86/kernel/smpboot.c; 6.5 starts
+/// them in parallel).
 const PARALLEL_START: Series = Series { major: 6, minor: 5 };
 
-/// Without these a guest cannot hand anything out.
+/// Modules that a guest needs to write its results.
 const DISK_MODULES: &[&str] = &["virtio_pci", "virtio_blk"];
 
-/// What the one who starts a guest wants of it.
+/// Options of the user who starts a guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wishes {
-    /// Leave the initramfs and the disk beside the results.
+    /// Whether to keep the initramfs and the disk beside the results.
     pub keep: bool,
-    /// A shell on the console in place of the steps.
+    /// Whether to start a shell on the console instead of the steps.
     pub shell: bool,
-    /// Show the console.
+    /// Whether to show the console.
     pub verbose: bool,
 }
 
-/// A guest: the machine it sees and what it does there.
+/// Specification of a guest: its machine and its work.
 #[derive(Debug)]
 pub(super) struct GuestSpec {
-    /// Names the directory of its results.
+    /// Name of the directory of its results.
     pub name: String,
-    /// What is emulated.
+    /// The emulated architecture.
     pub arch: Arch,
-    /// Which kernel it boots.
+    /// The series of its kernel.
     pub series: Series,
     /// CPUs of all nodes.
     pub cpus: u32,
     /// NUMA nodes, one socket each.
     pub nodes: u32,
-    /// How many CPUs its kernel uses, where these are not all.
+    /// Number of CPUs that its kernel uses, if not all.
     pub online: Option<u32>,
-    /// Its CPUs take turns of microseconds.
+    /// Whether its CPUs alternate every few microseconds.
     pub fine: bool,
-    /// QEMU's name of its CPU, where it is not the most capable one.
+    /// QEMU's name of its CPU, if not the most capable one.
     pub cpu: Option<String>,
     /// Modules of the distribution that it loads.
     pub modules: Vec<String>,
-    /// Size of its second disk, if it has one.
+    /// Size of its second disk, MiB; 0 for none.
     pub disk_mib: u64,
     /// Devices of the ACPI namespace (arm64 only).
     pub acpi: Vec<AcpiDevice>,
-    /// Files beside those that every guest has.
+    /// Files in addition to those of every guest.
     pub files: Vec<GuestFile>,
-    /// What init is told; the modules to load are added to it.
+    /// Input of the guest's init; the modules to load are added to it.
     pub guest_json: Value,
-    /// After this the guest is ended.
+    /// Time limit of the guest.
     pub limit: Duration,
 }
 
-/// Prepares a guest, boots it, and gives the directory of its results: `console.txt` and what it
-/// handed out.
+/// Prepares and boots a guest. Returns the directory of its results: `console.txt` and the files
+/// that it wrote.
 pub(super) fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     boot_guest(machine, wishes).with_context(|| format!("guest {}", machine.name))
 }
@@ -101,7 +101,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         arch: machine.arch,
         cpu: match (&machine.cpu, machine.arch) {
             (Some(cpu), _) => cpu,
-            // The architected pointer authentication is by far the slowest thing to emulate.
+            // Emulating the architected pointer authentication is very slow.
             (None, Arch::Arm64) => "max,pauth-impdef=on",
             (None, Arch::Amd64) => "max",
         },
@@ -138,7 +138,7 @@ fn needs_model(machine: &GuestSpec) -> bool {
     machine.guest_json["devices"].as_array().is_some_and(|devices| !devices.is_empty())
 }
 
-/// Everything that a guest finds in its memory.
+/// Writes all files of the guest to an initramfs.
 fn write_initrd(
     machine: &GuestSpec,
     kernel: &Kernel,
@@ -173,7 +173,7 @@ fn write_initrd(
     initrd::write(to, &tables, &files)
 }
 
-/// Adds the modules' files, and gives what init is told with their names in it.
+/// Adds the modules' files. Returns the input of init with their names.
 fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
     let mut json = machine.guest_json.clone();
     let fields = json.as_object_mut().context("guest.json is no object")?;
@@ -187,7 +187,7 @@ fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>)
             built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
         fields.insert("drivers".to_owned(), json!(drivers));
         first.push(MODEL.to_owned());
-        // The model's arm-cmn takes the place of the distribution's.
+        // The model's arm-cmn replaces that of the distribution.
         paths.retain(|path| !drivers.contains(&file_name(path)));
         paths.extend(built);
     }

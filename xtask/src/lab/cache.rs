@@ -1,8 +1,8 @@
-//! What the lab has prepared, kept between runs: one directory per content key.
+//! Cache of prepared files of the lab: one directory per content key.
 //!
-//! An entry is made in a temporary sibling and renamed when it is complete, so that a run that is
-//! killed leaves nothing half, and two runs at once at most do the work twice. Entries that no run
-//! used for a month go.
+//! An entry is made in a temporary directory beside it and renamed when it is complete, so a killed
+//! run leaves no incomplete entry, and two runs at once only do the work twice. Entries that were
+//! not used for a month are removed.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,14 +12,14 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
-/// What the largest step, a kernel's source with its packages, needs at its height.
+/// Space for the largest step: the source of a kernel with its packages.
 const SPACE: u64 = 4 << 30;
 
-/// Leftovers of killed runs older than this, and entries not used for longer, are removed.
+/// Age at which leftovers of killed runs are removed.
 const LEFTOVER: Duration = Duration::from_hours(24);
 const UNUSED: Duration = Duration::from_hours(30 * 24);
 
-/// How names of unfinished entries begin.
+/// Prefix of unfinished entries.
 const MAKING: &str = ".making-";
 
 /// The inputs of an entry: their names, versions and bytes.
@@ -32,7 +32,7 @@ impl Key {
         parts.into_iter().fold(Self::default(), Self::with)
     }
 
-    /// The key with one more input; its length is part of it, so that `ab, c` is not `a, bc`.
+    /// The key with one more input; its length is included, so that `ab, c` differs from `a, bc`.
     #[must_use]
     pub(super) fn with(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
@@ -52,7 +52,7 @@ impl Key {
         Ok(self)
     }
 
-    /// Enough of the digest to tell entries apart in a directory listing.
+    /// The first digits of the digest, enough to distinguish entries.
     fn short(self) -> String {
         self.0.finalize().iter().take(8).fold(String::new(), |text, byte| text + &hex(*byte))
     }
@@ -94,7 +94,7 @@ pub(super) fn root() -> Result<PathBuf> {
     Ok(root)
 }
 
-/// The entry of this name and key; `make` fills an empty directory with it if there is none.
+/// The entry with this name and key; if there is none, `make` fills an empty directory with it.
 pub(super) fn entry(
     name: &str,
     key: Key,
@@ -114,14 +114,14 @@ pub(super) fn entry(
     make(unfinished.path())?;
     let complete = unfinished.keep();
     if let Err(error) = fs::rename(&complete, &path) {
-        // Another run was quicker: its entry has the same content.
+        // Another run was faster: its entry has the same content.
         drop(fs::remove_dir_all(&complete));
         ensure!(path.is_dir(), "cannot create {}: {error}", path.display());
     }
     Ok(path)
 }
 
-/// Fails where there is too little space for a large step.
+/// Fails if there is too little space for a large step.
 pub(super) fn ensure_space(dir: &Path) -> Result<()> {
     let space = rustix::fs::statvfs(dir)
         .with_context(|| format!("cannot ask for the free space of {}", dir.display()))?;
@@ -137,12 +137,12 @@ pub(super) fn ensure_space(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Notes that an entry was used. A cache that cannot be written to is as good for reading.
+/// Notes that an entry was used. A read-only cache can still be read.
 fn touch(path: &Path) {
     drop(File::open(path).and_then(|dir| dir.set_modified(SystemTime::now())));
 }
 
-/// Removes what killed runs left and what has not been used for long.
+/// Removes leftovers of killed runs, and entries that were not used for a month.
 pub(super) fn tidy() -> Result<()> {
     let root = root()?;
     let entries = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;

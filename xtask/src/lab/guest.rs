@@ -1,7 +1,7 @@
-//! The programs that run in a guest, as static binaries.
+//! Builds the programs for guests as static binaries.
 //!
-//! They are built by the distribution's compiler, whose library for the other architecture is a
-//! package, so that neither another toolchain nor a system image is needed.
+//! They are built with the distribution's compiler, whose library for the other architecture is a
+//! package, so no other toolchain or system image is needed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,23 +14,23 @@ use super::note;
 use crate::command::quietly;
 use crate::target;
 
-/// The distribution's programs, whatever comes first in PATH.
+/// The distribution's program, whatever is first in PATH.
 const CARGO: &str = "/usr/bin/cargo";
 const RUSTC: &str = "/usr/bin/rustc";
 
-/// A build that takes less had nothing to do and is not worth a line.
+/// Builds that take less, in seconds, had nothing to do and print no line.
 const NOTED: u64 = 3;
 
 /// Programs for guests of one architecture.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
-    /// What is tested.
+    /// The program under test.
     pub uncore_trace: PathBuf,
     /// The guest's init with its tenants.
     pub lab_guest: PathBuf,
 }
 
-/// Builds both; cargo knows what changed.
+/// Builds both; cargo rebuilds only what changed.
 pub(super) fn programs(arch: Arch) -> Result<Programs> {
     let target = target_of(arch).0;
     let build = target::dir()?.join("lab/build");
@@ -42,8 +42,8 @@ pub(super) fn programs(arch: Arch) -> Result<Programs> {
         .args(["--package=uncore-trace", "--package=uncore-trace-lab"])
         .env("CARGO_TARGET_DIR", &build)
         .env("RUSTC", RUSTC);
-    // The same words for both: this machine's architecture is one of them, and other flags for build
-    // scripts and macros would have each of the two build everything of the other anew.
+    // The same flags for both architectures: this machine's is one of them, and different flags for
+    // build scripts and macros would rebuild everything each time.
     for (target, linker) in [Arch::Arm64, Arch::Amd64].map(target_of) {
         let name = target.replace('-', "_");
         let upper = name.to_uppercase();
@@ -52,7 +52,7 @@ pub(super) fn programs(arch: Arch) -> Result<Programs> {
             .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), "-Ctarget-feature=+crt-static")
             .env(format!("CC_{name}"), linker);
     }
-    // They would be stronger than what is set here.
+    // These variables would override the flags set here.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"] {
         cargo.env_remove(name);
     }

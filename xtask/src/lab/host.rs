@@ -1,5 +1,5 @@
-//! What this machine needs to build and run guests: packages of its own suite, installed when
-//! missing.
+//! Packages that this machine needs to build and run guests, from its own suite; missing ones are
+//! installed.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::note;
 use crate::apt::Apt;
 use crate::command::{as_root, quietly, version};
 
-/// What preparing and booting run.
+/// Packages of the programs for preparing and booting.
 const PACKAGES: &[&str] = &[
     "acpica-tools",
     "bc",
@@ -32,11 +32,11 @@ const PACKAGES: &[&str] = &[
     "zstd",
 ];
 
-/// The library of Rust for guests: a package of their architecture, which dpkg has to know.
+/// Rust's library for guests is a package of their architecture, which dpkg must accept.
 const GUEST_ARCH: &str = "arm64";
 const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
-/// Looks for everything, installs what is missing.
+/// Installs missing packages.
 pub(super) fn prepare() -> Result<()> {
     version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
     let apt = Apt::new();
@@ -55,7 +55,7 @@ pub(super) fn prepare() -> Result<()> {
     Ok(())
 }
 
-/// Those that are not installed.
+/// The packages that are not installed.
 fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args([
@@ -65,7 +65,7 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
         .args(packages)
         .output()
         .context("cannot run dpkg-query")?;
-    // It fails if one of them is unknown and still tells of the others.
+    // It fails if one package is unknown, but still reports the others.
     let text = String::from_utf8_lossy(&output.stdout);
     let installed = |wanted: &str| {
         text.lines().any(|line| {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// What a file of the guest holds.
+/// Content of a file of the guest.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// The bytes of a file of this machine.
+    /// The content of a file of this machine.
     File(PathBuf),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -22,10 +22,11 @@ pub(super) type GuestFile = (String, Source, u32);
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 
-/// Where the kernel looks for tables (Documentation/admin-guide/acpi/initrd_table_override.rst).
+/// Directory of ACPI tables in an initramfs
+/// (Documentation/admin-guide/acpi/initrd_table_override.rst).
 const TABLES: &str = "kernel/firmware/acpi";
 
-/// Writes an image. Nothing is compressed: an emulated CPU takes longer to unpack than to copy.
+/// Writes an image without compression: an emulated CPU decompresses more slowly than it copies.
 pub(super) fn write(path: &Path, tables: &[(&str, Vec<u8>)], files: &[GuestFile]) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive { out: BufWriter::new(file), inode: 0, directories: BTreeSet::new() };
@@ -70,13 +71,13 @@ impl<W: Write> Archive<W> {
         self.record(name, bytes, REGULAR | mode)
     }
 
-    /// The end of one archive; another may follow.
+    /// Ends one archive; another may follow.
     fn end(&mut self) -> io::Result<()> {
         self.directories.clear();
         self.record("TRAILER!!!", &[], 0)
     }
 
-    /// Header, name and contents, each filled up to four bytes
+    /// Header, name and content, each padded to four bytes
     /// (Documentation/driver-api/early-userspace/buffer-format.rst).
     fn record(&mut self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         self.inode += 1;

@@ -1,7 +1,7 @@
-//! Debian's kernels: which one a series means today, and its files.
+//! Debian's kernels: finds the current one of a series, and its files.
 //!
-//! A kernel is eligible if everything that the lab makes of it is there in the same version: the
-//! binary, its modules, and for guests with a device model also its headers and its source.
+//! A kernel is eligible if all packages that the lab needs have the same version: the binary, its
+//! modules, and for guests with a device model also its headers and source.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::command::quietly;
 pub(crate) enum Arch {
     /// Server machines with a device model.
     Arm64,
-    /// The host-type tests.
+    /// Machines for tests on hosts.
     Amd64,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// The series of the drivers that the device model was made for. When it has left the archive,
-    /// the newest one of the same major version stands in for it.
+    /// The series for whose drivers the device model was made. If it has left the archive, the
+    /// newest one of the same major version is used instead.
     pub(crate) const DEFAULT: Self = Self { major: 7, minor: 2 };
 
     /// The series that a release name, such as `7.2.13+deb14-arm64`, begins with.
@@ -178,7 +178,7 @@ fn candidates(arch: Arch, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candida
     let mut candidates = Vec::new();
     for image in &packages {
         let Some(release) = image.name.strip_prefix("linux-image-") else { continue };
-        // `cloud`, `rt` and `16k` kernels have one more word, unsigned ones too.
+        // `cloud`, `rt` and `16k` kernels have one more word, also unsigned ones.
         let Some(upstream) = release.strip_suffix(flavour).and_then(|r| r.strip_suffix('-')) else {
             continue;
         };
@@ -208,7 +208,7 @@ fn candidates(arch: Arch, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candida
     Ok(candidates)
 }
 
-/// The series that a kernel package's name holds.
+/// The series in the name of a kernel package.
 fn named_series(name: &str) -> Option<Series> {
     let (kind, release) = name.strip_prefix("linux-")?.split_once('-')?;
     ["image", "binary", "modules", "base", "headers", "source"].contains(&kind).then_some(())?;
@@ -236,7 +236,7 @@ fn modules_of(root: &Path, release: &str) -> Result<PathBuf> {
     found.with_context(|| format!("kernel {release} has no modules in {}", root.display()))
 }
 
-/// Makes the index of dependencies, which the distribution makes at installation.
+/// Makes the index of module dependencies, which the distribution makes at installation.
 fn depmod(root: &Path, release: &str) -> Result<()> {
     let modules = modules_of(root, release)?;
     ensure!(modules.join("kernel").is_dir(), "{} holds no modules", modules.display());
@@ -251,7 +251,7 @@ fn depmod(root: &Path, release: &str) -> Result<()> {
             fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
-    // Not every user has the administrator's directories in PATH.
+    // The administrator's directories are not in every user's PATH.
     let depmod = ["/usr/sbin/depmod", "/sbin/depmod"].into_iter().find(|p| Path::new(p).exists());
     quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The lab's machines: `tests/lab/machines/NAME.toml`, and what their devices are in the guest.
+//! Machines of the lab: `tests/lab/machines/NAME.toml`, and their devices in the guest.
 
 use std::fs;
 use std::path::Path;
@@ -12,15 +12,15 @@ use super::acpi::AcpiDevice;
 use super::kernel::{Arch, Series};
 use super::pmu::{Kind, Pmu};
 
-/// Where device N has its registers: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
+/// Address of the registers of device N: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
 const WINDOW: u64 = 0x20_0000_0000;
 const SLOT: u64 = 0x400_0000;
 
 /// Size of an instance's register page.
 const PAGE: u64 = 0x1000;
 
-/// Interrupts of the emulated board that none of its devices uses begin here (QEMU's `virt`
-/// gives its own devices numbers below 112).
+/// First interrupt that no device of the emulated board uses (QEMU's `virt` uses numbers below
+/// 112).
 const FIRST_INTERRUPT: u32 = 200;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -33,14 +33,15 @@ struct File {
     #[serde(default = "one")]
     sockets: u32,
     cpus_per_socket: u32,
-    /// A further CPU on a socket of its own, without PMUs, for all that is no tenant.
+    /// Whether there is a further CPU on a separate socket, without PMUs, for everything except the
+    /// tenants.
     #[serde(default)]
     housekeeping: bool,
-    /// Kernel series whose drivers it can be run with, the one to use first.
+    /// Kernel series with drivers for it, the default first.
     series: Vec<Series>,
-    /// What is tried on it; names of `scenario::ALL`.
+    /// Its scenarios; names in `scenario::ALL`.
     scenarios: Vec<String>,
-    /// Its CPUs take turns of microseconds.
+    /// Whether its CPUs alternate every few microseconds.
     #[serde(default)]
     fine: bool,
     /// QEMU's name of its CPU, with its features; default: all that QEMU can emulate.
@@ -48,7 +49,7 @@ struct File {
     /// Modules of the distribution that it loads: drivers that need no device model.
     #[serde(default)]
     modules: Vec<String>,
-    /// Size of a disk with nothing on it, the second one; 0: it has none.
+    /// Size of a second, empty disk, MiB; 0 for none.
     #[serde(default)]
     disk_mib: u64,
     #[serde(default)]
@@ -70,7 +71,7 @@ struct Placed {
     pmu: String,
     #[serde(default)]
     socket: u32,
-    /// Root complexes, PCI domains: what tells several of a socket apart.
+    /// Root complexes or PCI domains, which distinguish several PMUs of a socket.
     #[serde(default = "single")]
     units: Vec<u32>,
 }
@@ -165,7 +166,7 @@ impl Machine {
         })
     }
 
-    /// The machine with what a kernel's drivers know of it.
+    /// The machine as the drivers of a kernel support it.
     #[must_use]
     pub(crate) fn on(&self, series: Series) -> Self {
         let mut machine = self.clone();
@@ -175,7 +176,7 @@ impl Machine {
         machine
     }
 
-    /// All machines there are.
+    /// The names of all machines.
     pub(crate) fn names(lab: &Path) -> Result<Vec<String>> {
         let dir = lab.join("machines");
         let entries =
@@ -195,7 +196,7 @@ impl Machine {
         self.sockets * self.cpus_per_socket
     }
 
-    /// The CPU for all that is no tenant.
+    /// The CPU for everything except the tenants.
     pub(crate) fn housekeeping_cpu(&self) -> Option<u32> {
         self.housekeeping.then(|| self.cpus())
     }
@@ -205,7 +206,7 @@ impl Machine {
         self.instances.iter().filter(|instance| instance.model == model).collect()
     }
 
-    /// Descriptions in the order in which they are placed, each once.
+    /// Descriptions in the order in which they are placed, without duplicates.
     pub(crate) fn models(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for instance in &self.instances {
@@ -222,7 +223,7 @@ fn base(device: u32) -> u64 {
 }
 
 impl Instance {
-    /// What the model is told.
+    /// Its definition for the model.
     pub(crate) fn definition(&self) -> Device {
         let define = &self.pmu.define;
         let mut arg = [0_u64; 12];
@@ -259,13 +260,13 @@ impl Instance {
         Device { kind, node: self.socket, cpus: self.cpus, arg, text }
     }
 
-    /// What the firmware tells of it, where its driver asks the firmware.
+    /// Its ACPI device, if its driver asks the firmware.
     pub(crate) fn acpi(&self) -> Option<AcpiDevice> {
         let define = &self.pmu.define;
         let base = base(self.device);
         let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
         let memory: Vec<(u64, u64)> = match self.pmu.kind {
-            // One page for each instance, and one to reach all.
+            // One page for each instance, and one for broadcasts.
             Kind::Cmem => pages(14 + 1),
             Kind::C2c => pages(define.instances + 1),
             Kind::Drw => pages(1),
@@ -289,7 +290,7 @@ impl Instance {
         properties.extend(of_unit.map(|name| (name.clone(), u64::from(self.unit))));
         let interrupts = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw | Kind::Hisi);
         let interrupt = interrupts.then(|| FIRST_INTERRUPT + self.device);
-        // The drivers of Tegra410 take the unique id for the socket.
+        // The drivers of Tegra410 use the unique id as the socket.
         let uid = match self.pmu.kind {
             Kind::Cmem | Kind::C2c => self.socket,
             _ => self.device,
@@ -306,7 +307,7 @@ impl Instance {
         })
     }
 
-    /// Whether it lies next to a CPU.
+    /// Whether a CPU is near it.
     pub(crate) fn is_near(&self, cpu: u32) -> bool {
         self.cpus >> cpu & 1 == 1
     }

@@ -1,9 +1,10 @@
 //! `cargo xtask lab`: the real uncore drivers of Debian's kernels in emulated guests, over a model
 //! of their hardware.
 //!
-//! `tests/lab` says what there is: machines, what their PMUs count, the model, and what the guest
-//! runs. This side prepares what a guest needs (everything is kept outside the tree, by content),
-//! boots it, brings its recordings out, and holds them against what the guest's tenants moved.
+//! `tests/lab` describes the machines, the events of their PMUs, the model, and the programs of the
+//! guest. This module prepares what a guest needs (cached outside of the source tree, by content),
+//! boots it, copies its recordings out, and compares them with the true traffic of the guest's
+//! tenants.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fs::{self, File};
@@ -46,17 +47,17 @@ mod verified;
 mod version;
 pub(crate) mod witness;
 
-/// A guest's start and end, before its steps are counted: some 20 s, if the host has nothing else
-/// to do.
+/// Time limit for the start and end of a guest, without its steps: it takes some 20 s on an idle
+/// host.
 const BOOT_LIMIT: Duration = Duration::from_mins(10);
 
-/// What a step may take on average before the guest is ended: emulation is slow.
+/// Time limit of a step on average: emulation is slow.
 const STEP_LIMIT: Duration = Duration::from_secs(40);
 
-/// And beside that, what a ms of work may take.
+/// Additional time limit for each ms of work.
 const WORK_LIMIT: Duration = Duration::from_millis(15);
 
-/// How many times longer a guest may take whose recordings are kept.
+/// Factor for the time limits of guests whose recordings are kept.
 const BENCH_PATIENCE: u32 = 4;
 
 /// Options of `cargo xtask lab`.
@@ -85,14 +86,14 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// What came of one machine on one kernel.
+/// Result of one machine on one kernel.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Verdict {
     passed: usize,
     failed: usize,
 }
 
-/// Runs the machines that were asked for.
+/// Runs the selected machines.
 pub(crate) fn run(args: &Args) -> Result<()> {
     host::prepare()?;
     cache::tidy()?;
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Which machine passed on which kernel, in the order in which they ran.
+/// The results by machine and kernel, in the order in which they ran.
 fn table(verdicts: &[(&str, Series, Verdict)]) {
     let width = verdicts.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(7);
     note(&format!("{:width$}  kernel  passed  failed", "machine"));
@@ -136,7 +137,7 @@ fn table(verdicts: &[(&str, Series, Verdict)]) {
     }
 }
 
-/// Two runs would remove each other's results: held until the end of this one.
+/// A lock that is held until the end of the run: two runs would remove each other's results.
 fn alone() -> Result<File> {
     let dir = target::dir()?.join("lab");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -149,7 +150,7 @@ fn alone() -> Result<File> {
     Ok(file)
 }
 
-/// The kernels to try a machine on.
+/// The selected kernels for a machine.
 fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
     Ok(match &args.kernel {
         Some(series) => vec![series.parse()?],
@@ -158,7 +159,7 @@ fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
     })
 }
 
-/// Boots a machine, lets it run its steps, and checks what came out.
+/// Boots a machine, runs its steps, and checks the results.
 fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
     let machine = &machine.on(series);
     let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
@@ -174,8 +175,8 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
     check(&results, &steps, python)
 }
 
-/// Boots a machine of the lab once for steps, on its first kernel; `keep` gets the directory that has one
-/// for each step, which is there until it returns.
+/// Boots a machine of the lab once, with its first kernel, and runs steps on it. `keep` gets the
+/// directory of the results, with one directory for each step; it is removed when this returns.
 pub(crate) fn record<T>(
     machine: &Machine,
     steps: &[Step],
@@ -188,16 +189,16 @@ pub(crate) fn record<T>(
     let series = machine.series.first().copied().context("its file names no kernel")?;
     let wishes = Wishes { keep: false, shell: false, verbose };
     let mut spec = guest(&machine.on(series), series, steps)?;
-    // A host that is busy with something else slows them down, and nobody waits for them.
+    // Other work of the host slows the guest down, and nobody waits for it.
     spec.limit *= BENCH_PATIENCE;
-    // Beside what the checks of the machine have left.
+    // Separate from the results of the machine's checks.
     spec.name.push_str("-bench");
-    // The next run removes what is not kept by then.
+    // The next run removes what was not copied.
     keep(&boot::boot(&spec, wishes)?)
 }
 
-/// Runs a scenario of a machine on its first kernel; `keep` gets the directory of the results, as [`record`]
-/// gives it.
+/// Runs a scenario of a machine with its first kernel; `keep` gets the directory of the results, as
+/// in [`record`].
 pub(crate) fn run_scenario<T>(
     machine: &str,
     scenario: &str,
@@ -210,8 +211,8 @@ pub(crate) fn run_scenario<T>(
     record(&machine, &steps, false, keep)
 }
 
-/// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the one
-/// step of that name.
+/// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the
+/// only step.
 pub(crate) fn on_each_kernel(
     scenario: &str,
     mut keep: impl FnMut(&Path) -> Result<()>,
@@ -246,7 +247,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         series,
         cpus: nodes * machine.cpus_per_socket,
         nodes,
-        // All sockets have the same number of CPUs; the last one uses its first CPU only.
+        // All sockets have the same number of CPUs; of the last one, only the first CPU is used.
         online: housekeeping.map(|cpu| cpu + 1),
         fine: machine.fine,
         cpu: machine.cpu.clone(),
@@ -264,7 +265,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
     })
 }
 
-/// A family's file with one bit wrong.
+/// The file of a family with one wrong bit.
 fn broken_catalog() -> Result<GuestFile> {
     let (file, right, wrong) = broken::FAMILY;
     let path = workspace_root().join("uncore-trace/catalog").join(file);
@@ -287,7 +288,7 @@ fn agent() -> GuestFile {
     ("/lab/agent.toml".to_owned(), Source::File(path), 0o644)
 }
 
-/// Holds the results against what moved; prints what is wrong.
+/// Compares the results with the true traffic, and prints the differences.
 fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
     let file = results.join("steps.json");
     let text = serde_json::to_string_pretty(steps).context("cannot write the steps")?;
@@ -301,7 +302,7 @@ fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
     serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
 }
 
-/// The headers of musl for an architecture, of the newest suite: Rust's own library has none.
+/// The headers of musl for an architecture, from the newest suite: Rust's own library has none.
 pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
     let package = packages::newest("musl-dev", arch.debian())?;
     let root = packages::unpacked("musl", &[package], |_| Ok(()))?;
@@ -323,12 +324,12 @@ pub(crate) fn kernel_image(series: &str, arch: kernel::Arch) -> Result<PathBuf> 
     Ok(kernel::resolve(series.parse()?, arch, false)?.image)
 }
 
-/// One line of what the lab does.
+/// Prints a line about the progress.
 fn note(text: &str) {
     println!("lab: {text}");
 }
 
-/// Does a step that takes a while and says how long it took.
+/// Runs a step and prints how long it took.
 fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let done = step()?;

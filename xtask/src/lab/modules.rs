@@ -1,5 +1,5 @@
-//! Kernel modules for a guest: the device model with the drivers compiled against it, and modules
-//! of the distribution with what they depend on.
+//! Kernel modules for a guest: the device model with drivers compiled for it, and modules of the
+//! distribution with their dependencies.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::command::{last_lines, quietly};
 /// Prefix of the cross compiler's programs.
 const CROSS: &str = "aarch64-linux-gnu-";
 
-/// Parts of the source that neither Kconfig nor a driver of a PMU reads: two thirds of it.
+/// Directories of the kernel source, two thirds of it, that neither Kconfig nor a PMU driver reads.
 const LEFT_OUT: &[&str] = &[
     "linux-source-*/Documentation/devicetree",
     "linux-source-*/drivers/gpu/*.[ch]",
@@ -27,8 +27,8 @@ const LEFT_OUT: &[&str] = &[
     "linux-source-*/tools/testing",
 ];
 
-/// The device model and the drivers, built for a kernel: their `.ko` files in the order of the
-/// model's Kbuild, in which they can be loaded.
+/// Builds the device model and the drivers for a kernel. Returns their `.ko` files in the order of
+/// the model's Kbuild, in which they can be loaded.
 pub(super) fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     ensure!(model.join("Kbuild").is_file(), "no device model in {}", model.display());
     let sources = sources(model)?;
@@ -43,12 +43,12 @@ pub(super) fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     let order = dir.join("modules.order");
     let order =
         fs::read_to_string(&order).with_context(|| format!("cannot read {}", order.display()))?;
-    // Until 6.2 modules stand there as `.ko`, later as `.o`, with or without a directory.
+    // Up to 6.2 modules are listed as `.ko`, later as `.o`, with or without a directory.
     let name = |line: &str| file_name(line).rsplit_once('.').map(|(stem, _)| format!("{stem}.ko"));
     Ok(order.lines().filter_map(name).map(|name| dir.join(name)).collect())
 }
 
-/// The model's own files, without what a build in place has left there.
+/// The model's source files, without products of a build in the same directory.
 fn sources(model: &Path) -> Result<Vec<PathBuf>> {
     let mut files = cache::files(model)?;
     files.retain(|path| {
@@ -72,7 +72,7 @@ fn copy(files: &[PathBuf], from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds in a directory of its own, so that the tree stays as it is.
+/// Builds in a separate directory, so that the source tree does not change.
 fn build(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
     let mut command = make(kernel, tree);
     command.arg(argument("M=", dir)).arg(argument("LAB_SRC=", tree)).arg("modules");
@@ -81,14 +81,15 @@ fn build(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
     refuse_warnings(&said, tree)?;
     for path in cache::files(dir)? {
         if path.extension().is_some_and(|extension| extension == "ko") {
-            // Debug sections are ten times the code and the guest has to unpack them.
+            // Debug sections are ten times as large as the code, and the guest would have to unpack
+            // them.
             quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
         }
     }
     Ok(())
 }
 
-/// Warnings of the kernel's own files are its compiler's and ours may differ; the model has none.
+/// Warnings in kernel files depend on the compiler and are accepted; the model must have none.
 fn refuse_warnings(said: &str, tree: &Path) -> Result<()> {
     let tree = tree.to_string_lossy();
     let ours = |line: &&str| line.contains(": warning: ") && !line.starts_with(&*tree);
@@ -135,9 +136,9 @@ fn prepare(kernel: &Kernel, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Without pahole the configuration loses type information and what depends on it, and with them
-/// fields of `struct module`: the kernel then refuses the modules. It is never run for modules
-/// alone, so that something which tells a version is enough.
+/// Without pahole, the configuration lacks type information and options that depend on it, and
+/// `struct module` lacks fields: the kernel then refuses the modules. pahole never runs when only
+/// modules are built, so a script that prints a version is enough.
 fn write_pahole(dir: &Path) -> Result<()> {
     let config = dir.join(".config");
     let config =
@@ -151,7 +152,7 @@ fn write_pahole(dir: &Path) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// `make` in a tree as the distribution runs it, without what only a whole kernel needs: the
+/// `make` in a tree as the distribution runs it, without parts that only a whole kernel needs: the
 /// program that embeds type information, and signatures.
 fn make(kernel: &Kernel, tree: &Path) -> Command {
     let mut command = Command::new("make");
@@ -174,8 +175,8 @@ fn argument(name: &str, path: &Path) -> OsString {
     argument
 }
 
-/// Modules of the distribution and all they depend on, as plain `.ko` files in the order in which
-/// they can be loaded. What is built into the kernel is left out.
+/// Modules of the distribution and their dependencies, as uncompressed `.ko` files in the order in
+/// which they can be loaded, without those that are built into the kernel.
 pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
@@ -191,7 +192,7 @@ pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBu
         let Some((path, needs)) = lines.find(|(path, _)| module_name(path) == plain(name)) else {
             bail!("kernel {} has no module {name}", kernel.release);
         };
-        // modules.dep names them from the nearest to the farthest.
+        // modules.dep lists the dependencies of a module from the nearest to the farthest.
         for path in needs.split_whitespace().rev().chain([path]) {
             if !order.contains(&path) {
                 order.push(path);
@@ -205,17 +206,17 @@ pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBu
     Ok(order.iter().map(|path| dir.join(file_name(path))).collect())
 }
 
-/// The name that the kernel gives a module, from the path of its file.
+/// The name of a module, from the path of its file.
 fn module_name(path: &str) -> String {
     plain(file_name(path).trim_end_matches(".ko"))
 }
 
-/// Kernel and files disagree on dashes.
+/// The kernel's module names have underscores where file names may have dashes.
 fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The name of the plain file.
+/// The name of the uncompressed file.
 fn file_name(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.strip_suffix(".xz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)

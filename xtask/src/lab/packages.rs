@@ -1,9 +1,9 @@
-//! Files of Debian packages of other suites than the machine's own, without installing them.
+//! Extracts files from Debian packages of other suites, without installing them.
 //!
-//! A private apt configuration in the cache has the machine's own Debian archives as its sources,
-//! by the same addresses and keys, with all suites that hold a kernel of interest. Its lists are
-//! renewed once a day, and when something is not found in them; an index of the packages that
-//! matter here is made of them, so that a run with a warm cache does not start apt.
+//! A private apt configuration in the cache uses the machine's own Debian archives as sources, with
+//! the same addresses and keys, and adds all suites with kernels that the lab uses. Its lists are
+//! updated once a day, and if a package is not found. An index of the relevant packages is cached,
+//! so that a run with a warm cache does not start apt.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 use super::{cache, note, sources, timed, version};
 use crate::command::quietly;
 
-/// Where kernels of the wanted series are, the newest first.
+/// Suites with kernels of the wanted series, the newest first.
 pub(super) const SUITES: &[&str] =
     &["sid", "trixie-backports", "trixie", "bookworm-backports", "bookworm"];
 
-/// Of these the newest fixes come, where the machine knows the archive of security updates.
+/// Suites of security updates, which have the newest fixes, if the machine uses that archive.
 pub(super) const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
 
-/// The index holds packages whose names begin so; `musl-dev` is for `cargo xtask dist`.
+/// Prefixes of package names in the index; `musl-dev` is for `cargo xtask dist`.
 const INDEXED: &[&str] = &["linux-", "busybox-static", "musl-dev", "qemu-system-"];
 
 /// Lists older than this are renewed.
@@ -43,17 +43,17 @@ pub(super) struct Package {
     pub arch: String,
 }
 
-/// What the suites have; looked up once per process.
+/// The packages of the suites; read once per process.
 static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
 #[derive(Debug, Clone)]
 struct Index {
     packages: Vec<Package>,
-    /// Written by this process: asking the archives again would not help.
+    /// Whether this process has updated the lists: another update would not help.
     fresh: bool,
 }
 
-/// All versions of all packages that `wanted` accepts; asks the archives again if there are none.
+/// All versions of all packages that `wanted` accepts; updates the lists if there are none.
 pub(super) fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
     let mut guard = INDEX.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
@@ -79,12 +79,12 @@ pub(super) fn newest(name: &str, arch: &str) -> Result<Package> {
     })
 }
 
-/// What is not there and where it was looked for.
+/// A message that names the missing package and the searched suites.
 pub(super) fn missing(what: &str, arch: &str) -> String {
     format!("no package {what} for {arch} in {}", SUITES.join(", "))
 }
 
-/// Names that begin like one that is missing, for the message that says so.
+/// Names with the same beginning as a missing one, for the error message.
 pub(super) fn similar(stem: &str, arch: &str) -> String {
     let found = find(|package| package.name.starts_with(stem) && package.serves(arch));
     let mut names: Vec<String> = found.unwrap_or_default().into_iter().map(|p| p.name).collect();
@@ -100,7 +100,7 @@ impl Package {
     }
 }
 
-/// The packages' files in one tree, changed by `finish` before the entry is complete.
+/// The packages' files in one tree; `finish` may change it before the entry is complete.
 pub(super) fn unpacked(
     name: &str,
     packages: &[Package],
@@ -120,7 +120,7 @@ pub(super) fn unpacked(
 /// Downloads packages and unpacks them into a directory.
 pub(super) fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
     let Err(first) = unpack_listed(packages, dir) else { return Ok(()) };
-    // The archive may have moved on after the lists were made: the next run will know.
+    // The archive may have changed since the lists were made: update them and retry.
     let again = renew().and_then(|()| unpack_listed(packages, dir));
     let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     again.with_context(|| {
@@ -148,26 +148,26 @@ fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the private configuration, its lists and their index are.
+/// The directory of the private configuration, its lists and the index.
 fn home() -> Result<PathBuf> {
     Ok(cache::root()?.join("apt"))
 }
 
-/// A program of apt under the private configuration.
+/// A program of apt, with the private configuration.
 fn apt(program: &str) -> Result<Command> {
     let mut command = Command::new(program);
     command.env("APT_CONFIG", home()?.join("apt.conf")).env("LC_ALL", "C");
     Ok(command)
 }
 
-/// The index of this day's lists, or of new ones.
+/// The index of today's lists, or of new ones.
 fn load(fresh: bool) -> Result<Index> {
     let path = home()?.join("index.json");
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     let young = age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < LISTS_AGE));
     let renewed = fresh || !young;
     if renewed && let Err(error) = timed("package lists: renewed", renew) {
-        // What is in the cache already needs no archive.
+        // A cached index is enough if the archives cannot be reached.
         let Ok(packages) = read_index(&path) else { return Err(error) };
         note(&format!("{error:#}; taking the lists of before"));
         return Ok(Index { packages, fresh: true });
@@ -188,7 +188,7 @@ fn renew() -> Result<()> {
         let dir = home.join(dir);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    // Whole or not at all, whenever it is interrupted.
+    // Atomic, so that an interruption leaves no partial file.
     let write = |name: &str, text: &str| {
         let (path, new) = (home.join(name), home.join(format!("{name}.new")));
         fs::write(&new, text)
@@ -206,7 +206,8 @@ fn renew() -> Result<()> {
     write("index.json", &serde_json::to_string(&packages).context("cannot write the index")?)
 }
 
-/// Everything of its own, in the given directory. No sandbox user: it could not write there.
+/// A configuration that uses only the given directory. No sandbox user, because it could not write
+/// there.
 fn configuration(dir: &str) -> String {
     format!(
         "Dir::State \"{dir}\";\nDir::State::Lists \"{dir}/lists\";\nDir::State::status \
@@ -218,7 +219,7 @@ fn configuration(dir: &str) -> String {
     )
 }
 
-/// The packages of interest in the lists that apt fetched.
+/// The relevant packages in the lists that apt fetched.
 fn read_lists() -> Result<Vec<Package>> {
     let targets = quietly(apt("apt-get")?.args([
         "indextargets",
@@ -264,7 +265,7 @@ fn read_list(list: &Path, packages: &mut Vec<Package>) -> Result<()> {
     Ok(())
 }
 
-/// The package that a paragraph of a list describes, if it is of interest.
+/// The package in a paragraph of a list, if it is relevant.
 fn package(fields: &mut BTreeMap<String, String>) -> Option<Package> {
     let name = fields.remove("Package")?;
     let version = fields.remove("Version")?;

@@ -1,7 +1,7 @@
-//! The lab's own knowledge of a PMU: `tests/lab/pmus/NAME.toml`.
+//! The lab's description of a PMU: `tests/lab/pmus/NAME.toml`.
 //!
-//! Written from the drivers' sources and not from the product's catalog, so that the two can
-//! disagree: what the product records is held against the numbers here.
+//! It is written from the drivers' sources, not from the program's catalog, so that the two are
+//! independent: recordings are compared with the numbers here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::kernel::Series;
 
-/// What a device model behaves as; `tests/lab/model/abi.h` has their numbers.
+/// Kinds of device models, numbered in `tests/lab/model/abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -30,22 +30,22 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pmu {
-    /// The name its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
+    /// The name that its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
     pub name: String,
     pub kind: Kind,
-    /// Events that it counts at the same time.
+    /// Number of events that it can count at the same time.
     pub at_once: usize,
-    /// Events with which the views other than the first are tried; empty: all.
+    /// Events for testing the views after the first; empty: all.
     #[serde(default)]
     pub view_events: Vec<String>,
-    /// Events of which it counts one at a time.
+    /// Events of which it can count only one at a time.
     #[serde(default)]
     pub exclusive: Vec<String>,
-    /// How far a single reading may be ahead of what moved: what a driver counts twice until the
-    /// next reading, because it reads two registers one after the other.
+    /// How far a reading may be ahead of the true count: a driver that reads two registers one
+    /// after the other may count a carry twice until the next reading.
     #[serde(default)]
     pub ahead: u64,
-    /// It cannot count an event twice, whatever the terms.
+    /// Whether it cannot count an event twice, with any terms.
     #[serde(default)]
     pub distinct: bool,
     #[serde(default)]
@@ -59,46 +59,46 @@ pub(crate) struct Pmu {
     pub traffic: Vec<Traffic>,
     pub view: Vec<View>,
     pub events: BTreeMap<String, Event>,
-    /// What the product's metrics must come to, by their names.
+    /// Formulas of the program's metrics, by name.
     #[serde(default, deserialize_with = "formulas")]
     pub metrics: BTreeMap<String, Formula>,
-    /// What drivers of earlier kernels have otherwise.
+    /// Differences in drivers of earlier kernels.
     #[serde(default)]
     pub earlier: Vec<Earlier>,
 }
 
-/// What its registers hold before anything is programmed.
+/// The content of its registers at reset.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Define {
     /// `PMIIDR` of an `arm_cspmu`.
     pub iidr: u64,
-    /// Counters of an `arm_cspmu`, with the cycle counter.
+    /// Number of counters of an `arm_cspmu`, with the cycle counter.
     pub counters: u64,
     /// Their width in bits.
     pub width: u64,
-    /// ACPI HID of the device the driver binds to, or looks up.
+    /// ACPI HID of the device that the driver binds to or looks up.
     pub hid: String,
-    /// Where that device has a page of registers of its own, from the start of the window.
+    /// Offset of that device's own page of registers from the start of the window.
     pub page: Option<u64>,
-    /// Instances of a C2C PMU.
+    /// Number of instances of a C2C PMU.
     pub instances: u64,
-    /// Lanes of a root port.
+    /// Number of lanes of a root port.
     pub lanes: u64,
     /// Columns, rows and revision of a mesh.
     pub mesh: [u64; 3],
-    /// Which of the register files of its kind it has.
+    /// Number of its register layout, among those of its kind.
     pub layout: u64,
     /// Node ids of its CCLA nodes.
     pub ccla: Vec<u64>,
 }
 
-/// What moves: each of the events from each source to each target. Of several that name an event
-/// the last counts.
+/// Traffic of the tests: each of the events from each source to each target. If several entries
+/// name an event, the last is used.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Traffic {
-    /// Names; `PREFIX*` is all that begin so.
+    /// Names; `PREFIX*` matches all that begin so.
     pub events: Vec<String>,
     #[serde(default = "zero")]
     pub sources: Vec<u64>,
@@ -110,36 +110,36 @@ fn zero() -> Vec<u64> {
     vec![0]
 }
 
-/// Format terms, and what an event sees through them.
+/// Format terms, and the traffic that an event counts with them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct View {
-    /// Of these events; absent: of all.
+    /// The events; absent: all.
     pub events: Option<Vec<String>>,
     pub terms: String,
-    /// Absent: all.
+    /// The sources; absent: all.
     pub sources: Option<Vec<u64>>,
-    /// Absent: all.
+    /// The targets; absent: all.
     pub targets: Option<Vec<u64>>,
-    /// Nothing else can be counted beside it.
+    /// Whether nothing else can be counted at the same time.
     #[serde(default)]
     pub alone: bool,
-    /// First kernel series whose driver knows the terms; without any view there is no event.
+    /// First kernel series whose driver knows the terms; an event without any view does not exist.
     pub since: Option<Series>,
 }
 
-/// How a metric's value is made.
+/// Formula of a metric.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Formula {
-    /// In Python, of the driver's counts by event and `t`, the time counted in ns; `of(event,
-    /// source, ...)` is what came from these sources.
+    /// In Python: driver's counts by event name, `t` the time counted in ns;
+    /// `of(event, source, ...)` is the count from these sources.
     pub value: String,
-    /// The counts and the time of all instances go into it, not its values into a sum.
+    /// Whether counts and times of all instances are summed before the formula is applied.
     pub pooled: bool,
 }
 
 impl Formula {
-    /// Whether it is made of counts of single sources.
+    /// Whether it uses counts of single sources.
     pub(crate) fn by_source(&self) -> bool {
         self.value.contains("of(")
     }
@@ -158,7 +158,7 @@ fn formulas<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Formu
     Ok(sum.chain(pool).collect())
 }
 
-/// Numbers by which drivers up to a kernel series knew events.
+/// Event numbers of drivers up to a kernel series.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Earlier {
@@ -173,13 +173,13 @@ pub(crate) enum Event {
     Number(u32),
     Detailed {
         event: u32,
-        /// Of a mesh: node type and occupancy select.
+        /// For a mesh: node type and occupancy select.
         #[serde(default)]
         target: Option<u64>,
-        /// Targets whose moves it counts, where those are not only its own.
+        /// Targets whose traffic it counts, if not only its own.
         #[serde(default)]
         sees: Option<Vec<u64>>,
-        /// What the driver multiplies the hardware's count with.
+        /// Factor by which the driver multiplies the hardware's count.
         #[serde(default = "one")]
         factor: u64,
     },
@@ -203,7 +203,7 @@ impl Event {
         }
     }
 
-    /// Targets whose moves it counts, where the event says.
+    /// Targets whose traffic it counts, if the event says so.
     pub(crate) fn sees(&self) -> Option<Vec<u64>> {
         match self {
             Self::Number(_) => None,
@@ -222,7 +222,7 @@ impl Event {
 }
 
 impl Pmu {
-    /// Whether each CPU has a counter of its own for an event.
+    /// Whether each CPU has its own counter of an event.
     pub(crate) fn is_per_cpu(&self) -> bool {
         self.kind == Kind::Cpu
     }
@@ -249,7 +249,7 @@ impl Pmu {
         Ok(pmu)
     }
 
-    /// What there is of it on a kernel.
+    /// The description for a kernel.
     #[must_use]
     pub(crate) fn on(&self, series: Series) -> Self {
         let mut pmu = self.clone();
@@ -262,24 +262,24 @@ impl Pmu {
         pmu
     }
 
-    /// Whether it counts this event and others like it one at a time.
+    /// Whether it can count this event and similar ones only one at a time.
     pub(crate) fn is_exclusive(&self, event: &str) -> bool {
         matches(&self.exclusive, event)
     }
 
-    /// The view in which an event sees as much as it can.
+    /// The view in which an event counts the most traffic.
     pub(crate) fn first_view(&self, event: &str) -> Option<&View> {
         self.view.iter().find(|view| view.shows(event))
     }
 
-    /// What moves an event.
+    /// The traffic of an event.
     pub(crate) fn traffic_of(&self, event: &str) -> Option<&Traffic> {
         self.traffic.iter().rev().find(|traffic| matches(&traffic.events, event))
     }
 }
 
 impl View {
-    /// Whether it is one of this event.
+    /// Whether the view applies to this event.
     pub(crate) fn shows(&self, event: &str) -> bool {
         self.events.as_ref().is_none_or(|events| matches(events, event))
     }

@@ -1,7 +1,7 @@
-//! Runs a guest in QEMU's software emulation and brings its results out.
+//! Runs a guest in QEMU's software emulation and copies its results out.
 //!
-//! The guest ends the run by powering off, or the time limit does. What it has to hand out is a tar
-//! stream on its first virtio disk; that it came to its end is one line on its console.
+//! The guest powers off at the end, or the time limit ends it. It writes its results as a tar
+//! stream to its first virtio disk; a line on its console says that it completed.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -20,60 +20,60 @@ use crate::command::{last_lines, quietly};
 /// UEFI, without which an arm64 kernel gets no ACPI tables.
 const FIRMWARE: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 
-/// The line with which a guest says that it did all it was asked to.
+/// The line on the console when the guest has completed all steps.
 const SUCCESS: &str = "lab: success";
 
-/// The guest's clock is the number of instructions it has executed ([`NS_PER_INSTRUCTION`] each, and the time until
-/// the next timer when all of its CPUs are idle), so that a host that is busy with something else
-/// does not stop a CPU in the middle of a step: with a clock of its own a guest saw one of its CPUs
-/// stand still for up to 0.9 s.
+/// The guest's clock is the number of instructions it has executed ([`NS_PER_INSTRUCTION`] each,
+/// and the time until the next timer when all of its CPUs are idle), so that a busy host does not
+/// stop a CPU in the middle of a step: with an independent clock, a CPU of a guest stood still for
+/// up to 0.9 s.
 const CLOCK: &str = "shift=1,sleep=off";
 
-/// The clock of a machine whose CPUs take fine turns: twice as many instructions, since what a tick
-/// costs is a part of a CPU that three others have stopped.
+/// The clock of a machine with fine turns: twice as many instructions per time, since handling a
+/// tick takes time of one CPU while the three others are stopped.
 const FINE_CLOCK: &str = "shift=0,sleep=off";
 
-/// CPUs that share one thread take turns at the next timer of the emulated machine, and until then
-/// the others stand still, with an interrupt handler or a reading in the middle. A filter of a network
-/// that nobody is on has a timer and does nothing else: so the four of them share what is left
-/// to it, us (QEMU's accel/tcg/tcg-accel-ops-rr.c and net/filter-buffer.c).
+/// CPUs that share one thread change turns at the next timer of the emulated machine; until then
+/// the others stand still, even inside an interrupt handler or a reading. A filter on an unused
+/// network has a timer and does nothing else: so the four CPUs share its interval, us (QEMU's
+/// accel/tcg/tcg-accel-ops-rr.c and net/filter-buffer.c).
 const FINE_US: u32 = 20;
 
-/// Where there are many CPUs, the shortest turn of each, ns: changing turns takes QEMU as long as some
-/// hundred instructions.
+/// Shortest turn of each CPU of a machine with many CPUs, ns: changing turns takes QEMU as long as
+/// some hundred instructions.
 const SHORTEST_TURN_NS: u32 = 2500;
 
-/// Before this version the first CPU could use up what all have until the next timer ("accel/tcg:
+/// Before this version the first CPU could use up the time of all until the next timer ("accel/tcg:
 /// split CPU time more fairly").
 const FINE_SINCE: (u32, u32) = (8, 1);
 
-/// How far an instruction takes that clock: two to the power of its shift.
+/// Nanoseconds per instruction of that clock: two to the power of its shift.
 pub(super) const NS_PER_INSTRUCTION: u32 = 2;
 
-/// Console lines that a failure shows.
+/// Console lines in an error message.
 const SHOWN: usize = 40;
 
-/// Room for results. The file is sparse: it takes what is written.
+/// Size of the disk for results. The file is sparse.
 const DISK: u64 = 2 << 30;
 
 /// Memory of each node.
 pub(super) const NODE_MEMORY: u64 = 1 << 30;
 
-/// How often the end of the guest is looked for.
+/// Interval between checks for the end of the guest.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What the guest's time is.
+/// The source of the guest's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// The host's.
+    /// The host's clock.
     Host,
-    /// Instructions.
+    /// The number of executed instructions.
     Counted,
-    /// Instructions, and CPUs take turns of microseconds.
+    /// As `Counted`, and CPUs alternate every few microseconds.
     Fine,
 }
 
-/// The machine's own QEMU, or one that can take fine turns from the backports of its suite.
+/// The machine's own QEMU, or one with support for fine turns from the backports of its suite.
 pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
     let name = match arch {
         Arch::Arm64 => "qemu-system-aarch64",
@@ -114,9 +114,9 @@ fn own_version(name: &str) -> Result<(u32, u32)> {
 /// One run of a guest.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    /// What is emulated.
+    /// The emulated architecture.
     pub arch: Arch,
-    /// QEMU.
+    /// Path of QEMU.
     pub program: PathBuf,
     /// QEMU's name of the CPU, with its features.
     pub cpu: &'a str,
@@ -131,22 +131,22 @@ pub(super) struct Run<'a> {
     pub initrd: &'a Path,
     /// More words for the kernel's command line.
     pub words: &'a str,
-    /// After this the guest is ended.
+    /// Time limit of the guest.
     pub limit: Duration,
-    /// The console is this terminal and there is no limit.
+    /// Whether the console is this terminal, without a time limit.
     pub shell: bool,
-    /// The console is shown as it comes.
+    /// Whether the console is shown.
     pub verbose: bool,
-    /// Where the console's text goes, and the results.
+    /// Directory of the console's text and the results.
     pub results: &'a Path,
     /// The output disk's file.
     pub disk: &'a Path,
-    /// File and size of a second disk with nothing on it.
+    /// File and size of a second, empty disk.
     pub second: Option<(PathBuf, u64)>,
 }
 
 impl Run<'_> {
-    /// Boots, waits for the end, unpacks the results.
+    /// Boots the guest, waits for its end, and unpacks the results.
     pub(super) fn go(&self) -> Result<()> {
         let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
         disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
@@ -187,7 +187,7 @@ impl Run<'_> {
         self.results.join("console.txt")
     }
 
-    /// The console so far, without what is not text.
+    /// The console so far, without control characters.
     fn console_text(&self) -> String {
         let bytes = fs::read(self.console()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\r', "")
@@ -217,7 +217,7 @@ impl Run<'_> {
         command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
         self.add_memory(&mut command);
         command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);
-        // A panic restarts the machine at once, and a machine that restarts ends the run.
+        // A panic restarts the machine at once, and QEMU ends when the machine restarts.
         command
             .args(["-no-reboot", "-append"])
             .arg(format!("console={console} panic=-1 rdinit=/init {}", self.words));
@@ -272,7 +272,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for QEMU's end, or makes one.
+    /// Waits for the end of QEMU, or ends it at the time limit.
     fn wait(&self, mut child: Child) -> Result<()> {
         let started = Instant::now();
         let mut shown = 0;
@@ -296,18 +296,19 @@ impl Run<'_> {
     }
 }
 
-/// Time in which each of so many CPUs has a turn, us.
+/// Time in which each of this many CPUs has a turn, us.
 fn fine_us(cpus: u32) -> u32 {
     FINE_US.max(cpus * SHORTEST_TURN_NS / 1000)
 }
 
-/// A QEMU option that ends with a path. A comma would end the path: it is written twice.
+/// A QEMU option that ends with a path. A comma in it is doubled, because a single one would end
+/// it.
 fn with_path(option: &str, path: &Path) -> Result<String> {
     let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
     Ok(format!("{option}{}", path.replace(',', ",,")))
 }
 
-/// Shows what a file has gained since the given offset, and gives the new one.
+/// Shows the bytes of a file after the given offset, and returns the new offset.
 fn show(path: &Path, offset: u64) -> Result<u64> {
     // QEMU has not created it yet.
     let Ok(mut file) = File::open(path) else { return Ok(offset) };

@@ -1,5 +1,5 @@
-//! Makes the timeline of every recording again, from its raw tables. `tests/lab/check.py` then holds
-//! it against the recorded one: no recording is left out.
+//! Runs `attribute` on every recording. `tests/lab/check.py` then compares the result with the
+//! recorded `fabric`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result};
 use super::step::Step;
 use crate::{command, target};
 
-/// The timeline that was made again, in the directory of its step.
+/// The `fabric` that was computed again, in the directory of its step.
 const FILE: &str = "attribute.parquet";
 
-/// What became of it, in words, where it failed.
+/// The error of `attribute`, if it failed.
 const LOG: &str = "attribute.txt";
 
-/// Runs `uncore-trace attribute` of this machine on what the guest recorded.
+/// Runs `uncore-trace attribute` of this machine on the guest's recordings.
 pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
     let program = target::debug()?;
     for step in steps {

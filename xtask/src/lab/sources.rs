@@ -1,7 +1,6 @@
-//! The machine's own Debian archives, asked from apt, as sources for other suites.
+//! The machine's own Debian archives, as apt reports them, as sources for other suites.
 //!
-//! No address is written down here: where the machine gets its packages from is where the lab
-//! gets its own from, checked with the same keys.
+//! No address is written here: the lab uses the same archives as the machine, with the same keys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,13 +10,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::command::quietly;
 
-/// One archive as apt's configuration names it.
+/// An archive in apt's configuration.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Archive {
     uri: String,
     security: bool,
-    /// The value of `Signed-By`, as it stands in the machine's own file; with its lines, if the
-    /// key itself is there.
+    /// The value of `Signed-By` in the machine's own file; several lines if it is the key itself.
     signed_by: Option<String>,
 }
 
@@ -36,7 +34,7 @@ pub(super) fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> 
     Ok(archives()?.iter().map(paragraph).collect())
 }
 
-/// Asks apt; the first of several mirrors of one archive is enough.
+/// Asks apt; of several mirrors of one archive, the first is used.
 fn archives() -> Result<Vec<Archive>> {
     let targets = quietly(Command::new("apt-get").env("LC_ALL", "C").args([
         "indextargets",

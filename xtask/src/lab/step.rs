@@ -1,4 +1,4 @@
-//! One thing that is tried in a guest: a command, what moves meanwhile, and what must be true of it.
+//! One test in a guest: a command, the traffic during it, and checks of the result.
 //!
 //! The guest reads `argv`, `work` and `timeout_s` (`tests/lab/guest/src/spec.rs`), the host
 //! `checks` (`tests/lab/check.py`).
@@ -15,7 +15,7 @@ pub(crate) use uncore_trace_lab::spec::{
 use super::mixes::Counted;
 use super::pmu::Formula;
 
-/// How long a recording may take before the guest gives it up; emulation is slow.
+/// Time limit of a recording in the guest; emulation is slow.
 const TIMEOUT_S: u32 = 240;
 
 #[derive(Clone, Debug, Serialize)]
@@ -27,34 +27,34 @@ pub(crate) struct Step {
     pub checks: Vec<Check>,
 }
 
-/// Which moves a counter must have seen.
+/// The traffic that a counter must count.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Truth {
     pub device: u32,
     pub event: u32,
-    /// Absent: from anywhere.
+    /// Sources; absent: any.
     pub sources: Option<Vec<u64>>,
-    /// Absent: to anywhere.
+    /// Targets; absent: any.
     pub targets: Option<Vec<u64>>,
-    /// What the driver makes of one of the hardware's counts.
+    /// Factor of the driver for one count of the hardware.
     pub factor: u64,
-    /// How far a single reading may be ahead of what moved.
+    /// How far a reading may be ahead of the true count.
     pub ahead: u64,
 }
 
-/// Something that must be true after a step.
+/// A check after a step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub(crate) enum Check {
-    /// The command's exit code, and words that its output must hold.
+    /// The command's exit code, and words in its output.
     Exit { code: u8, says: Vec<String> },
-    /// Words that the kernel must not have logged meanwhile.
+    /// Words that the kernel must not have logged during the step.
     KernelSilent { about: Vec<String> },
-    /// The counter with this number counted exactly what moved: in sum, and at each reading.
+    /// The counter with this number has exactly the true count: in sum, and at each reading.
     Exact { counter: u32, pmu: String, event: String, truth: Truth },
-    /// The counter with this number did not: the encoding is wrong on purpose.
+    /// The counter with this number differs from the true count: its encoding is wrong on purpose.
     Differs { counter: u32, pmu: String, event: String, truth: Truth },
-    /// What `stat` printed for a metric is what the lab's formula makes of what moved.
+    /// The value of a metric in `stat` equals that of the lab's formula.
     Metric {
         metric: String,
         formula: Formula,
@@ -63,33 +63,33 @@ pub(crate) enum Check {
         pmus: Vec<String>,
         within: f64,
     },
-    /// What `stat` printed for a metric is near this.
+    /// The value of a metric in `stat` is near this.
     Value { metric: String, value: f64, within: f64 },
-    /// The scaled count of a counter that shared its hardware is near what moved.
+    /// The scaled count of a multiplexed counter is near the true count.
     Near { counter: u32, pmu: String, event: String, truth: Truth, within: f64 },
-    /// So many counters ran, but only part of the time.
+    /// This many counters ran for only part of the time.
     TookTurns { counters: u32 },
     /// There are windows in which a counter never ran, and none of them has a count.
     NeverRan,
-    /// In every window the parts add up to the whole, and the wholes to what was counted.
+    /// In every window the shares sum to the total, and the totals sum to the readings.
     Conserved,
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
     /// reading was made there, and none failed.
     OnReaders { pmus: Vec<ReadOn> },
-    /// Rows of the loss table that must be there.
+    /// Causes that the table `loss` must have.
     Lost { causes: Vec<String> },
-    /// The counter with this number was read on one CPU and then on another, or stopped and started.
-    /// It counted exactly what moved but for the time between, in which its driver does not count,
-    /// and no window between has a count.
+    /// The counter with this number was read on one CPU and then on another, or stopped and
+    /// started. It has exactly the true count except for the time in between, in which its driver
+    /// does not count, and no window in between has a count.
     Resumed { counter: u32, pmu: String, event: String, truth: Truth },
-    /// What made the readings.
+    /// The trigger of the readings.
     Timer { timer: String },
     /// Every count that was divided was divided by this method.
     Method { method: String },
-    /// This part of an event's sum, at least and at most, was divided by this method.
+    /// At least and at most this fraction of an event's sum was divided by this method.
     Divided { event: String, method: String, least: f64, most: f64 },
-    /// The tasks of each of these cgroups got what they moved. With a method: of what that method
-    /// divided they got the part that they have of all that moved.
+    /// The tasks of each of these cgroups got their true traffic. With a method: of the sum that
+    /// this method divided, they got their fraction of the true traffic.
     Given {
         event: String,
         truth: Truth,
@@ -98,45 +98,45 @@ pub(crate) enum Check {
         #[serde(skip_serializing_if = "Option::is_none")]
         method: Option<String>,
     },
-    /// The average confidence of the rows of each of these cgroups is at least this, from some time
+    /// The mean confidence of the rows of each of these cgroups is at least this, from some time
     /// after the begin on.
     Confident { event: String, cgroups: Vec<String>, after_ms: u32, least: f64 },
-    /// The timeline that was made again, of another step's raw tables, is the one recorded there.
+    /// The `fabric` that was computed again from another step's raw tables equals the recorded one.
     SameRows { step: String, file: String },
-    /// The tasks of each of these cgroups got this part of an event's sum at the least.
+    /// The tasks of each of these cgroups got at least this fraction of an event's sum.
     Shares { event: String, cgroups: Vec<String>, least: f64 },
-    /// The tasks of each of these cgroups counted so many of the one event for one of the other, and
-    /// of the first, a nanosecond each, no less than the time they ran.
+    /// The tasks of each of these cgroups have this ratio of two events, and the count of the
+    /// first, in ns, is at least their CPU time.
     Paced { event: String, other: String, ratio: f64, within: f64, cgroups: Vec<String> },
-    /// Tasks of each of these cgroups have slices, and no CPU ran two at once.
+    /// Tasks of each of these cgroups have slices, and no two slices of a CPU overlap.
     Slices { cgroups: Vec<String> },
-    /// Of the errors of a cgroup in a window, the median is at most this, and `residency` would be
-    /// far off.
+    /// The median of the errors of a cgroup in a window is at most this, and that of `residency` is
+    /// far above.
     Attributed { counters: Vec<Counted>, median: f64 },
-    /// These CPUs, and no others, have a witness that was read to the end.
+    /// Exactly these CPUs have a witness, which was read until the end.
     Witnesses { pmu: String, cpus: Vec<u32> },
-    /// The kernel's verifier looked at about as much as `docs/verifier.md` says.
+    /// The verifier's work is near the figures in `docs/verifier.md`.
     Verified,
-    /// What a trigger kept holds all that this cgroup moved.
+    /// The recording that a trigger saved has all traffic of this cgroup.
     Kept { event: String, truth: Truth, cgroup: String },
     /// Nothing was written.
     NoRecording,
 }
 
-/// A PMU and the CPUs one of which must own it.
+/// A PMU, and the CPUs of which one must read it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReadOn {
     pub pmu: String,
     pub cpus: Vec<u32>,
 }
 
-/// Where a step's recording is in the guest.
+/// The directory of a step's recording in the guest.
 pub(crate) fn recording(step: &str) -> String {
     format!("/out/{step}/run/")
 }
 
 impl Step {
-    /// What the guest gets of it: everything but the checks.
+    /// The part of the step for the guest: everything except the checks.
     pub(crate) fn of_guest(&self) -> Result<Value> {
         let mut step = serde_json::to_value(self).context("cannot write a step")?;
         if let Some(fields) = step.as_object_mut() {
@@ -145,7 +145,7 @@ impl Step {
         Ok(step)
     }
 
-    /// A recording with these options around the work.
+    /// Records with these options around the work.
     pub(crate) fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         Self::around(name, "record", options, &recording(name), work, checks)
     }
@@ -172,7 +172,7 @@ impl Step {
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 
-    /// A command that starts no work of its own, while something moves.
+    /// A command without work of its own, during traffic.
     pub(crate) fn beside(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let file = format!("/lab/steps/{name}.json");
         let around = ["/init", "beside", &file];
@@ -180,7 +180,7 @@ impl Step {
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 
-    /// Another command, with nothing moving.
+    /// A command without traffic.
     pub(crate) fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
         let argv = argv.iter().map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work: Work::default(), checks }

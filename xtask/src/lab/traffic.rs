@@ -1,4 +1,4 @@
-//! Moves for the PMUs of a machine, and what their counters must make of them.
+//! Traffic for the PMUs of a machine, and the true counts of their counters.
 
 use anyhow::{Context as _, Result};
 
@@ -6,8 +6,8 @@ use super::machine::Instance;
 use super::pmu::View;
 use super::step::{Move, Truth};
 
-/// Amounts are spread over this many values: two different sets of moves have the same sum by
-/// accident about once in a million.
+/// Amounts are spread over this many values: two different sets of moves have equal sums by chance
+/// about once in a million.
 const SPREAD: u64 = 1 << 20;
 
 /// One move of every event from every source to every target.
@@ -35,7 +35,7 @@ pub(super) fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
     moves
 }
 
-/// A counter of an event in its first view: how it is typed, and which moves it must see.
+/// A counter of an event in its first view: the event as typed, and the moves that it must count.
 pub(super) fn counted(instance: &Instance, event: &str) -> Result<(String, Truth)> {
     let found = instance
         .pmu
@@ -44,7 +44,7 @@ pub(super) fn counted(instance: &Instance, event: &str) -> Result<(String, Truth
     found.with_context(|| format!("{} has no event {event}", instance.model))
 }
 
-/// Which moves a counter of this event with the terms of a view must see.
+/// The moves that a counter of this event must count with the terms of a view.
 pub(super) fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
     let number = instance.pmu.events.get(event)?;
     Some(Truth {

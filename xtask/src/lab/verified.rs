@@ -1,4 +1,4 @@
-//! Holds what a guest's verifier said against the committed table, and leaves what is wrong beside it,
+//! Compares the verifier's figures of a guest with the committed table, and writes the differences
 //! for `tests/lab/check.py`.
 
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result};
 use super::step::{Check, Step};
 use crate::verifier;
 
-/// What is wrong, a line each, in the directory of its step.
+/// The differences, one per line, in the directory of the step.
 const FILE: &str = "verified.txt";
 
-/// Compares the steps that say so.
+/// Compares the steps that have such a check.
 pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
     for step in steps.iter().filter(|it| it.checks.iter().any(|it| matches!(it, Check::Verified))) {
         let dir = results.join(&step.name);

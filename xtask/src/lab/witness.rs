@@ -1,29 +1,29 @@
-//! What the core PMU counts of the tenants of a mix: misses that go with their traffic, as on silicon not
-//! exactly, drawn from a seed.
+//! Counts of the core PMU for the tenants of a mix: misses that follow their traffic with random
+//! variation, drawn from a seed, as on silicon.
 //!
-//! Tenants differ in the bytes that move for a miss, in the traffic that no miss stands for (prefetches,
-//! non-temporal stores, write-backs), and in how much a period's misses scatter.
+//! Tenants differ in bytes per miss, in traffic without misses (prefetches, non-temporal stores,
+//! write-backs), and in the variation of their misses.
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
 use super::machine::Instance;
-/// Where a guest has the family of that PMU.
+/// Directory of the family of that PMU in a guest.
 pub(crate) use super::scenario::misses::CATALOG;
 use super::step::{Move, Tenant, Witness};
 use super::traffic;
 
-/// The core PMU that counts, of tests/lab/pmus.
+/// The core PMU, in tests/lab/pmus.
 pub(crate) const CORE: &str = "lab-core";
 
-/// Its event.
+/// The event that counts misses.
 pub(crate) const MISS: &str = "ll_cache_miss_rd";
 
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
 
-/// Gives every tenant with flows a witness. `bytes` tells how many bytes one of a flow's amounts is. The
-/// draws depend on `seed` and the order of the tenants alone.
+/// Gives every tenant with flows a witness. `bytes` is the number of bytes of one amount of a flow.
+/// The draws depend only on `seed` and the order of the tenants.
 pub(crate) fn give(
     tenants: &mut [Tenant],
     core: &Instance,
@@ -39,7 +39,7 @@ pub(crate) fn give(
         let unwitnessed = between(&mut rng, 0.0, 0.3);
         let noise = between(&mut rng, 0.05, 0.2);
         let seed = rng.u64(..);
-        // At every stay it has the same flows, of other devices.
+        // A tenant that moves between sockets has the same flows everywhere, on other devices.
         let flows = tenant.stays.first().map_or(&tenant.flows, |stay| &stay.flows);
         let per_count: Vec<f64> =
             flows.iter().map(|flow| bytes(flow) * (1.0 - unwitnessed) / of_a_miss).collect();
@@ -54,7 +54,7 @@ fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.f64()
 }
 
-/// Of the standard normal distribution, nearly: the sum of twelve evenly distributed ones.
+/// An approximately standard normal number: the sum of twelve uniform ones.
 fn normal(rng: &mut Rng) -> f64 {
     (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0
 }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(witnesses.len(), 50);
         for witness in &witnesses {
             assert!((0.05..0.2).contains(&witness.noise) && witness.per_count.len() == 2);
-            // Half a miss for 32 bytes, within four times the widest spread.
+            // Half a miss per 32 bytes, within four times the widest spread.
             assert!((0.5 * 0.7 / 8.0..0.5 * 8.0).contains(&witness.per_count[0]), "{witness:?}");
         }
         let mean = witnesses.iter().map(|its| its.per_count[0]).sum::<f64>() / 50.0;

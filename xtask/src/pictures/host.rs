@@ -1,4 +1,4 @@
-//! Recordings on this machine: tenants in cgroups of their own, of which one does more after a while.
+//! Recordings on this machine: tenants in separate cgroups, one of which does more after a while.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Serves and waits, computes, and starts one short program after the other.
+/// Tenants: one serves requests and waits, one computes, one starts short programs.
 const TENANTS: [(&str, &str); 3] = [
     ("web", "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; sleep 0.02; done"),
     ("batch", "while :; do :; done"),
     ("build", "while :; do /bin/true; /bin/ls -R /etc >/dev/null; sleep 0.05; done"),
 ];
 
-/// A second one of this comes in the second half.
+/// Index of the tenant that is started a second time in the second half.
 const GROWS: usize = 2;
 
-/// Counts are divided without error: what changes is sure.
+/// Options with which counts are divided exactly, so that the change is significant.
 const EXACT: [&str; 4] = ["--sample-on", "sched", "--min-gap", "0"];
 
 /// Length of a half, seconds.
 const HALF: u64 = 5;
-/// Both halves, without the time around the change.
+/// Spans of both halves, without the time around the change.
 pub(super) const HALVES: [&str; 4] = ["--before", "..4s", "--after", "6s.."];
 
-/// How long the recorder that loses records is stopped.
+/// How long the recorder is stopped, so that it loses records.
 const STOPPED: Duration = Duration::from_secs(4);
 
-/// Records what the kernel counts; in the second half one tenant does twice as much.
+/// Records `-p host`; in the second half one tenant does twice as much.
 pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
     let tenants = Tenants::start()?;
     let recorder = Recorder::start(program, to, &EXACT)?;
@@ -50,11 +50,11 @@ pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
     sleep(STOPPED);
     recorder.signal(Signal::CONT)?;
     sleep(Duration::from_secs(3));
-    // It says that records were lost.
+    // Exit code 1 says that records were lost.
     recorder.stop(&[0, 1])
 }
 
-/// Programs in cgroups, gone when dropped.
+/// Programs in cgroups, removed on drop.
 struct Tenants {
     dirs: Vec<PathBuf>,
     running: Vec<Group>,
@@ -91,7 +91,7 @@ impl Drop for Tenants {
     fn drop(&mut self) {
         self.running.clear();
         for dir in self.dirs.iter().rev() {
-            // A process that was killed leaves its cgroup a moment later.
+            // A killed process leaves its cgroup a moment later.
             let removed = |_: &usize| {
                 fs::remove_dir(dir).is_ok() || {
                     sleep(Duration::from_millis(20));
@@ -103,7 +103,7 @@ impl Drop for Tenants {
     }
 }
 
-/// A process group, killed when dropped.
+/// A process group, killed on drop.
 struct Group(Child);
 
 impl Drop for Group {
@@ -140,7 +140,7 @@ impl Recorder {
         kill_process(Pid::from_child(&self.0), signal).context("cannot signal the recorder")
     }
 
-    /// Ends it; its exit code must be one of these.
+    /// Ends it; the exit code must be one of these.
     fn stop(mut self, codes: &[i32]) -> Result<()> {
         self.signal(Signal::TERM)?;
         let status = self.0.wait().context("cannot wait for the recorder")?;

@@ -1,14 +1,14 @@
 //! `cargo xtask pictures`: the pictures and the terminal screens in `docs/`.
 //!
-//! Records on the lab's Grace and on this machine, as root, and shows what `uncore-trace` makes of it: pages
-//! in Chromium as PNG in `docs/pictures`, and screens as text between the marks of the documents that show
-//! them. Nothing is drawn by hand, so a picture is what a user sees.
+//! Records on the lab's Grace and on this machine, as root, and shows the output of `uncore-trace`:
+//! pages in Chromium as PNG in `docs/pictures`, and screens as text between markers in the
+//! documents. Nothing is drawn by hand, so a picture is what users see.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 mod host;
 mod screens;
 
-/// Drives Chromium as the tests do. Not all of it is used here.
+/// Drives Chromium in the same way as the tests. Not all of it is used here.
 #[expect(dead_code, reason = "tests use more of it")]
 #[path = "../../../tests/harness/browser.rs"]
 mod browser;
@@ -26,10 +26,10 @@ use crate::{command, lab, target};
 
 /// Width and height of a picture, CSS pixels: a window on a small screen.
 const WINDOW: (u32, u32) = (1200, 850);
-/// Documents stay small enough to be read over a slow line.
+/// Largest picture, bytes: documents must load over a slow line.
 const LARGEST: u64 = 200_000;
 
-/// Columns of the terminal whose screens are shown.
+/// Width of the terminal for screens.
 const COLUMNS: &str = "90";
 
 /// Options of `cargo xtask pictures`.
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     no_lab: bool,
 }
 
-/// Makes all of them.
+/// Makes all pictures and screens.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let studio = Studio::new()?;
     if !args.no_lab {
@@ -65,9 +65,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     studio.page("losses", &["report"], &[&lossy], &["--by", "cgroup"])
 }
 
-/// What pictures are made with.
+/// Programs and directories for making pictures.
 struct Studio {
-    /// `uncore-trace`, as users have it.
+    /// The release build of `uncore-trace`.
     program: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -79,7 +79,7 @@ impl Studio {
         Ok(Self { program: target::release()?, dir })
     }
 
-    /// The top of the page that a subcommand makes, as `docs/pictures/NAME.png`.
+    /// The top of the page of a subcommand, as `docs/pictures/NAME.png`.
     fn page(
         &self,
         name: &str,
@@ -104,7 +104,7 @@ impl Studio {
         Ok(())
     }
 
-    /// What `report` shows of a recording on a terminal.
+    /// The output of `report` on a terminal.
     fn screen(&self, recording: &Path, options: &[&str]) -> Result<String> {
         let report = format!(
             "'{}' report '{}' {}",

@@ -1,4 +1,5 @@
-//! Terminal screens in documents: the text between two marks, which Markdown does not show.
+//! Terminal screens in documents: the text between two markers, which are invisible in rendered
+//! Markdown.
 //!
 //! ```text
 //! <!-- screen NAME -->
@@ -11,10 +12,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-/// Documents that show screens.
+/// Documents with screens.
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/usage.md"];
 
-/// What a step of the lab printed.
+/// The output of a step of the lab.
 pub(super) fn of_step(results: &Path, step: &str) -> Result<String> {
     let path = results.join(step).join("log.txt");
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -24,11 +25,11 @@ pub(super) fn of_step(results: &Path, step: &str) -> Result<String> {
 pub(super) fn table<'a>(report: &'a str, event: &str) -> Result<&'a str> {
     let at = report.find(&format!("\n{event}  ")).with_context(|| format!("no table {event}"))?;
     let table = &report[at + 1..];
-    // A terminal ends lines with a carriage return too.
+    // On a terminal, lines end with a carriage return too.
     Ok(table.split_once("\n\r\n").map_or(table, |(table, _)| table))
 }
 
-/// Puts a screen in each place that shows it; there must be one.
+/// Replaces a screen wherever it is shown; it must be shown at least once.
 pub(super) fn put(name: &str, screen: &str) -> Result<()> {
     let mut places = 0;
     for document in DOCUMENTS {
@@ -43,11 +44,11 @@ pub(super) fn put(name: &str, screen: &str) -> Result<()> {
     Ok(())
 }
 
-/// A document with another screen; `None` if it does not show this one.
+/// The document with a new screen; `None` if it does not show this screen.
 fn with_screen(text: &str, name: &str, screen: &str) -> Option<String> {
     let (before, rest) = text.split_once(&format!("<!-- screen {name} -->\n"))?;
     let (_, after) = rest.split_once("<!-- end -->")?;
-    // A line of a terminal may end with blanks, which a document does not have.
+    // Lines of a terminal may end with blanks, lines of documents do not.
     let lines: Vec<&str> = screen.trim_end().lines().map(str::trim_end).collect();
     let lines = lines.join("\n");
     Some(format!("{before}<!-- screen {name} -->\n```text\n{lines}\n```\n<!-- end -->{after}"))

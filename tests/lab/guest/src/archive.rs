@@ -1,4 +1,4 @@
-//! The way out: /out as a tar stream on the guest's first virtio disk.
+//! Writes /out as a tar stream to the guest's first virtio disk.
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write as _};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 const DISK: &str = "/dev/vda";
-/// The disk appears a moment after its driver was loaded; emulated machines are slow.
+/// The disk appears a moment after its driver was loaded. Emulated machines are slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Writes a directory to the disk, whatever else is on it.
+/// Writes a directory to the disk and overwrites what is on it.
 pub(crate) fn write(from: &Path) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !Path::new(DISK).exists() {
@@ -29,7 +29,7 @@ fn pack(from: &Path) -> Result<()> {
     let disk = OpenOptions::new().write(true).open(DISK)?;
     let mut archive = tar::Builder::new(BufWriter::with_capacity(1 << 20, disk));
     archive.follow_symlinks(false);
-    // Readers without an extension for holes are more than the space they would save.
+    // Not every reader knows the extension for holes, and it would save little space.
     archive.sparse(false);
     archive.append_dir_all(".", from)?;
     let mut disk = archive.into_inner()?;

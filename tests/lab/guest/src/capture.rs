@@ -1,9 +1,10 @@
-//! Copies what discovery and planning read of a machine, as the tree of a fixture in
+//! Copies the files of a machine that discovery and planning read, as the tree of a fixture in
 //! `tests/fixtures/machines`.
 //!
-//! Guarantees that nothing else is copied: PMUs, what the processor is, CPU numbers, NUMA nodes, the
-//! names and places of PCI, block and network devices, the kernel's release and where cgroups are
-//! mounted; no other mount, no process, no serial number, no network or memory address.
+//! Guarantees that nothing else is copied. Copied are: PMUs, the processor's model, CPU numbers,
+//! NUMA nodes, the names and paths of PCI, block and network devices, the kernel's release and the
+//! mounts of cgroup file systems. Not copied are other mounts, processes, serial numbers, and
+//! network and memory addresses.
 
 use std::path::Path;
 use std::{fs, io};
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result};
 
 use crate::tree::{self, Entry, Tree};
 
-/// The directory with a directory for each PMU.
+/// The directory of the PMUs, with one subdirectory each.
 pub const PMUS: &str = "sys/bus/event_source/devices";
 const SYSTEM: &str = "sys/devices/system";
 
@@ -30,7 +31,7 @@ const PMU_FILES: &[&str] = &[
     "perf_event_mux_interval_ms",
 ];
 
-/// Directories of a PMU, with all of their files.
+/// Directories of a PMU whose files are all copied.
 const PMU_DIRS: &[&str] = &["format", "events", "caps"];
 
 /// Files of the whole machine.
@@ -52,14 +53,15 @@ const PROCESSOR: &[&str] = &[
     "CPU revision",
 ];
 
-/// Where devices have their links.
+/// Directories of links to devices.
 const LINKS: &[&str] =
     &["sys/bus/pci/devices", "sys/class/block", "sys/class/net", "sys/class/nvme"];
 
 /// Files of a PCI function.
 const FUNCTION_FILES: &[&str] = &["class", "vendor", "numa_node"];
 
-/// Files of each CPU and each NUMA node, by what their directories begin with.
+/// Files of each CPU and each NUMA node: the directory, the prefix of its subdirectories, the
+/// files.
 const PARTS: &[(&str, &str, &[&str])] = &[
     (
         "cpu",
@@ -77,12 +79,11 @@ const PARTS: &[(&str, &str, &[&str])] = &[
     ("node", "node", &["cpulist"]),
 ];
 
-/// Reads what is needed below `root`, and counts its PMUs.
+/// Reads the files below `root`. Also returns the number of PMUs.
 ///
 /// # Errors
 ///
-/// `root` has no list of PMUs, or a link target is not UTF-8. What a machine does not have is left
-/// out.
+/// `root` has no list of PMUs, or a link target is not UTF-8. Files that do not exist are left out.
 pub fn capture(root: &Path) -> Result<(Tree, usize)> {
     let mut tree = Tree::default();
     let to = &mut tree;
@@ -122,13 +123,13 @@ pub fn capture(root: &Path) -> Result<(Tree, usize)> {
     Ok((tree, pmus.len()))
 }
 
-/// Whether a name is `prefix` and a number.
+/// Whether a name is `prefix` followed by a number.
 fn numbered(name: &str, prefix: &str) -> bool {
     let number = name.strip_prefix(prefix).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What the first processor is and whether it is a virtual one.
+/// The model of the first processor, and whether it is virtual.
 fn processor(root: &Path, to: &mut Tree) -> Result<()> {
     let file = Path::new("proc/cpuinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
@@ -147,12 +148,12 @@ fn processor(root: &Path, to: &mut Tree) -> Result<()> {
     if kept.is_empty() {
         return Ok(());
     }
-    // So that the last one ends too.
+    // The last line ends with a newline too.
     kept.push(String::new());
     add(to, file, kept.join("\n"))
 }
 
-/// The links that say where devices are, and what devices are made of.
+/// The links to devices, and the parts of virtual devices.
 fn devices(root: &Path, to: &mut Tree) -> Result<()> {
     for dir in LINKS {
         for name in names(&root.join(dir)).unwrap_or_default() {
@@ -176,7 +177,8 @@ fn devices(root: &Path, to: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-/// A PCI function; of NVIDIA's root ports, which say there where they are, also the configuration.
+/// A PCI function. For NVIDIA's root ports also the configuration space, which contains their
+/// location.
 fn function(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     for file in FUNCTION_FILES {
         copy(root, to, &place.join(file))?;
@@ -192,7 +194,8 @@ fn function(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names of the devices that a virtual one is made of: as empty files, the links lead nowhere.
+/// The names of the parts of a virtual device, as empty files: links would lead to files that are
+/// not copied.
 fn made_of(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     for slave in names(&root.join(place).join("slaves")).unwrap_or_default() {
         add(to, &place.join("slaves").join(slave), "")?;
@@ -213,7 +216,7 @@ fn made_of(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The mounts of cgroup file systems; all others are nobody's business.
+/// The mounts of cgroup file systems. Other mounts are private.
 fn cgroup_mounts(root: &Path, to: &mut Tree) -> Result<()> {
     let file = Path::new("proc/self/mountinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
@@ -222,7 +225,7 @@ fn cgroup_mounts(root: &Path, to: &mut Tree) -> Result<()> {
     let is_cgroup =
         |line: &&str| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup"));
     let mut lines: Vec<&str> = text.lines().filter(is_cgroup).collect();
-    // So that the last one ends too.
+    // The last line ends with a newline too.
     lines.push("");
     add(to, file, lines.join("\n"))
 }
@@ -235,7 +238,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Copies a file's bytes, if it can be read: sysfs files say nothing true about their length.
+/// Copies a file's bytes, if it can be read. The length that sysfs reports for its files is wrong.
 fn copy(root: &Path, to: &mut Tree, file: &Path) -> Result<()> {
     match fs::read(root.join(file)) {
         Ok(bytes) => add(to, file, bytes),

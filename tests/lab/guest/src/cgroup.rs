@@ -1,4 +1,4 @@
-//! The cgroups of the tenants: /lab and what is below it.
+//! The cgroups of the tenants: /lab and its children.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result};
 
-/// Where the v2 hierarchy is mounted.
+/// The mount point of the v2 hierarchy.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes the cgroup of a tenant.
@@ -25,24 +25,24 @@ pub(crate) fn enter(name: &str) -> Result<()> {
     fs::write(&path, "0").with_context(|| format!("write {}", path.display()))
 }
 
-/// Limits the CPU time of a tenant's cgroup: microseconds in each period of microseconds.
+/// Limits the CPU time of a tenant's cgroup to `QUOTA PERIOD`, both in microseconds.
 pub(crate) fn limit(name: &str, cpu_max: &str) -> Result<()> {
     let path = Path::new(ROOT).join("lab").join(name).join("cpu.max");
     fs::write(&path, cpu_max).with_context(|| format!("write {cpu_max:?} to {}", path.display()))
 }
 
-/// Lets the children of a cgroup use each controller it has.
+/// Enables all controllers of a cgroup for its children.
 pub(crate) fn allow_controllers(parent: &Path) -> Result<()> {
     let path = parent.join("cgroup.controllers");
     let names = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     for name in names.split_whitespace() {
-        // One at a time: some cannot be had in every kernel's configuration, and none is essential.
+        // One at a time: some kernels lack some controllers, and none is essential.
         fs::write(parent.join("cgroup.subtree_control"), format!("+{name}")).unwrap_or_default();
     }
     Ok(())
 }
 
-/// All cgroups there are, as the path in the hierarchy and the id.
+/// The path in the hierarchy and the id of every cgroup.
 pub(crate) fn ids() -> Result<BTreeMap<String, u64>> {
     let mut ids = BTreeMap::new();
     let mut left = vec![PathBuf::from(ROOT)];

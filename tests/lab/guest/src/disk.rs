@@ -1,4 +1,4 @@
-//! Requests to a disk, one after the other, and the traffic that its root port sees of them.
+//! Sequential requests to a disk, and the traffic that its root port sees of them.
 //!
 //! Guarantees that each request goes to the device (nothing is cached) and that its bytes are moved
 //! when it is complete, not before.
@@ -18,12 +18,12 @@ use crate::model::Model;
 use crate::time;
 
 const NS_PER_US: u64 = 1_000;
-/// Requests and their buffers begin at multiples of this: a page, the largest logical block.
+/// Alignment of requests and their buffers: a page, which is also the largest logical block.
 const ALIGN: usize = 4096;
-/// The disk appears a moment after its driver was loaded; emulated machines are slow.
+/// The disk appears a moment after its driver was loaded. Emulated machines are slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends requests until the end.
+/// Sends requests until the time `end`.
 pub(crate) fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
     let bytes = spec.bytes as usize;
     let mut disk = open(Path::new(&spec.path))?;
@@ -47,7 +47,7 @@ pub(crate) fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()>
         if let (Some(model), Some(portion)) = (model, portion) {
             model.moves(&[Move { amount: portion.amount * u64::from(spec.bytes), ..portion }])?;
         }
-        // Somewhere else each time, so that no two requests are merged.
+        // Not next to the previous request, so that the kernel does not merge them.
         place = (place + places / 2 + 1) % places;
         time::sleep_until(time::now() + u64::from(spec.pause_us) * NS_PER_US)?;
     }

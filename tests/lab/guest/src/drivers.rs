@@ -1,4 +1,4 @@
-//! Changes of the machine while a step's command looks: CPUs, and the drivers of PMUs.
+//! Changes of the machine while a step's command runs: CPUs, modules and the drivers of PMUs.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -15,13 +15,13 @@ use crate::modules;
 
 const PMUS: &str = "/sys/bus/event_source/devices";
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// `O_NONBLOCK`: fail at once where the module is in use, which is the only way since Linux 3.13.
+/// `O_NONBLOCK`: fail at once if the module is in use. Linux has no other mode since 3.13.
 const NOT_BLOCKING: i32 = 0o4000;
 
-/// Where the drivers were that PMUs were taken from.
+/// The drivers that were unbound from PMUs.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    /// By PMU: the directory of its driver, and the name of its device.
+    /// By PMU: the directory of its driver and the name of its device.
     unbound: BTreeMap<String, (PathBuf, OsString)>,
 }
 
@@ -45,7 +45,7 @@ impl Drivers {
     fn unbind(&mut self, pmu: &str) -> Result<()> {
         let place = Path::new(PMUS).join(pmu);
         let place = fs::canonicalize(&place).with_context(|| format!("find {pmu}"))?;
-        // The PMU's device is a child of the hardware's.
+        // The PMU's device is a child of the hardware device.
         let device = place.parent().with_context(|| format!("{pmu} has no device"))?;
         let name = device.file_name().with_context(|| format!("{pmu} has no device"))?.to_owned();
         let driver = device.join("driver");
@@ -70,7 +70,7 @@ fn power(cpu: u32, online: &str) -> Result<()> {
 
 fn held(module: &str) -> Result<()> {
     match unload(module) {
-        // What rmmod gets of a module whose use count is not 0.
+        // The error for a module whose use count is not 0.
         Err(Errno::AGAIN) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("unload {module}, which is in use")),
         Ok(()) => bail!("{module} was unloaded although it is in use"),

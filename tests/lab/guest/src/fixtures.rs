@@ -1,4 +1,4 @@
-//! The machines of `tests/fixtures/machines`, one text each.
+//! The machines of `tests/fixtures/machines`, one file each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub fn names() -> Result<Vec<String>> {
 ///
 /// # Errors
 ///
-/// There is none, or it cannot be read.
+/// The machine does not exist, or its file cannot be read.
 pub fn machine(name: &str) -> Result<Tree> {
     read(&dir().join(format!("{name}.toml")))
 }
@@ -44,7 +44,7 @@ pub fn machine(name: &str) -> Result<Tree> {
 ///
 /// # Errors
 ///
-/// The file cannot be read, or it has another form.
+/// The file cannot be read, or its form is invalid.
 pub fn read(path: &Path) -> Result<Tree> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -55,8 +55,8 @@ pub fn read(path: &Path) -> Result<Tree> {
 mod tests {
     use super::*;
 
-    /// A text that is edited by hand keeps the form that the tool writes, so that a later capture
-    /// shows only what differs.
+    /// A file that was edited by hand has the form that the tool writes, so that a later capture
+    /// shows only real differences.
     #[test]
     fn each_machine_is_the_text_that_is_written_of_its_files() {
         for name in names().unwrap() {

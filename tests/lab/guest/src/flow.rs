@@ -1,16 +1,16 @@
-//! How much a thread moves for the CPU time it used.
+//! The amount that a thread moves for the CPU time it used.
 //!
-//! Guarantees that nothing is lost by rounding: whatever the periods are, the sum of the amounts is
-//! the whole part of rate × scale × time, for the scale is made a whole number first.
+//! Guarantees that rounding loses nothing: for all periods together, the sum of the amounts is the
+//! integer part of rate × scale × time. For this the scale is rounded to an integer first.
 
 use uncore_trace_lab::spec::{Burst, Move, Phase};
 
 const NS_PER_MS: u64 = 1_000_000;
-/// Scales count in millionths.
+/// Unit of scales: millionths.
 const WHOLE: u64 = 1_000_000;
 const DIVISOR: u128 = NS_PER_MS as u128 * WHOLE as u128;
 
-/// One flow of one thread, and the part of a count it still owes.
+/// One flow of one thread, and the fraction of a count that was not moved yet.
 #[derive(Debug)]
 pub(crate) struct Flow {
     flow: Move,
@@ -23,7 +23,8 @@ impl Flow {
         Self { flow, owed: 0 }
     }
 
-    /// What is to be moved for so much CPU time; none: nothing whole yet.
+    /// The move for this CPU time; none if the amount is below 1. The remainder is added to the
+    /// next one.
     pub(crate) fn take(&mut self, used_ns: u64, millionths: u64) -> Option<Move> {
         self.owed += u128::from(self.flow.amount) * u128::from(used_ns) * u128::from(millionths);
         let amount = u64::try_from(self.owed / DIVISOR).unwrap_or(u64::MAX);
@@ -32,7 +33,7 @@ impl Flow {
     }
 }
 
-/// The scale at a time since the start, in millionths, for a period counted from 1.
+/// The scale, in millionths, at a time since the start and for a period. Periods count from 1.
 pub(crate) fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, period: u64) -> u64 {
     let phase = phase(phases, since_ns / NS_PER_MS);
     let burst = burst
@@ -41,13 +42,14 @@ pub(crate) fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, perio
     (phase * burst * WHOLE as f64).round() as u64
 }
 
-/// The scale of the phase a time falls into.
+/// The scale of the phase at a time.
 fn phase(phases: &[Phase], since_ms: u64) -> f64 {
     let place = turn(phases.iter().map(|phase| u64::from(phase.ms)), since_ms);
     place.and_then(|place| phases.get(place)).map_or(1.0, |phase| phase.scale)
 }
 
-/// Which of things that take turns, each for so long, has a time; none: there are none.
+/// The index of the phase at a time, where phases of these lengths repeat forever; none without
+/// phases.
 pub(crate) fn turn(lengths: impl Iterator<Item = u64> + Clone, since_ms: u64) -> Option<usize> {
     let mut left = since_ms.checked_rem(lengths.clone().sum())?;
     lengths.into_iter().position(|length| {

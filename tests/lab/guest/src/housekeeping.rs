@@ -1,8 +1,8 @@
-//! A CPU for everything that is no tenant: init and its children (the recorder), kernel threads and
-//! interrupts.
+//! Reserves a CPU for everything but tenants: init and its children (the recorder), kernel threads
+//! and interrupts.
 //!
-//! Tenants choose CPUs of their own. What the kernel binds to a CPU, such as its timers and the
-//! kernel threads of each CPU, stays there.
+//! Tenants choose their own CPUs. Timers and the kernel threads of each CPU are bound to their CPU
+//! and are not moved.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// CPUs that a mask of one word can name.
+/// Number of CPUs in a one-word mask.
 const MASK: usize = 32;
 
-/// Moves what can be moved to a CPU.
+/// Moves everything that can be moved to a CPU.
 pub(crate) fn keep_to(cpu: usize) -> Result<()> {
     ensure!(cpu < MASK, "only CPUs below {MASK} can do this");
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).context("pin init")?;
     let mask = format!("{:x}", 1_u32 << cpu);
-    // Everything below is refused for what belongs to its CPU.
+    // The kernel refuses all of the following for threads and interrupts that are bound to a CPU.
     for pid in numbers(Path::new("/proc"))? {
         if let Some(pid) = Pid::from_raw(pid) {
             sched_setaffinity(Some(pid), &set).unwrap_or_default();
@@ -35,7 +35,7 @@ pub(crate) fn keep_to(cpu: usize) -> Result<()> {
     Ok(())
 }
 
-/// The entries of a directory that are numbers.
+/// The entries of a directory whose names are numbers.
 fn numbers(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())

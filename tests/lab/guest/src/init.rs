@@ -1,7 +1,7 @@
-//! Process 1: brings the machine up, runs the steps, hands the results out, powers off.
+//! Process 1: brings the machine up, runs the steps, writes the results and powers off.
 //!
-//! Guarantees an end: whatever goes wrong, the last line on the console is `lab: success` or `lab:
-//! failure: REASON`, and the machine is switched off.
+//! Guarantees that it ends: whatever fails, the last line on the console is `lab: success` or
+//! `lab: failure: REASON`, and the machine is switched off.
 #![expect(clippy::print_stdout, reason = "the console is how a guest tells its host what happens")]
 
 use std::collections::BTreeSet;
@@ -21,19 +21,19 @@ use crate::{archive, housekeeping, modules, mounts, steps};
 
 const OUT: &str = "/out";
 const PMUS: &str = "/sys/bus/event_source/devices";
-/// Drivers bind in the background; emulated machines are slow.
+/// Drivers bind in the background. Emulated machines are slow.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns only if the machine cannot be switched off, which makes the kernel panic.
 pub(crate) fn main() -> ExitCode {
     let result = panic::catch_unwind(guest)
         .unwrap_or_else(|_payload| Err(anyhow!("init panicked (its message is above)")));
-    // A line of its own, even in the middle of a kernel message.
+    // Starts with a newline, because it may follow an incomplete kernel message.
     match result {
         Ok(()) => println!("\nlab: success"),
         Err(error) => println!("\nlab: failure: {}", format!("{error:#}").replace('\n', "; ")),
     }
-    // Nobody is left to tell of an error; the host sees what has come out.
+    // An error cannot be reported any more. The host sees what was written so far.
     rustix::termios::tcdrain(io::stdout()).unwrap_or_default();
     rustix::fs::sync();
     reboot(RebootCommand::PowerOff).unwrap_or_default();
@@ -63,7 +63,7 @@ fn guest() -> Result<()> {
     archive::write(Path::new(OUT))
 }
 
-/// Gives the devices to the model and then to the kernel.
+/// Defines the devices in the model, then attaches them to the kernel.
 fn define(devices: &[Device]) -> Result<()> {
     if devices.is_empty() {
         return Ok(());
@@ -75,7 +75,7 @@ fn define(devices: &[Device]) -> Result<()> {
     model.attach()
 }
 
-/// Waits for PMUs; those that did not come are for the checks of the steps to notice.
+/// Waits for PMUs and returns those that are missing. The checks of the steps find these.
 fn wait_for(pmus: &[String]) -> Result<Vec<&String>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -95,7 +95,7 @@ fn present() -> Result<BTreeSet<String>> {
     entries.with_context(|| format!("list {PMUS}"))
 }
 
-/// What the host may want to know of the machine the steps ran on.
+/// Describes the machine on which the steps ran.
 fn describe(out: &Path) -> Result<()> {
     fs::create_dir_all(out)?;
     let uname = rustix::system::uname();
@@ -115,7 +115,7 @@ fn wants_shell() -> Result<bool> {
     Ok(words.split_whitespace().any(|word| word == "lab.shell"))
 }
 
-/// A shell on the console, with the commands busybox has.
+/// A shell on the console, with the commands of busybox.
 fn shell() -> Result<()> {
     let busybox = |args: &[&str]| Command::new("/bin/busybox").args(args).status();
     if !busybox(&["--install", "-s", "/bin"]).is_ok_and(|status| status.success()) {

@@ -1,4 +1,4 @@
-//! Kernel messages as they come, from /dev/kmsg.
+//! Reads kernel messages from /dev/kmsg.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use anyhow::{Context, Result};
 
 const DEVICE: &str = "/dev/kmsg";
-/// No record is longer: `PRINTK_MESSAGE_MAX` of kernel/printk/internal.h (6.12) is 2048.
+/// Larger than any record: `PRINTK_MESSAGE_MAX` of kernel/printk/internal.h (6.12) is 2048.
 const RECORD: usize = 8192;
 
 /// A position in the kernel's messages.
@@ -15,21 +15,21 @@ const RECORD: usize = 8192;
 pub(crate) struct Messages(File);
 
 impl Messages {
-    /// All messages the kernel still has.
+    /// Starts at the oldest message that the kernel still has.
     pub(crate) fn all() -> Result<Self> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(DEVICE);
         Ok(Self(file.with_context(|| format!("open {DEVICE}"))?))
     }
 
-    /// Those that come from now on.
+    /// Starts at the next message.
     pub(crate) fn new() -> Result<Self> {
         let mut messages = Self::all()?;
         messages.0.seek(SeekFrom::End(0)).with_context(|| format!("seek in {DEVICE}"))?;
         Ok(messages)
     }
 
-    /// What has come since the last call, as dmesg shows it.
+    /// The messages since the last call, in the format of dmesg.
     pub(crate) fn take(&mut self) -> Result<String> {
         let mut text = String::new();
         let mut buffer = [0; RECORD];
@@ -38,7 +38,7 @@ impl Messages {
                 Ok(0) => return Ok(text),
                 Ok(size) => text.push_str(&line(&String::from_utf8_lossy(&buffer[..size]))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(text),
-                // The next read starts with the oldest message that is left.
+                // The next read starts with the oldest message that the kernel still has.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     text.push_str("(messages lost: the kernel's buffer was too small)\n");
                 }
@@ -48,7 +48,8 @@ impl Messages {
     }
 }
 
-/// A record `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, and lines of attributes, as dmesg shows it.
+/// Converts a record `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT` with lines of attributes to the
+/// format of dmesg.
 fn line(record: &str) -> String {
     let first = record.lines().next().unwrap_or_default();
     let (head, text) = first.split_once(';').unwrap_or(("", first));

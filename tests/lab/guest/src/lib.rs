@@ -1,4 +1,4 @@
-//! What the guest of the lab shares with the project's other tools.
+//! The parts of the lab's guest that the project's other tools use.
 
 pub mod capture;
 pub mod fixtures;

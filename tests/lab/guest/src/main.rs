@@ -1,8 +1,8 @@
-//! Everything a guest of the lab runs, as one static binary that is the guest's /init.
+//! All programs of a guest of the lab, as one static binary that is the guest's /init.
 //!
-//! As process 1 it brings the machine up, runs the steps of /lab/guest.json and hands their results
-//! out. As `run FILE` it is the workload of one step, as `tenant FILE N` one process of it;
-//! as `beside FILE COMMAND` it runs a command that has no workload of its own while one runs.
+//! As process 1 it brings the machine up, runs the steps of /lab/guest.json and writes their
+//! results. `run FILE` is the workload of one step, and `tenant FILE N` is one process of it.
+//! `beside FILE COMMAND` runs a command without a workload of its own while a workload runs.
 #![expect(clippy::print_stderr, reason = "errors go to standard error")]
 
 use std::env;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the arguments of a process other than the first ask for.
+/// Runs the role that the arguments of a process other than process 1 select.
 fn role() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -1,7 +1,7 @@
 //! The device model in the kernel, /dev/uncore-model, as tests/lab/model/abi.h describes it.
 //!
-//! Guarantees that what goes in has the header's layout (tests hold requests and moves against it),
-//! and that a move is either taken whole or an error.
+//! Guarantees that requests and moves have the layout of this header (tests compare them), and that
+//! a move is either accepted as a whole or is an error.
 #![expect(unsafe_code, reason = "ioctl(2) needs to be told what a request reads and returns")]
 
 use std::ffi::c_void;
@@ -24,7 +24,7 @@ const DELEGATE: Opcode = opcode::write::<u32>(MAGIC, 4);
 const TRUTH: usize = 8 + 8 + 4 + 4 + MOVE;
 /// Size of struct `lab_move`.
 const MOVE: usize = 4 + 4 + 8 + 8 + 8;
-/// Moves of one write.
+/// Number of moves in one write.
 pub(crate) const MOVES: usize = 64;
 
 /// struct `lab_define`.
@@ -38,7 +38,7 @@ struct Define {
     text: [u8; 16],
 }
 
-/// `LAB_DEFINE`, whose result is the number of the new device.
+/// `LAB_DEFINE`. It returns the number of the new device.
 struct DefineRequest(Define);
 
 // SAFETY: the opcode is that of `LAB_DEFINE`, which reads and writes one `struct lab_define` behind
@@ -70,7 +70,7 @@ impl Define {
             text: [0; 16],
         };
         ensure!(device.arg.len() <= define.arg.len(), "it has more than 12 arguments");
-        // One byte stays for the end of the string.
+        // The last byte is the terminator of the string.
         ensure!(device.text.len() < define.text.len(), "its text is longer than 15 bytes");
         define.arg[..device.arg.len()].copy_from_slice(&device.arg);
         define.text[..device.text.len()].copy_from_slice(device.text.as_bytes());
@@ -83,7 +83,7 @@ impl Define {
 pub(crate) struct Model(File);
 
 impl Model {
-    /// Opens the model, which has to be there.
+    /// Opens the model, which must exist.
     pub(crate) fn open() -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(DEVICE);
         Ok(Self(file.with_context(|| {
@@ -91,12 +91,12 @@ impl Model {
         })?))
     }
 
-    /// Opens the model of a guest that has one.
+    /// Opens the model, if the guest has one.
     pub(crate) fn open_if_any() -> Result<Option<Self>> {
         Path::new(DEVICE).exists().then(Self::open).transpose()
     }
 
-    /// Adds a device, which must become the one with this number.
+    /// Adds a device, which must get this number.
     pub(crate) fn define(&self, number: usize, device: &Device) -> Result<()> {
         let request = DefineRequest(Define::new(device)?);
         // SAFETY: see `DefineRequest`; the file is the model's.
@@ -105,7 +105,7 @@ impl Model {
         Ok(())
     }
 
-    /// Makes the kernel see all devices.
+    /// Makes all devices visible to the kernel.
     pub(crate) fn attach(&self) -> Result<()> {
         // SAFETY: `LAB_ATTACH` has no argument.
         let request = unsafe { NoArg::<ATTACH>::new() };
@@ -121,7 +121,7 @@ impl Model {
         unsafe { ioctl(&self.0, request) }.context("LAB_FORGET")
     }
 
-    /// Has a kernel thread make each move from now on, after so much work, us.
+    /// From now on, a kernel thread makes each move after this much work, in µs.
     pub(crate) fn delegate(&self, work_us: u32) -> Result<()> {
         // SAFETY: `LAB_DELEGATE` reads one number behind the pointer.
         let request = unsafe { Setter::<DELEGATE, u32>::new(work_us) };
@@ -129,7 +129,7 @@ impl Model {
         unsafe { ioctl(&self.0, request) }.context("LAB_DELEGATE")
     }
 
-    /// Moves traffic, [`MOVES`] portions at a time.
+    /// Moves traffic, [`MOVES`] moves at a time.
     pub(crate) fn moves(&self, moves: &[Move]) -> Result<()> {
         for part in moves.chunks(MOVES) {
             let bytes: Vec<u8> = part.iter().flat_map(bytes).collect();
@@ -152,7 +152,7 @@ impl Model {
     }
 }
 
-/// struct `lab_move`.
+/// A move as struct `lab_move`.
 fn bytes(portion: &Move) -> [u8; MOVE] {
     let mut bytes = [0; MOVE];
     bytes[0..4].copy_from_slice(&portion.device.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Kernel modules of the guest, files of /lab/modules.
+//! Loads the guest's kernel modules, files of /lab/modules.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ const DIRECTORY: &str = "/lab/modules";
 /// `MODULE_INIT_COMPRESSED_FILE` of include/uapi/linux/module.h (Linux 5.17 and later).
 const COMPRESSED: i32 = 4;
 
-/// Loads modules in the given order; one that is there already is fine.
+/// Loads modules in the given order. A module that is loaded already is no error.
 pub(crate) fn load(names: &[String]) -> Result<()> {
     for name in names {
         let path = Path::new(DIRECTORY).join(name);
@@ -24,7 +24,7 @@ pub(crate) fn load(names: &[String]) -> Result<()> {
 }
 
 fn insert(path: &Path, file: &File) -> io::Result<()> {
-    // The kernel takes the one format it was built for, and says so of another.
+    // The kernel supports only the compression it was built for, and returns an error for others.
     let flags = if path.extension().is_some_and(|suffix| suffix == "ko") { 0 } else { COMPRESSED };
     match rustix::system::finit_module(file, c"", flags) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),

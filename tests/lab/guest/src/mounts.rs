@@ -11,7 +11,7 @@ use crate::cgroup;
 
 const CONSOLE: &str = "/dev/console";
 
-/// Type, where, and whether the guest is of no use without.
+/// Type, target, and whether the mount is required.
 const MOUNTS: [(&str, &str, bool); 9] = [
     ("proc", "/proc", true),
     ("sysfs", "/sys", true),
@@ -24,10 +24,10 @@ const MOUNTS: [(&str, &str, bool); 9] = [
     ("cgroup2", cgroup::ROOT, true),
 ];
 
-/// Mounts everything, and allows the controllers below the root.
+/// Mounts everything, and enables the controllers below the root cgroup.
 pub(crate) fn mount_all() -> Result<()> {
     for (kind, target, needed) in MOUNTS {
-        // A directory inside sysfs that cannot be made says the same as a mount that fails.
+        // If a directory inside sysfs cannot be made, the mount fails too and reports it.
         let made = fs::create_dir_all(target);
         match made.and_then(|()| mount_one(kind, target)) {
             Err(error) if needed => {
@@ -47,7 +47,7 @@ fn mount_one(kind: &str, target: &str) -> io::Result<()> {
     }
 }
 
-/// Makes the console the standard streams, which the children inherit.
+/// Makes the console the standard streams, which children inherit.
 pub(crate) fn open_console() -> Result<()> {
     let console = OpenOptions::new().read(true).write(true).open(CONSOLE);
     let console = console.with_context(|| format!("open {CONSOLE}"))?;

@@ -1,7 +1,7 @@
-//! The JSON a guest is told its task in: /lab/guest.json, and one file of work for each step.
+//! The JSON files that describe a guest's task: /lab/guest.json, and one work file for each step.
 //!
-//! Guarantees that what was read is sound: an unknown field, a name that leaves its directory, a
-//! share that is none are refused when the file is read, not when the value is used.
+//! Guarantees that a spec is valid after it was read: unknown fields, names that leave their
+//! directory and shares that are out of range are refused when the file is read.
 
 use std::fs;
 use std::path::Path;
@@ -13,33 +13,33 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guest {
-    /// Kernel modules before the devices, files of /lab/modules, in this order.
+    /// Kernel modules to load before the devices are defined: files of /lab/modules, in this order.
     pub modules: Vec<String>,
-    /// Devices of the model; a move names one by its place here.
+    /// Devices of the model. A move refers to one by its index here.
     pub devices: Vec<Device>,
-    /// Kernel modules after the devices.
+    /// Kernel modules to load after the devices were defined.
     pub drivers: Vec<String>,
-    /// PMUs that must be there before the steps.
+    /// PMUs to wait for before the steps.
     pub pmus: Vec<String>,
-    /// The CPU for everything but tenants; none: all CPUs are for everybody.
+    /// The CPU for everything but tenants; none: no CPU is reserved.
     pub housekeeping: Option<usize>,
-    /// What to run, in this order.
+    /// Steps to run, in this order.
     pub steps: Vec<Step>,
 }
 
-/// A device of the model; the meaning of the fields stands in the model's abi.h.
+/// A device of the model. The model's abi.h defines the fields.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
     /// Kind of device.
     pub kind: u32,
-    /// NUMA node it belongs to.
+    /// NUMA node of the device.
     pub node: u32,
-    /// CPUs next to it, one bit each.
+    /// Mask of the CPUs near it.
     pub cpus: u64,
-    /// Arguments by kind; those left out are 0.
+    /// Arguments that depend on the kind; those left out are 0.
     pub arg: Vec<u64>,
-    /// Text by kind.
+    /// Text that depends on the kind.
     pub text: String,
 }
 
@@ -47,11 +47,11 @@ pub struct Device {
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Names its directory in /out.
+    /// Name of its directory in /out.
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// When it is killed.
+    /// Time limit, after which it is killed.
     #[serde(default = "two_minutes")]
     pub timeout_s: u32,
     /// Written to /lab/steps/NAME.json for the command to pass to `/init run`.
@@ -59,51 +59,51 @@ pub struct Step {
     pub work: Work,
 }
 
-/// What happens while a step's command runs.
+/// The workload and the changes of the machine while a step's command runs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Work {
-    /// Processes, all of which are ready before the first one starts.
+    /// Processes. All are ready before the first one starts.
     pub tenants: Vec<Tenant>,
-    /// What is done to the machine meanwhile.
+    /// Changes of the machine during this time.
     pub actions: Vec<Action>,
-    /// How long to wait after the last tenant has ended.
+    /// Delay after the end of the last tenant.
     pub settle_ms: u32,
 }
 
 /// A change of the machine.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Action {
-    /// When, after the tenants' common start.
+    /// Time after the tenants' common start.
     #[serde(default)]
     pub after_ms: u32,
-    /// What, and to whom.
+    /// The change and its object.
     #[serde(flatten)]
     pub change: Change,
 }
 
-/// What an action does.
+/// A change of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Change {
-    /// Takes a CPU out.
+    /// Takes a CPU offline.
     Offline {
-        /// Its number.
+        /// Number of the CPU.
         cpu: u32,
     },
-    /// Brings it back.
+    /// Brings a CPU online.
     Online {
-        /// Its number.
+        /// Number of the CPU.
         cpu: u32,
     },
-    /// Tries to unload a module, which the kernel must refuse: it is in use.
+    /// Tries to unload a module that is in use. The kernel must refuse it.
     Held {
-        /// As the kernel calls it.
+        /// The kernel's name for it.
         module: String,
     },
     /// Unloads a module.
     Unload {
-        /// As the kernel calls it.
+        /// The kernel's name for it.
         module: String,
     },
     /// Loads a module.
@@ -111,19 +111,19 @@ pub enum Change {
         /// Its file in /lab/modules.
         module: String,
     },
-    /// Takes the driver from the device of a PMU.
+    /// Unbinds the driver from the device of a PMU.
     Unbind {
         /// The PMU.
         pmu: String,
     },
-    /// Gives it back.
+    /// Binds it again.
     Bind {
         /// The PMU.
         pmu: String,
     },
     /// Sets `kernel.perf_event_paranoid`.
     Paranoid {
-        /// To this.
+        /// The new value.
         level: i32,
     },
 }
@@ -132,42 +132,42 @@ pub enum Change {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tenant {
-    /// Its cgroup below /lab; none: that of the process that started it.
+    /// Its cgroup below /lab; none: the cgroup of its parent process.
     pub cgroup: Option<String>,
-    /// Threads that run the flows, each in full.
+    /// Number of threads. Each runs all flows.
     pub threads: u32,
-    /// What its cgroup's `cpu.max` says; none: no limit.
+    /// Value of its cgroup's `cpu.max`; none: no limit.
     pub cpu_max: Option<String>,
-    /// CPUs all threads are pinned to; none: those of the process that started it.
+    /// CPUs to which all threads are pinned; none: the CPUs of its parent process.
     pub cpus: Option<Vec<u32>>,
-    /// When it starts, after the common start.
+    /// Start, after the common start.
     pub start_ms: u32,
-    /// The process does not exist before.
+    /// Create the process only at its start.
     pub late: bool,
-    /// Moved first and once, whatever time it takes.
+    /// Moved once at the start, regardless of CPU time.
     pub once: Vec<Move>,
-    /// Moved while it runs; the amount is per millisecond of CPU time of a thread.
+    /// Moved while it runs. The amount is per millisecond of CPU time of a thread.
     pub flows: Vec<Move>,
-    /// In place of the CPUs and the flows: where each thread is, in turn.
+    /// Replaces the CPUs and the flows: each thread is on the CPUs of each stay in turn.
     pub stays: Vec<Stay>,
-    /// For how long, by the wall clock.
+    /// Duration, in wall clock time.
     pub duration_ms: u32,
     /// CPU time between two reports to the model.
     pub period_us: u32,
-    /// Share of the time it runs; the rest it sleeps.
+    /// Fraction of the time in which it runs; the rest of the time it sleeps.
     pub duty: f64,
-    /// CPU time between two sleeps, where it sleeps; none: a period.
+    /// CPU time between two sleeps; none: one period.
     pub stint_us: Option<u32>,
-    /// Scales of the flows by time since the start, over and over; none: always 1.
+    /// Scales of the flows by time since the start, repeated; none: always 1.
     pub phases: Vec<Phase>,
-    /// Extra scale of some periods.
+    /// Additional scale of some periods.
     pub burst: Option<Burst>,
-    /// A kernel thread works for so long and moves the flows of a period in its place, each flow by
-    /// itself; none: it moves them itself.
+    /// A kernel thread works for this time and moves the flows of a period, each flow separately;
+    /// none: the tenant moves them.
     pub kernel_us: Option<u32>,
-    /// Requests that each thread sends in place of running its flows.
+    /// Requests that each thread sends. They replace the flows.
     pub disk: Option<Disk>,
-    /// What the core PMU counts of the flows.
+    /// Counts of the core PMU that the flows cause.
     pub witness: Option<Witness>,
 }
 
@@ -202,47 +202,47 @@ impl Default for Tenant {
 pub struct Move {
     /// Number of the device.
     pub device: u32,
-    /// The hardware's number of what happens.
+    /// The hardware's number of the event.
     pub event: u32,
-    /// Where it comes from.
+    /// Source of the traffic.
     #[serde(default)]
     pub source: u64,
-    /// Where it goes.
+    /// Target of the traffic.
     #[serde(default)]
     pub target: u64,
-    /// How much.
+    /// Amount of the traffic, in units of the event.
     pub amount: u64,
 }
 
-/// A time with a scale of its own.
+/// A time in which flows have a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// How long.
+    /// Duration.
     pub ms: u32,
     /// Scale of all flows.
     pub scale: f64,
 }
 
-/// A time on some CPUs.
+/// A time on given CPUs.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stay {
-    /// How long.
+    /// Duration.
     pub ms: u32,
-    /// Where.
+    /// The CPUs.
     pub cpus: Vec<u32>,
-    /// What is moved there, as in a tenant's `flows`.
+    /// Flows during this time, as in a tenant's `flows`.
     pub flows: Vec<Move>,
 }
 
-/// Periods that move more.
+/// Periods that move more than others.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Every how many periods.
+    /// Distance between two such periods, in periods.
     pub every: u32,
-    /// Scale of that period, on top of the phase's.
+    /// Scale of such a period, multiplied by that of the phase.
     pub factor: f64,
 }
 
@@ -250,35 +250,35 @@ pub struct Burst {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// The device's file.
+    /// Path of the device file.
     pub path: String,
-    /// Of each request, a multiple of 4096.
+    /// Size of each request, a multiple of 4096.
     pub bytes: u32,
-    /// Every how many requests one is a write; 0: never.
+    /// Distance between two writes, in requests; 0: no writes.
     #[serde(default)]
     pub write_every: u32,
     /// Time between the end of a request and the next.
     #[serde(default)]
     pub pause_us: u32,
-    /// Moved when a read is complete; the amount is for each byte.
+    /// Moved when a read is complete. The amount is per byte.
     pub read: Option<Move>,
-    /// The same of a write.
+    /// Moved when a write is complete. The amount is per byte.
     pub written: Option<Move>,
 }
 
-/// Counts of a core PMU that go with what the flows move.
+/// Counts of a core PMU that are proportional to the flows.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
     /// Number of the device of the core PMU.
     pub device: u32,
-    /// The number of its event.
+    /// Number of its event.
     pub event: u32,
-    /// How often it is counted for one of each flow's amounts, in the order of the flows.
+    /// Counts for one unit of each flow, in the order of the flows.
     pub per_count: Vec<f64>,
-    /// Standard deviation of the factor by which the counts of a period are off.
+    /// Standard deviation of the factor that is applied to the counts of a period.
     pub noise: f64,
-    /// Decides these factors.
+    /// Seed of these factors.
     pub seed: u64,
 }
 
@@ -330,7 +330,7 @@ impl Tenant {
         ensure!(self.period_us > 0, "it needs a period above 0 us");
         ensure!(self.duty > 0.0 && self.duty <= 1.0, "duty {} is no share", self.duty);
         ensure!(self.stint_us != Some(0), "it needs a stint above 0 us");
-        // Flows that never run would make a scenario pass that tests nothing.
+        // With flows that never run, a scenario would pass without testing anything.
         ensure!(self.flows.is_empty() || self.duration_ms > 0, "flows need a duration_ms");
         if let Some(disk) = &self.disk {
             ensure!(self.flows.is_empty(), "it has a disk: its flows would never run");
@@ -379,7 +379,7 @@ fn two_minutes() -> u32 {
     120
 }
 
-/// Whether it can be one component of a path that stays where it is put.
+/// Whether it is one component of a path that cannot leave its directory.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0'])
 }

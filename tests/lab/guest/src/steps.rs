@@ -1,7 +1,8 @@
-//! The steps: one command each, with everything the host needs to judge it in /out/NAME.
+//! Runs the steps: one command each. Everything that the host needs to check a step is in
+//! /out/NAME.
 //!
-//! Guarantees that a step starts on an empty truth log, that nothing it started is alive when the
-//! next one starts, and that a command which fails or hangs is a result and no error.
+//! Guarantees that a step starts with an empty truth log, that no process of a step is alive when
+//! the next one starts, and that a command which fails or hangs is a result and not an error.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -24,15 +25,15 @@ use crate::cgroup;
 use crate::kmsg::Messages;
 use crate::model::Model;
 
-/// Where the work of a step is, for its command.
+/// The directory of the work files of steps, for their commands.
 const WORK: &str = "/lab/steps";
-/// How long processes may take to be gone after they were killed.
+/// Time limit for processes to end after they were killed.
 const REAP: Duration = Duration::from_secs(5);
 
 /// How a step's command ended.
 #[derive(Debug, Serialize)]
 struct Outcome {
-    /// Its exit code; none: it was killed.
+    /// Exit code; none if it was killed.
     exit: Option<i32>,
     /// The signal that killed it.
     signal: Option<i32>,
@@ -40,7 +41,7 @@ struct Outcome {
     timed_out: bool,
 }
 
-/// Runs the steps one after the other.
+/// Runs the steps in order.
 #[expect(clippy::print_stdout, reason = "the host follows the steps on the console")]
 pub(crate) fn run(steps: &[Step], out: &Path) -> Result<()> {
     for step in steps {
@@ -81,7 +82,7 @@ fn save(path: &Path, content: &[u8]) -> Result<()> {
     fs::write(path, content).with_context(|| format!("write {}", path.display()))
 }
 
-/// Runs the command with its output in a file, for as long as it may run.
+/// Runs the command with its output in a file, until its time limit.
 fn execute(step: &Step, log: &Path) -> Result<Outcome> {
     let mut file = File::create(log).with_context(|| format!("make {}", log.display()))?;
     let begin = Instant::now();
@@ -93,7 +94,7 @@ fn execute(step: &Step, log: &Path) -> Result<Outcome> {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            // As a shell says it.
+            // As a shell reports it.
             writeln!(file, "lab: cannot start {program}: {error}").context("write the log")?;
             outcome.exit = Some(127);
             return Ok(outcome);
@@ -111,7 +112,7 @@ fn execute(step: &Step, log: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether a child ends in time, without waking up to look.
+/// Whether a child ends before a timeout, without polling.
 fn ends_within(pid: Pid, time: Duration) -> Result<bool> {
     let child = pidfd_open(pid, PidfdFlags::empty()).context("open the command's pidfd")?;
     let deadline = Instant::now() + time;
@@ -125,18 +126,19 @@ fn ends_within(pid: Pid, time: Duration) -> Result<bool> {
     }
 }
 
-/// Kills and buries whatever is left of a step. Only process 1 may do this: all are its to end.
+/// Kills and reaps all processes that are left of a step. Only process 1 may do this, because it
+/// ends every process.
 fn end_everything() -> Result<()> {
     let deadline = Instant::now() + REAP;
     loop {
-        // To the group of process 1 means: to every process but that one.
+        // Process group 1 stands for every process but the caller.
         match kill_process_group(Pid::INIT, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => return Err(error).context("end what the step has left"),
         }
         while let Ok(Some(_)) = wait_any(WaitOptions::NOHANG) {}
         let none_left = matches!(wait_any(WaitOptions::NOHANG), Err(Errno::CHILD));
-        // What the kernel does not let go is seen in the next step's results.
+        // The results of the next step show processes that the kernel could not end.
         if none_left || Instant::now() >= deadline {
             return Ok(());
         }
@@ -144,7 +146,7 @@ fn end_everything() -> Result<()> {
     }
 }
 
-/// The truth of the step; empty in a guest without the model.
+/// Saves the truth log of the step. It is empty in a guest without the model.
 fn save_truth(model: Option<Model>, path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("make {}", path.display()))?;
     match model {

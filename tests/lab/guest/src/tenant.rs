@@ -1,8 +1,8 @@
 //! `tenant WORK.json N`: one process of a workload.
 //!
-//! Guarantees that each thread moves its flows in proportion to the CPU time it used and to nothing
-//! else, or the bytes of its requests and nothing else, and that all of its traffic happens on its CPUs, and
-//! in its cgroup unless a kernel thread moves it.
+//! Guarantees that each thread moves its flows in proportion to the CPU time it used, or to the
+//! bytes of its requests, and to nothing else. All of its traffic happens on its CPUs, and in its
+//! cgroup unless a kernel thread moves it.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -22,10 +22,10 @@ use crate::{cgroup, disk, time};
 const NS_PER_US: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Gets ready, says so, waits for the common start and runs.
+/// Prepares the process, reports that it is ready, waits for the common start and runs.
 #[expect(clippy::print_stdout, reason = "the process that started the tenant waits for a line")]
 pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
-    // Without its parent nobody would end it before its time.
+    // If the parent dies, nothing else would end this process early.
     set_parent_process_death_signal(Some(Signal::KILL)).context("ask for the parent's death")?;
     let work = Work::read(path)?;
     let tenant = work.tenants.get(number).with_context(|| format!("no tenant {number}"))?;
@@ -45,7 +45,7 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     threads(tenant, model.as_ref(), time::now()).with_context(|| format!("tenant {number}"))
 }
 
-/// Puts the process where all of its threads will be.
+/// Sets the cgroup and CPUs for all threads of the process.
 fn prepare(tenant: &Tenant) -> Result<()> {
     if let Some(cgroup) = &tenant.cgroup {
         cgroup::enter(cgroup)?;
@@ -61,14 +61,14 @@ fn pin(cpus: &[u32]) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("pin to CPUs {cpus:?}"))
 }
 
-/// The time all tenants count from, told on standard input.
+/// The common start, which the parent writes to standard input.
 fn common_start() -> Result<u64> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("wait for the start")?;
     line.trim().parse().with_context(|| format!("{line:?} is no start"))
 }
 
-/// Runs the threads; the process's own is one of them, so that a single one has the process's id.
+/// Runs the threads. The main thread is one of them, so a single thread has the process's id.
 fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
     thread::scope(|scope| {
         let others: Vec<_> = (1..tenant.threads)
@@ -82,7 +82,7 @@ fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
     })
 }
 
-/// Uses CPU time and reports it to the model, period by period; or sends requests.
+/// Uses CPU time and reports it to the model each period, or sends requests.
 fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Result<()> {
     let end = begin + u64::from(tenant.duration_ms) * NS_PER_MS;
     if let Some(disk) = &tenant.disk {
@@ -121,7 +121,8 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
         reported = used;
         if tenant.duty < 1.0 && used - rested >= stint {
             rested = used;
-            // Against the total, so that late wake-ups and a busy CPU do not add up.
+            // Relative to the total, so that the delays of late wake-ups and a busy CPU do not
+            // accumulate.
             let due = begin + ((used - first) as f64 / tenant.duty) as u64;
             time::sleep_until(due.min(end))?;
         }
@@ -129,10 +130,11 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
     Ok(())
 }
 
-/// Runs until the thread has used so much CPU time, or the time is over.
+/// Runs until the thread has used this much CPU time, or until the time `end`.
 fn spin(until_used: u64, end: u64) {
     while time::used() < until_used && time::now() < end {
-        // Reading the clock is a system call: the thread shall mostly be itself.
+        // Reading the clock is a system call, and the thread should spend most of its time in user
+        // mode.
         for step in 0..500 {
             black_box(step);
         }

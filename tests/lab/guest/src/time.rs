@@ -1,4 +1,4 @@
-//! The two clocks of a workload, in nanoseconds, and sleeping by one of them.
+//! The two clocks of a workload, in nanoseconds, and sleep until a time.
 
 use std::io;
 
@@ -8,17 +8,17 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Time since the machine started: the clock of the model's truth.
+/// Time since boot: the clock of the model's truth log.
 pub(crate) fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// CPU time the calling thread has used.
+/// CPU time of the calling thread.
 pub(crate) fn used() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// Sleeps until a time of [`now`], however often a signal comes.
+/// Sleeps until a time of [`now`], even if signals interrupt it.
 pub(crate) fn sleep_until(time: u64) -> Result<()> {
     let until = Timespec { tv_sec: (time / NS_PER_S) as i64, tv_nsec: (time % NS_PER_S) as i64 };
     loop {

@@ -1,12 +1,12 @@
 //! A small directory tree as one text that can be compared line by line: the form of the machines
 //! in `tests/fixtures/machines`.
 //!
-//! The text is TOML. A table is a directory with its path below the root, a key is a file in it. The
-//! value is the text of the file, `{ hex = "..." }` for bytes that are no text, or
+//! The text is TOML. A table is a directory, named by its path below the root; a key is a file in
+//! it. The value is the text of the file, `{ hex = "..." }` for bytes that are not text, or
 //! `{ link = "TARGET" }` for a symbolic link. A table without keys is an empty directory.
 //!
-//! Guarantees: unpacking what was packed makes the same tree, and packing it again the same text.
-//! Modes, owners and times are not kept: discovery does not read them.
+//! Guarantees: unpacking a packed tree makes the same tree, and packing that again makes the same
+//! text. Modes, owners and times are not kept, because discovery does not read them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ const HEADER: &str = "\
 # `cargo xtask unpack` makes the directory that `uncore-trace --root` reads.
 ";
 
-/// Bytes in each line of a file that is no text.
+/// Bytes in each line of a file that is not text.
 const BYTES_PER_LINE: usize = 16;
 
 /// A file or a symbolic link.
@@ -30,19 +30,19 @@ const BYTES_PER_LINE: usize = 16;
 pub enum Entry {
     /// The bytes of a file.
     File(Vec<u8>),
-    /// The target of a symbolic link, as it was written.
+    /// The target of a symbolic link, unchanged.
     Link(String),
 }
 
-/// Files, symbolic links and empty directories by their path below a root, which no path leaves.
+/// Files, symbolic links and empty directories by their path below a root. No path leaves the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// The entries of each directory by name. The path is relative; the root itself is "".
-    /// Directories that hold nothing but directories have no entry here.
+    /// Directories that contain only directories have no entry here.
     dirs: BTreeMap<String, BTreeMap<String, Entry>>,
 }
 
-/// An entry as it is written.
+/// The TOML form of an entry.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string, { hex = \"...\" } or { link = \"...\" }")]
 enum Written {
@@ -62,7 +62,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// The path does not stay below the root, is not UTF-8, or has another entry.
+    /// The path does not stay below the root, is not UTF-8, or already has a different entry.
     pub fn add(&mut self, path: &Path, entry: Entry) -> Result<()> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
         else {
@@ -82,12 +82,12 @@ impl Tree {
         })
     }
 
-    /// Reads all that is below a directory. Links are not followed.
+    /// Reads everything below a directory. Links are not followed.
     ///
     /// # Errors
     ///
-    /// Something cannot be read, has a name or a target that is not UTF-8, or is neither a file,
-    /// a link nor a directory.
+    /// Something cannot be read, has a name or a target that is not UTF-8, or is not a file, a link
+    /// or a directory.
     pub fn pack(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         let mut todo = vec![PathBuf::new()];
@@ -122,8 +122,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// It has another form, or a path that does not stay below the root. The error names the line
-    /// or the path.
+    /// The text is invalid, or a path does not stay below the root. The error names the line or the
+    /// path.
     pub fn parse(text: &str) -> Result<Self> {
         let written: BTreeMap<String, BTreeMap<String, Written>> =
             toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim()))?;
@@ -147,7 +147,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The text of the tree: an entry a line, or a block where the file has several lines.
+    /// The text of the tree: one line for each entry, or a block if the file has several lines.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = HEADER.to_owned();
@@ -160,15 +160,15 @@ impl Tree {
         text
     }
 
-    /// Makes the directory `to`, which must not exist, with the whole tree.
+    /// Makes the directory `to`, which must not exist, and writes the whole tree to it.
     ///
     /// # Errors
     ///
-    /// `to` exists, or something cannot be written; nothing is left of it then.
+    /// `to` exists, or something cannot be written; `to` is removed then.
     pub fn unpack(&self, to: &Path) -> Result<()> {
         fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
         self.fill(to).inspect_err(|_| {
-            // The first error is the one to show.
+            // Report the first error, not one of the removal.
             let _left = fs::remove_dir_all(to);
         })
     }
@@ -199,7 +199,7 @@ impl Tree {
     }
 }
 
-/// The link with this target.
+/// A link with this target.
 ///
 /// # Errors
 ///
@@ -220,12 +220,12 @@ fn below_root(dir: &Path) -> Result<String> {
     Ok(text.with_context(error)?.to_owned())
 }
 
-/// A basic string of TOML, which knows all escapes of JSON.
+/// A basic string of TOML, which has all escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A key, with quotes where it needs them.
+/// A key, in quotes if TOML needs them.
 fn key(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     if name.bytes().all(bare) { name.to_owned() } else { quoted(name) }
@@ -242,14 +242,14 @@ fn value(entry: &Entry) -> String {
     }
 }
 
-/// The text of a file that is one: no byte of it is invisible in an editor.
+/// The text of a file, if all of its bytes are visible in an editor.
 fn text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes).ok()?;
     let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars().all(is_shown).then_some(text)
 }
 
-/// A multi-line string of TOML: a line of the text is a line of it.
+/// A multi-line string of TOML: one line for each line of the text.
 fn lines(text: &str) -> String {
     let lines = text.split('\n').map(quoted);
     let lines: Vec<_> = lines.map(|line| line[1..line.len() - 1].to_owned()).collect();
@@ -265,7 +265,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text that [`hex`] made.
+/// The bytes of a text from [`hex`].
 fn bytes(text: &str) -> Result<Vec<u8>> {
     let byte = |digits: &str| {
         let is_byte = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -279,7 +279,7 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A directory of this test's own, which it removes.
+    /// A temporary directory of this test.
     fn scratch(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("tree-{name}-{}", std::process::id()))
     }
@@ -352,7 +352,7 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// The text may be from a stranger: it must not write elsewhere.
+    /// The text may come from a stranger: unpacking must not write outside the directory.
     #[test]
     fn nothing_is_written_outside() {
         for (text, error) in [

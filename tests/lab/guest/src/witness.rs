@@ -1,44 +1,44 @@
-//! What a core PMU counts of the traffic of its CPU: in proportion to what moves, and not exactly.
+//! The count of a core PMU for the traffic of its CPU: proportional to the moves, with noise.
 //!
-//! Guarantees: the same work file gives the same factors in the same order; no count is lost by
-//! rounding.
+//! Guarantees: the same work file gives the same factors in the same order, and rounding loses no
+//! count.
 
 use uncore_trace_lab::spec::{Move, Witness};
 
-/// The misses of one thread.
+/// The misses that the moves of one thread cause.
 #[derive(Debug)]
 pub(crate) struct Misses<'a> {
     witness: &'a Witness,
     random: u64,
-    /// The part of a count that is still owed.
+    /// The fraction of a count that was not counted yet.
     owed: f64,
 }
 
 impl<'a> Misses<'a> {
-    /// Of a thread that has moved nothing yet; each has its own factors.
+    /// For a thread that has moved nothing yet. Each thread has its own sequence of factors.
     pub(crate) fn new(witness: &'a Witness, thread: u32) -> Self {
         let random = witness.seed ^ u64::from(thread).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Self { witness, random, owed: 0.0 }
     }
 
-    /// What is counted for these moves of the flows, in the order of the flows; none: nothing whole yet.
+    /// The count for these moves, in the order of the flows; none if it is below 1.
     pub(crate) fn take(&mut self, moved: &[Option<Move>]) -> Option<Move> {
         let each = moved.iter().zip(&self.witness.per_count);
         let right: f64 = each
             .map(|(moved, per_count)| moved.map_or(0.0, |moved| moved.amount as f64 * per_count))
             .sum();
-        // Evenly distributed: its standard deviation is the width over the root of 12.
+        // A uniform distribution: its standard deviation is its width / √12.
         let factor = 1.0 + self.witness.noise * 12.0_f64.sqrt() * (self.uniform() - 0.5);
         self.owed += right * factor.max(0.0);
         let amount = self.owed.floor();
         self.owed -= amount;
         let Witness { device, event, .. } = *self.witness;
-        // It is a whole number that is not below 0.
+        // An integer that is not below 0.
         let amount = amount as u64;
         (amount > 0).then_some(Move { device, event, source: 0, target: 0, amount })
     }
 
-    /// From 0 to 1, without 1 (`SplitMix64`).
+    /// Uniform in [0, 1) (`SplitMix64`).
     fn uniform(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut hash = self.random;

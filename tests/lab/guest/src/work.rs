@@ -1,7 +1,8 @@
-//! `run WORK.json`: what happens on the machine while a step's command looks.
+//! `run WORK.json`: runs tenants and changes of the machine while a step's command runs.
 //!
-//! Guarantees that every tenant but those that are `late` is in its cgroup and ready before the common
-//! start is set, so that times in the file are times of the workload, however slowly processes start.
+//! Guarantees that every tenant except those that are `late` is in its cgroup and ready before the
+//! common start is set. So times in the file are relative to the start of the workload, even if
+//! processes start slowly.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,7 +17,7 @@ use crate::{cgroup, time};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// Runs the workload to its end; an error if any part of it failed.
+/// Runs the workload to its end. An error if any part of it failed.
 pub(crate) fn run(path: &Path) -> Result<()> {
     let work = Work::read(path)?;
     let mut tenants = Vec::new();
@@ -46,8 +47,8 @@ pub(crate) fn run(path: &Path) -> Result<()> {
     time::sleep_until(time::now() + u64::from(work.settle_ms) * NS_PER_MS)
 }
 
-/// Runs a command to its end while the workload runs; an error unless its exit code is 0. What is left
-/// of the workload then is for init to end.
+/// Runs a command to its end while the workload runs. An error unless its exit code is 0. Init ends
+/// what is left of the workload.
 pub(crate) fn beside(path: &Path, program: &str, args: &[&str]) -> Result<()> {
     let own = env::current_exe().context("find this program")?;
     let mut work = Command::new(own)
@@ -68,7 +69,7 @@ fn name(number: usize, tenant: &Tenant) -> String {
     format!("tenant {number} ({})", tenant.cgroup.as_deref().unwrap_or("no cgroup of its own"))
 }
 
-/// Starts a tenant, which waits for the time to count from.
+/// Starts a tenant, which waits for the common start.
 fn start(path: &Path, number: usize, tenant: &Tenant) -> Result<(String, Child)> {
     let name = name(number, tenant);
     let child = spawn(path, number, tenant).with_context(|| format!("start {name}"))?;
@@ -87,7 +88,8 @@ fn spawn(path: &Path, number: usize, tenant: &Tenant) -> Result<Child> {
     Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
 
-/// Waits for the word of a tenant; it tells standard error if it cannot give it.
+/// Waits until a tenant reports that it is ready. A tenant that fails writes the reason to standard
+/// error.
 fn ready(stdout: Option<ChildStdout>) -> Result<()> {
     let mut line = String::new();
     if let Some(stdout) = stdout {
@@ -99,19 +101,19 @@ fn ready(stdout: Option<ChildStdout>) -> Result<()> {
     Ok(())
 }
 
-/// Tells a tenant the time that all count from.
+/// Sends the common start to a tenant.
 fn tell(name: &str, child: &mut Child, begin: u64) -> Result<()> {
     let stdin = child.stdin.take().with_context(|| format!("{name} has no input"))?;
     writeln!(&stdin, "{begin}").with_context(|| format!("start {name}"))
 }
 
-/// Something that happens while tenants run.
+/// An event while tenants run.
 enum Event<'a> {
     Act(&'a Action),
     Start(usize, &'a Tenant),
 }
 
-/// Lets events happen, each at its time; tenants that they start are added.
+/// Runs events, each at its time. Tenants that they start are added.
 fn happen(
     path: &Path,
     events: &[(u32, Event<'_>)],

@@ -22,14 +22,14 @@ fn consumer(root: &Path) -> Consumer {
     Consumer::new(config, root.join("agent.toml"), wishes, shared, asked, notify)
 }
 
-/// A number of the page that was written last.
+/// A value of the page of metrics that was written last.
 fn metric(root: &Path, name: &str) -> String {
     let page = fs::read_to_string(root.join("x.prom")).unwrap();
     let line = page.lines().find(|line| line.starts_with(name)).unwrap();
     line.rsplit_once(' ').unwrap().1.to_owned()
 }
 
-/// The directory of the hour that is written.
+/// The unfinished directory of the hour that is being written.
 fn partial(dir: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found = entries.filter_map(|path| {
@@ -62,7 +62,7 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     drop(sender);
     let error = consumer.run(&tapped).unwrap_err();
     assert!(error.to_string().contains("the last hour of the roll-up"), "{error:#}");
-    // What was due is looked for, here in vain, and all is told.
+    // The trigger is served, in vain here, and the metrics are published.
     assert_eq!(metric(place.path(), "uncore_trace_triggers_refused_total"), "1.0");
     assert_eq!(metric(place.path(), "uncore_trace_unwritten_rows_total"), "2.0");
 }
@@ -83,7 +83,7 @@ fn rows_that_cannot_be_sealed_are_counted_and_what_was_sealed_is_finished_when_i
     assert_eq!((consumer.own.unwritten, consumer.failing), (1, true));
     fs::remove_dir(&blocked).unwrap();
     consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[60 * S]))).unwrap();
-    // It is only held yet: that it can be written is not known.
+    // The rows are only held in memory: whether they can be written is not known yet.
     assert!(consumer.failing);
     consumer.seal();
     assert!(!consumer.failing);
@@ -97,7 +97,7 @@ fn a_window_is_labelled_by_the_clock_as_it_is() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
     consumer.take(Tapped::Metadata(0, pairs())).unwrap();
-    // Rows that say 1970.
+    // Rows whose label is 1970.
     let now = crate::clock::mono_ns();
     consumer.take(Tapped::Rows(0, &fabric::TABLE, fabric(&[now - 20 * S, now]))).unwrap();
     let left = partial(place.path()).unwrap();

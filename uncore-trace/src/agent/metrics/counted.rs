@@ -1,17 +1,17 @@
-//! What is counted of a link or an event, and which owners of it have a series.
+//! Counts of one link or event, and the choice of the owners with a series.
 
 use std::collections::HashMap;
 
-/// Forgetting factor per window of an owner's recent bytes, by which owners are given a series.
+/// Forgetting factor per window for an owner's recent bytes. Recent bytes decide who has a series.
 const FORGETTING: f64 = 0.9;
 
-/// An owner takes the series of another when its recent bytes are so many times that one's.
+/// An owner replaces another if it has this many times the other's recent bytes.
 const BETTER: f64 = 2.0;
 
-/// Windows after which an owner that had nothing loses its series.
+/// Windows without bytes after which an owner loses its series.
 const IDLE: u32 = 360;
 
-/// An owner as the labels have it.
+/// An owner, as the labels name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Name {
     pub owner: String,
@@ -26,7 +26,7 @@ pub(super) struct Series {
     pub total: f64,
     pub recent: f64,
     pub idle: u32,
-    /// Sum of confidence by value, and of the values, in the last window.
+    /// Sum of confidence x value, and sum of value, in the last window.
     pub sure: (f64, f64),
 }
 
@@ -37,12 +37,13 @@ pub(super) struct Counted {
     pub other: f64,
     pub peak: Option<f64>,
     pub shown: HashMap<Name, Series>,
-    /// Recent bytes of those without a series.
+    /// Recent bytes of owners without a series.
     pub waiting: HashMap<Name, f64>,
 }
 
 impl Counted {
-    /// Adds the share of an owner. Returns whether it has no series: so many have one at most.
+    /// Adds the share of an owner. Returns whether the owner has no series; at most `most` owners
+    /// have one.
     pub(super) fn add(
         &mut self,
         name: Name,
@@ -66,8 +67,9 @@ impl Counted {
         false
     }
 
-    /// Remembers what an owner without a series has. Names that come and go must not fill the memory: where
-    /// there are so many, one with more takes the place of the one with the least.
+    /// Remembers the recent bytes of an owner without a series. The number of such owners is
+    /// limited, because names that come and go must not fill the memory: a larger owner replaces
+    /// the smallest.
     fn wait(&mut self, name: Name, value: f64, most: usize) {
         if self.waiting.len() >= most && !self.waiting.contains_key(&name) {
             let least = self.waiting.iter().min_by(|a, b| a.1.total_cmp(b.1));
@@ -84,7 +86,7 @@ impl Counted {
         least.map(|(name, series)| (name.clone(), series.recent))
     }
 
-    /// Decides at the end of a window who has a series in the next. Returns how many changed.
+    /// Chooses the owners with a series for the next window. Returns how many owners lost theirs.
     pub(super) fn settle(&mut self, most: usize) -> u64 {
         for series in self.shown.values_mut() {
             series.recent *= FORGETTING;
@@ -94,7 +96,7 @@ impl Counted {
         self.waiting.values_mut().for_each(|recent| *recent *= FORGETTING);
         self.waiting.retain(|_, recent| *recent > 0.5);
         let mut replaced = 0;
-        // The most may have become less.
+        // The limit may have been lowered.
         while self.shown.len() > most
             && let Some((least, recent)) = self.least()
         {

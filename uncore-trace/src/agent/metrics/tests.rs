@@ -34,7 +34,7 @@ fn window(rows: &[(Option<&str>, &str, Option<&str>, f64)]) -> RecordBatch {
     builder.finish()
 }
 
-/// The value of a series, by the begin of its line.
+/// The value of the series whose line begins so.
 fn value(page: &str, begin: &str) -> Option<f64> {
     let line = page.lines().find(|line| line.starts_with(begin))?;
     line.rsplit_once(' ')?.1.parse().ok()
@@ -88,14 +88,14 @@ fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
     let page = metrics.page().unwrap();
     assert!(page.contains("owner_cgroup=\"/late\"") && !page.contains("\"/first\""), "{page}");
     assert!(sums.windows(2).all(|pair| pair[0] <= pair[1]), "{sums:?}");
-    // It jumps by no more than a window has.
+    // It increases by at most the bytes of a window.
     assert!(sums.windows(2).all(|pair| pair[1] - pair[0] <= 1010.0), "{sums:?}");
 }
 
 #[test]
 fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
     let mut metrics = Metrics::new(1);
-    // As many as may wait, and then one that moves more than the one that is shown.
+    // As many owners as may wait, and one more that moves more bytes than the one with a series.
     let names: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
     let mut rows: Vec<_> =
         names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1e6)).collect();
@@ -131,7 +131,7 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         page.contains("\"/a\"") && !page.contains("\"/b\"") && !page.contains("\"/c\""),
         "{page}"
     );
-    // Two lost their series at the end of that window: the counter of the others goes on from where it was.
+    // Two owners lost their series at the end of that window. The counter of the others continues.
     assert!(is(Some(other(&page)), 10.0) && is(Some(joined(&page)), 4.0), "{page}");
     metrics.window(&window(&rows)).unwrap();
     let page = metrics.page().unwrap();

@@ -1,10 +1,10 @@
-//! Watches a condition, reading by reading.
+//! Evaluates a condition, reading by reading.
 //!
-//! Guarantees: a count of a multiplexed counter is scaled as everywhere. What is seen of a tick is never more than
-//! there was, so a tick of which a part is missing may be above the level; that it is not above is decided only by
-//! a tick of which nothing is missing. Such a part is missing where a read failed, or a multiplexed counter did not
-//! run. A counter that is not read at all, because its CPU is offline or it was not opened, is not waited for, and
-//! the log says so.
+//! Guarantees: counts of multiplexed counters are scaled. The known part of a tick's rate never
+//! exceeds its true rate, so a tick with missing parts can be found above the level. A tick is
+//! found not above it only if nothing is missing. A part is missing if a read failed, or if a
+//! multiplexed counter did not run. A counter that is not read at all, because its CPU is offline
+//! or it could not be opened, is not waited for, and the log says so.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,13 @@ use super::Condition;
 use crate::count::{Count, Times};
 use crate::schema::columns;
 
-/// Ticks that wait for the readings of other CPUs. A counter that was not read in so many is not waited for.
+/// Ticks that wait for readings of other CPUs. A counter without a reading in this many ticks is no
+/// longer waited for.
 const WAITING: usize = 64;
 
-/// What lasts ends when nothing is decided for so long. The kernel changes which multiplexed counters run every
-/// 4 ms (`perf_cpu_hrtimer`, kernel/events/core.c, Linux 6.18), so a counter has its turn by then.
+/// The condition ends if no tick could be decided for this time. The kernel rotates multiplexed
+/// counters every 4 ms (`perf_cpu_hrtimer`, kernel/events/core.c, Linux 6.18), so each counter runs
+/// within it.
 const UNDECIDED_NS: i64 = 100_000_000;
 
 /// The last reading of a counter.
@@ -29,38 +31,38 @@ struct Last {
     count: Count,
 }
 
-/// A tick whose counters were not all read yet.
+/// A tick that still waits for readings.
 #[derive(Debug, Clone, Copy)]
 struct Tick {
-    /// What is known of the rate, in the unit of the level.
+    /// Known part of the rate, in the unit of the level.
     rate: f64,
-    /// How many counters were read.
+    /// Number of counters read.
     read: usize,
-    /// Whether a counter that was read did not run.
+    /// Whether a counter was read that did not run.
     stood: bool,
-    /// The time it is of, `CLOCK_MONOTONIC`, ns.
+    /// Begin of the time covered, `CLOCK_MONOTONIC`, ns.
     from: i64,
     to: i64,
 }
 
-/// A meter while it is watched.
+/// State of one meter.
 #[derive(Debug)]
 struct State {
     ticks: BTreeMap<i64, Tick>,
-    /// Counters that are waited for in each tick.
+    /// Number of counters that each tick waits for.
     awaited: usize,
-    /// Since when the rate is above the level, ns.
+    /// Begin of the time for which the rate has been above the level, `CLOCK_MONOTONIC`, ns.
     since: Option<i64>,
-    /// Until when it is decided whether it is, ns.
+    /// End of the last tick that was decided, `CLOCK_MONOTONIC`, ns.
     until: i64,
-    /// Whether that was told.
+    /// Whether the current time above the level was already reported.
     told: bool,
-    /// The most counters that were said not to be read.
+    /// The largest number of unread counters that was logged.
     said: usize,
 }
 
 impl State {
-    /// What a tick says of the condition.
+    /// Applies a tick. Returns the time at which the condition came true, if it did.
     fn decide(&mut self, tick: Tick, is_whole: bool, level: f64, lasting_ns: i64) -> Option<i64> {
         let is_above = tick.rate > level;
         let is_known = is_above || is_whole && !tick.stood;
@@ -73,7 +75,7 @@ impl State {
         if !is_above {
             return None;
         }
-        // The count is of the time since the last reading.
+        // The first count covers the time since the previous reading.
         let since = *self.since.get_or_insert(tick.from);
         if self.told || tick.to - since < lasting_ns {
             return None;
@@ -83,14 +85,14 @@ impl State {
     }
 }
 
-/// A counter of a plan, which may be of no meter.
+/// A counter of the plan; it may belong to no meter.
 #[derive(Debug)]
 struct Watched {
-    /// The meters that it is of, and the scale of its counts there.
+    /// The meters that it belongs to, and the scale of its counts there.
     meters: Vec<(usize, f64)>,
     last: Option<Last>,
     times: Times,
-    /// The last tick that it was read in.
+    /// The last tick in which it was read.
     tick: i64,
     /// Whether it is not waited for.
     is_absent: bool,
@@ -103,19 +105,19 @@ impl Default for Watched {
     }
 }
 
-/// Watches one condition.
+/// Evaluates one condition.
 #[derive(Debug)]
 pub struct Watch {
     condition: Condition,
     states: Vec<State>,
-    /// By counter: a table of the few ids of a plan is read with every reading.
+    /// Indexed by counter id: looked up at every reading, and a plan has few ids.
     of: Vec<Watched>,
-    /// The first tick that anything was read in.
+    /// The first tick with a reading.
     first: Option<i64>,
 }
 
 impl Watch {
-    /// Nothing seen yet.
+    /// No reading seen yet.
     pub fn new(condition: Condition) -> Self {
         let mut of: Vec<Watched> = Vec::new();
         for (meter, its) in condition.meters.iter().enumerate() {
@@ -138,8 +140,8 @@ impl Watch {
         Self { states: states.collect(), condition, of, first: None }
     }
 
-    /// Looks at rows of `readings`. Returns when the condition came true, `CLOCK_MONOTONIC` ns, if it
-    /// did; again only after it was false.
+    /// Adds rows of `readings`. Returns the time at which the condition came true,
+    /// `CLOCK_MONOTONIC` ns. It is returned again only after the condition was false.
     ///
     /// # Errors
     ///
@@ -153,7 +155,7 @@ impl Watch {
             (columns::bits(batch, "enabled")?, columns::bits(batch, "running")?);
         let mut came_true = None;
         for row in 0..batch.num_rows() {
-            // No table is that long: a negative id is of no counter.
+            // A negative id becomes an index beyond the table, so it is no counter.
             let counter = counters.value(row).cast_unsigned() as usize;
             let watched = self.of.get_mut(counter).filter(|its| !its.meters.is_empty());
             let Some(watched) = watched else { continue };
@@ -162,7 +164,8 @@ impl Watch {
                 (watched.last, watched.times) = (None, Times::default());
                 continue;
             };
-            // A reading that came after its time is logged in a later tick, which has one of its own.
+            // A reading that arrived late is logged with a later tick, which also has its own
+            // reading.
             if tick <= watched.tick || watched.last.is_some_and(|last| now <= last.mono_ns) {
                 continue;
             }
@@ -190,7 +193,8 @@ impl Watch {
         Ok(came_true)
     }
 
-    /// Adds what a counter says of a tick to a meter. Returns when the condition came true, if it did.
+    /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
+    /// true, if it did.
     fn add(&mut self, meter: usize, number: i64, part: Part, scale: f64) -> Option<i64> {
         let Part { rate, from, to } = part;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
@@ -204,7 +208,7 @@ impl Watch {
         tick.to = tick.to.max(to);
         let mut came_true = None;
         if tick.read >= state.awaited {
-            // Of the ticks before it no more comes: each counter is read in the order of time.
+            // Earlier ticks are complete: the readings of each counter come in the order of time.
             while let Some((at, tick)) = state.ticks.pop_first() {
                 let is_whole = at == number;
                 came_true = came_true.or(state.decide(tick, is_whole, level, lasting_ns));
@@ -221,7 +225,7 @@ impl Watch {
         came_true
     }
 
-    /// Waits no longer for counters of a meter that were last read before this tick.
+    /// Stops waiting for counters of a meter that were last read before this tick.
     fn forget(&mut self, meter: usize, tick: i64) {
         for (counter, _) in &self.condition.meters[meter].counters {
             let watched = &mut self.of[*counter as usize];
@@ -231,7 +235,7 @@ impl Watch {
         }
     }
 
-    /// A line for each meter of which more counters are not read than was ever said.
+    /// A line for each meter with more unread counters than were logged before.
     fn news(&mut self) -> Vec<String> {
         let Self { condition, states, of, .. } = self;
         let mut lines = Vec::new();
@@ -254,10 +258,10 @@ impl Watch {
     }
 }
 
-/// What a counter says of a tick.
+/// A counter's part of a tick.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Counts a second; `None` where it did not run.
+    /// Counts per second; `None` if the counter did not run.
     rate: Option<f64>,
     from: i64,
     to: i64,

@@ -1,4 +1,4 @@
-//! `uncore-trace doctor --verifier`: what the kernel's verifier makes of each BPF program.
+//! `uncore-trace doctor --verifier`: the result of the kernel's verifier for each BPF program.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,19 @@ use serde::Serialize;
 use crate::open::{Effort, MOST_INSTRUCTIONS, Verified};
 use crate::text::printable;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     /// Release of the running kernel.
     kernel: String,
-    /// Its machine, as `uname -m` names it.
+    /// Architecture, as `uname -m` prints it.
     arch: String,
-    /// Instructions that the verifier looks at before it gives up.
+    /// Number of instructions at which the verifier gives up.
     limit: u32,
     programs: Vec<Line<'a>>,
 }
 
-/// One program; the counts are null where it is refused.
+/// One program; the counts are null if it is refused.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     program: &'a str,
@@ -31,7 +31,7 @@ struct Line<'a> {
     refused: Option<&'a str>,
 }
 
-/// The text for these programs, and the exit code: 2 if one of them is refused.
+/// The output for these programs, and the exit code: 2 if one is refused.
 pub(super) fn report(programs: &[Verified], json: bool) -> Result<(String, u8)> {
     let kernel = uname();
     let release = kernel.release().to_string_lossy().into_owned();

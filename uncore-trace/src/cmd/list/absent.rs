@@ -1,5 +1,5 @@
-//! The PMUs that are not here: those that this kind of machine has and this one does not show, by what
-//! the doctor knows of their drivers, and the other families of the catalog.
+//! PMUs that are missing here: those that this kind of machine has but this one does not show,
+//! according to the driver checks of `doctor`, and the other families of the catalog.
 
 use serde::Serialize;
 
@@ -12,22 +12,22 @@ use crate::doctor;
 use crate::table::{Fit, Table};
 use crate::text::wrapped;
 
-/// PMUs of one driver, or one family of PMUs.
+/// The PMUs of one driver, or one family of PMUs.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// The family of the catalog that has no PMU here.
+    /// The family of the catalog without a PMU here.
     #[serde(skip_serializing_if = "Option::is_none")]
     family: Option<String>,
-    /// The group of `-p` that it would be in.
+    /// The group of `-p` that the PMUs would be in.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<Group>,
-    /// What is missing and why; of a family, what it is.
+    /// What is missing and why; for a family, its description.
     why: String,
-    /// The command that mends it, where one can.
+    /// The command that fixes it, if there is one.
     mend: Option<String>,
 }
 
-/// What is absent; where not even that can be told, why not. Then the families that have no PMU here.
+/// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
@@ -50,7 +50,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     drivers.chain(families).collect()
 }
 
-/// The drivers as a table, then the number of families, or all of them.
+/// The drivers as a table, then the number of families, or with `--all` the families.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();

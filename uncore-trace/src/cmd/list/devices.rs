@@ -1,4 +1,4 @@
-//! The devices on PCI, and for each the root port above it and the PMU and filter that count it.
+//! The PCI devices, and for each the root port above it, and the PMU and filter that count it.
 
 use serde::{Serialize, Serializer};
 
@@ -11,26 +11,26 @@ use crate::plan::device::{above, counted_with, part};
 use crate::table::{Fit, Table};
 use crate::text::printable;
 
-/// One function that is no bridge.
+/// One PCI function that is no bridge.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// Disks, partitions and interfaces on it.
     names: Vec<String>,
     address: Address,
     class: Class,
-    /// The function on the root bus above it; `None` where it is on that bus itself.
+    /// The function on the root bus above it; `None` if the device itself is on the root bus.
     root_port: Option<Address>,
     numa_node: Option<u32>,
     counted_by: Vec<Counted>,
 }
 
-/// A PMU and what of it counts the device.
+/// A PMU, and which of its counts include the device.
 #[derive(Debug, Serialize)]
 struct Counted {
     pmu: String,
-    /// Terms, a die or `all`.
+    /// Format terms, a die or `all`.
     part: String,
-    /// Whether devices beside this one are counted too.
+    /// Whether other devices are counted too.
     shared: bool,
 }
 
@@ -90,7 +90,7 @@ fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
     }
 }
 
-/// The rows as a table, or that there are none.
+/// The rows as a table, or a line that says that there are none.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     if rows.is_empty() {
         return "no device is on PCI\n".to_owned();

@@ -1,4 +1,4 @@
-//! The events of each kind of PMU on a machine.
+//! The events of each kind of PMU.
 
 use std::collections::BTreeSet;
 
@@ -21,18 +21,18 @@ pub(super) struct Row {
     event: String,
     unit: String,
     scale: f64,
-    /// `perf_event_attr.type`, where it is not that of the PMU.
+    /// `perf_event_attr.type`, if it is not that of the PMU.
     attr_type: Option<u32>,
     encoding: String,
-    /// What it counts, where the catalog says.
+    /// Description, if the catalog has one.
     about: Option<String>,
-    /// What can cause it, where that is known.
+    /// The possible causes of the traffic, if known.
     causes: BTreeSet<Cause>,
-    /// Whether only the vendor names it.
+    /// Whether only the vendor's event list names it.
     vendor: bool,
 }
 
-/// Every event once for all instances of its PMU.
+/// Every event, once for all instances of its PMU.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
@@ -62,8 +62,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 impl Row {
-    /// As `-e` takes it for all instances: what the vendor and the kernel's software events are called is
-    /// enough.
+    /// The name for `-e`, for all instances. Vendor events and software events of the kernel need
+    /// no PMU.
     pub(super) fn typed(&self) -> String {
         let Self { pmu, event, .. } = self;
         let alone = self.vendor || pmu == "software";

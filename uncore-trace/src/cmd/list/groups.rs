@@ -1,6 +1,6 @@
-//! The groups of `-p` and what each opens on a machine.
+//! The groups of `-p`, and what each opens on a machine.
 //!
-//! Shows what planning them gives, so the list and a recording cannot disagree.
+//! The rows are made by planning each group, so the list agrees with a recording.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(super) struct Row {
     notes: Vec<String>,
 }
 
-/// Every group, those that open nothing here too.
+/// Every group, also those that open nothing here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let rows = Group::ALL.iter().map(|(group, name)| {
         let request = Request {
@@ -51,7 +51,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     rows.collect()
 }
 
-/// Names that a cell has room for; `--all` and `list events` show all.
+/// Most names in a cell; `--all` and `list events` show all.
 const NAMES: usize = 6;
 
 /// The rows as a table, then the notes of the groups that open something.

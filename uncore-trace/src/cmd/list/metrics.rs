@@ -1,4 +1,4 @@
-//! The metrics of the catalog: what each says, and whether it can be computed here.
+//! The metrics of the catalog, and whether each can be computed here.
 
 use std::collections::BTreeSet;
 
@@ -20,19 +20,19 @@ pub(super) struct Row {
     about: String,
     formula: String,
     family: String,
-    /// The family that must be here too.
+    /// Another family that must be present too.
     only_with: Option<String>,
-    /// On how many PMUs it can be computed here.
+    /// Number of PMUs on which it can be computed here.
     pmus: usize,
-    /// The inputs that no PMU of the family has here; empty where there is no such PMU.
+    /// The inputs that no PMU of the family has here; empty without such a PMU.
     missing: Vec<String>,
-    /// The family that counts the same traffic and is opened in its place.
+    /// The family that counts the same traffic and is opened instead.
     instead: Option<String>,
-    /// Whether it has the vendor's name.
+    /// Whether the name is the vendor's.
     vendor: bool,
 }
 
-/// Each metric; those that are here first.
+/// Every metric; those of PMUs that are here come first.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut resolver = Resolver::new(machine, catalog, Narrowing::none(machine));
     let mut rows: Vec<Row> = Vec::new();
@@ -58,11 +58,11 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 .map(str::to_owned),
             vendor: metric.vendor,
         };
-        // Those of other machines say nothing.
+        // Vendor metrics of other machines are left out.
         if row.vendor && row.pmus == 0 {
             continue;
         }
-        // Of two with one name the first that can be computed counts.
+        // If two have one name, the first that can be computed is used.
         let twin = rows.iter_mut().find(|its| its.name == row.name && its.family == row.family);
         match twin {
             Some(twin) if twin.pmus == 0 && row.pmus > 0 => *twin = row,
@@ -75,7 +75,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 impl Row {
-    /// Its name, if it can be computed here.
+    /// The name, if the metric can be computed here.
     pub(super) fn computed(&self) -> Option<&str> {
         (self.pmus > 0).then_some(&self.name)
     }
@@ -85,7 +85,7 @@ impl Row {
         self.pmus > 0 || self.instead.is_some() || !self.missing.is_empty()
     }
 
-    /// On which PMUs it can be computed here, or why on none.
+    /// The PMUs on which it can be computed here, or why there is none.
     fn here(&self) -> String {
         match (&self.instead, self.missing.as_slice()) {
             (Some(instead), _) => format!("by {instead}"),
@@ -99,7 +99,8 @@ impl Row {
     }
 }
 
-/// The metrics whose PMUs are here as a table, then the number of the others, or these, too.
+/// The metrics of PMUs that are here as a table, then the number of the others, or with `--all`
+/// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("metric", Fit::Whole),

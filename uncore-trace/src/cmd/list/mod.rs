@@ -1,7 +1,8 @@
-//! `uncore-trace list`: what there is on a machine, as text or JSON.
+//! `uncore-trace list`: what can be counted on a machine, as text or JSON.
 //!
-//! A part is one file with a serializable `Row`, a function `rows` that makes them and a function
-//! `render` that prints them in a [`View`]. Adding one adds a file and its line in the list of parts.
+//! A part is one file with a serializable `Row`, a function `rows` that makes the rows, and a
+//! function `render` that prints them in a [`View`]. To add a part, add a file and its line in the
+//! list of parts.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -22,18 +23,18 @@ pub mod summary;
 /// How the text is shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// Whether what other machines have and all events by the vendor's names are shown, too.
+    /// Whether to show what other machines have, and all events by the vendor's names.
     pub all: bool,
-    /// Cells of a terminal that a line may take; `None`: as many as it needs.
+    /// Most cells of a line; `None`: no limit.
     pub width: Option<usize>,
 }
 
-/// What the list is printed as.
+/// Output format.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
     /// For people.
     Text(View),
-    /// For programs: everything there is, whether it is on this machine or not.
+    /// For programs: everything, also what is not on this machine.
     Json,
 }
 
@@ -41,7 +42,7 @@ macro_rules! parts {
     ($($(#[$doc:meta])* $module:ident: $name:ident,)*) => {
         $(mod $module;)*
 
-        /// Which part to list.
+        /// The parts that are listed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
         pub enum What {
             /// All of it.
@@ -55,7 +56,7 @@ macro_rules! parts {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 $module: Option<Vec<$module::Row>>,
             )*
-            /// What could not be read or is not as its name says, one line each.
+            /// Files that could not be read or are not what their names say, one line each.
             problems: Vec<String>,
         }
 
@@ -68,7 +69,7 @@ macro_rules! parts {
                 }
             }
 
-            /// The text of each part that was asked for.
+            /// The text of each selected part.
             fn parts(&self, view: View) -> Vec<String> {
                 let parts = [$(self.$module.as_deref().map(|rows| $module::render(rows, view))),*];
                 parts.into_iter().flatten().collect()
@@ -159,7 +160,7 @@ pub fn list(machine: &Machine, catalog: &Catalog, what: What, form: Form) -> Res
     Ok(format!("{}\n{text}", summary::text(machine, catalog, view.width)))
 }
 
-/// What an option of `record`, `stat` and `top` can be given on a machine.
+/// The names that an option of `record`, `stat` and `top` takes on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Names {
     /// Of `-p`.
@@ -170,7 +171,7 @@ pub enum Names {
     Events,
 }
 
-/// The names, in their order; each once.
+/// The names, sorted, without duplicates.
 pub fn names(machine: &Machine, catalog: &Catalog, of: Names) -> BTreeSet<String> {
     match of {
         Names::Groups => {
@@ -213,7 +214,7 @@ impl List {
     }
 }
 
-/// A cell: text of the machine made safe to print, `-` for none.
+/// A cell: text of the machine, escaped; `-` for `None`.
 fn shown(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(t).into())
 }

@@ -1,4 +1,4 @@
-//! The PMUs of a machine and what the catalog knows of each.
+//! The PMUs of a machine, and what the catalog says about each.
 
 use serde::Serialize;
 
@@ -15,15 +15,15 @@ use crate::table::{Fit, Table};
 pub(super) struct Row {
     name: String,
     attr_type: u32,
-    /// `None`: there is no such file.
+    /// `None`: sysfs has no such file.
     cpumask: Option<CpuList>,
-    /// Whether it counts each CPU on its own.
+    /// Whether it counts on each CPU separately.
     per_cpu: bool,
     events: usize,
     /// `None`: not in the catalog.
     family: Option<String>,
     group: Option<Group>,
-    /// What there is one of it for.
+    /// What each instance covers: a socket, a die, ...
     scope: Option<Scope>,
     about: Option<String>,
 }

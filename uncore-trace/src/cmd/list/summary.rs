@@ -1,4 +1,4 @@
-//! What can be counted on a machine and what to make of it, in five lines: the begin of `list` and
+//! What can be counted on a machine and how to begin, in five lines: the beginning of `list` and
 //! `doctor`.
 
 use super::groups;
@@ -10,19 +10,19 @@ use crate::discover::processor::Processor;
 use crate::terminal::cells;
 use crate::text::wrapped;
 
-/// Cells of a line, if the terminal is not narrower.
+/// Cells of a line, unless the terminal is narrower.
 const WIDTH: usize = 80;
 
-/// What a confidence is for. `residency`, by which counters of a CPU are divided if nothing else is
-/// asked for, gives a share `s` the confidence `0.2 s`: 0.05 for a quarter. Measured with shares by CPU
-/// time beside exact ones (windows of 10 ms, six tasks on two CPUs, Linux 6.18): of 100 rows with 0.04
-/// to 0.06 there were 2 to 3 of page-faults within 10 % of the truth, 10 of context-switches.
+/// Explains what a confidence is for. `residency`, the default method for counters of a CPU, gives
+/// a share `s` the confidence `0.2 s`: 0.05 for a quarter. Measured with shares by CPU time beside
+/// exact ones (windows of 10 ms, six tasks on two CPUs, Linux 6.18): of 100 rows with a confidence
+/// of 0.04 to 0.06, 2 to 3 of page-faults and 10 of context-switches were within 10 % of the truth.
 const CONFIDENCE: [&str; 2] = [
     "Shares with a confidence of 0.05 are within 10 % of the truth in 5 of 100 cases:",
     "do not bill by them. --sample-on sched --min-gap 0 makes those of -p host exact.",
 ];
 
-/// The lines, in at most `width` cells where there is a width.
+/// The lines, of at most `width` cells if there is a limit.
 pub fn text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> String {
     let lines = lines(machine, catalog);
     lines.iter().map(|line| wrapped("", line, width)).collect()
@@ -41,7 +41,7 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
             fitting("Uncore counters here: ", groups, pmus.map(String::as_str).collect())
         }
     }];
-    // Those of the core first: they say more than the kernel's.
+    // Events of the core PMU first: they are more useful than those of the kernel.
     let events = per_cpu.iter().flat_map(|row| &row.events).map(String::as_str).collect();
     lines.push(fitting("Per CPU: ", &per_cpu, events));
     lines.push(match uncore.as_slice() {
@@ -67,7 +67,7 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     lines
 }
 
-/// Why there are no uncore counters, as far as that is known.
+/// Why there are no uncore counters, if that is known.
 fn none(machine: &Machine) -> String {
     let hidden = Processor::read(&machine.root).is_some_and(|cpu| cpu.hypervisor);
     if hidden {
@@ -77,8 +77,8 @@ fn none(machine: &Machine) -> String {
     }
 }
 
-/// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as a line has room for, which
-/// may be none.
+/// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as fit in a line, possibly
+/// none.
 fn fitting(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(*name));

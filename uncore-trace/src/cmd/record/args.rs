@@ -1,4 +1,4 @@
-//! What is typed after `uncore-trace record`.
+//! The options of `uncore-trace record`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

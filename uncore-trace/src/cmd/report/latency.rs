@@ -1,4 +1,4 @@
-//! The part of `report` about latencies: of the links that each tenant used, while it used them.
+//! Tables of latencies in `report`: of each link that a tenant used, in the time that it was used.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -14,12 +14,12 @@ use crate::view::latency::{self, Latency, latencies};
 use crate::view::links::Links;
 use crate::view::render::Style;
 
-/// The tables that stand below the others; nothing where the recording has no latency.
+/// The tables, printed below the others; empty if the recording has no latency.
 pub(super) fn tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
     Ok(latency::text::text(&of(recording, args)?, args.by, args.top, style))
 }
 
-/// Prints the latencies and nothing else; exit code 0.
+/// Prints only the latencies; exit code 0.
 pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
     let path = printable(&args.path.display().to_string()).into_owned();
     ensure!(

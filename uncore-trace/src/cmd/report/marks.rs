@@ -15,11 +15,10 @@ use crate::view::render::Style;
 use crate::view::span::Span;
 use crate::view::usage::Usage;
 
-/// Marks that stand before the tables.
+/// Most marks that are printed before the tables.
 const MARKS: usize = 10;
 
-/// The marks of the time that is shown, and how to see those for which there is no room here; empty where
-/// there are none.
+/// The marks of the selected time, and how to list those beyond [`MARKS`]; empty if there are none.
 pub(super) fn before_tables(
     args: &Args,
     recording: &Recording,
@@ -41,8 +40,7 @@ pub(super) fn before_tables(
     Ok(text)
 }
 
-/// The marks of the time that is asked for. One that is later than the last window is shown where no end
-/// was asked for.
+/// The marks of the selected time. Marks after the last window are included if no end was selected.
 fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
     if all.left_out > 0 {
         log::warn!(
@@ -58,12 +56,12 @@ fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Ve
     all.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
 }
 
-/// Prints the marks of the time that is asked for; exit code 0.
+/// Prints the marks of the selected time; exit code 0.
 pub(super) fn list(args: &Args, recording: &Recording) -> Result<u8> {
     let table = recording.table(&fabric::TABLE)?;
     let span = Span::of(recording, &table, args.from.as_ref(), args.to.as_ref())?;
     let all = Marks::read(recording)?;
-    // A recording without rows has no begin.
+    // A recording without rows has no begin: times count from the first mark.
     let first = all.list.first().map_or(0, |mark| mark.begin_ns);
     let (start_ns, asked) =
         span.map_or((first, (i64::MIN, i64::MAX)), |it| (it.start_ns, (it.begin_ns, it.end_ns)));

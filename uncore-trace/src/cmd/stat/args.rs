@@ -1,4 +1,4 @@
-//! What is typed after `uncore-trace stat`.
+//! The options of `uncore-trace stat`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

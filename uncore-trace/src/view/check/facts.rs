@@ -1,6 +1,6 @@
-//! What a recording's metadata says about itself, parsed; and whether it fits its loss table.
+//! Parses a recording's metadata, and checks them against the table `loss`.
 //!
-//! Guarantee: metadata that is missing or malformed is a reason, never a default.
+//! Guarantee: missing or malformed metadata are reported with a reason; no default replaces them.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Clock {
     pub(super) wall_ns: i64,
 }
 
-/// How the time of one CPU divides over the owners, ns.
+/// Time of one CPU by kind of owner, ns.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct CpuTime {
     pub(super) cpu: i32,
@@ -31,19 +31,19 @@ pub(super) struct CpuTime {
     pub(super) softirq_ns: i64,
     pub(super) idle_ns: i64,
     pub(super) unattributed_ns: i64,
-    /// Recordings made before CPUs could go offline in one do not have it.
+    /// Missing in recordings of versions that did not support CPU hotplug.
     #[serde(default)]
     pub(super) offline_ns: i64,
     pub(super) worst_window_error_ns: i64,
 }
 
-/// The metadata, each part or the reason it is not there.
+/// The metadata; each field holds its value or the reason why it is missing.
 #[derive(Debug)]
 pub(in crate::view) struct Facts {
     pub(super) clocks: Result<Vec<Clock>, String>,
     pub(super) cpu_time: Result<Vec<CpuTime>, String>,
     pub(in crate::view) loss: Result<BTreeMap<String, i64>, String>,
-    /// Begin of the first loss of a cause, `CLOCK_MONOTONIC` ns; empty where that is not known.
+    /// Begin of the first loss of each cause, `CLOCK_MONOTONIC`, ns; empty if not known.
     pub(in crate::view) loss_first: BTreeMap<String, i64>,
     pub(in crate::view) complete: Result<bool, String>,
     pub(in crate::view) repaired: bool,
@@ -64,12 +64,12 @@ impl Facts {
         }
     }
 
-    /// How many things were lost; none where that is not known.
+    /// Number of losses; `None` if not known.
     pub(super) fn lost(&self) -> Option<i64> {
         self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
     }
 
-    /// Whether gaps are to be expected: something was lost, or the end was.
+    /// Whether gaps are expected: there are losses, or the recorder was killed.
     pub(super) fn may_have_gaps(&self) -> bool {
         self.repaired || self.lost().is_none_or(|lost| lost > 0)
     }
@@ -80,10 +80,10 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
     serde_json::from_str(text).map_err(|error| format!("{key} is malformed: {error}"))
 }
 
-/// Loss totals are there, agree with `complete`, and in a dataset with the loss table.
+/// Loss totals exist, and agree with `complete` and, in a dataset, with the table `loss`.
 pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if recording.is_rollup() {
-        return Outcome::NotHere("a roll-up does not keep what was lost".to_owned());
+        return Outcome::NotHere("a roll-up does not record losses".to_owned());
     }
     let (totals, complete) = match (&facts.loss, &facts.complete) {
         (Ok(totals), Ok(complete)) => (totals, *complete),
@@ -117,7 +117,7 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     }
     match losses::totals(recording) {
         Err(error) => Outcome::Failed(format!("{error:#}")),
-        // The totals are of the last flush, the table may be a flush ahead.
+        // The totals are those of the last flush; the table may be one flush newer.
         Ok(_) if facts.repaired => Outcome::Ok(told),
         Ok(found) => {
             let of = |cause: &str| found.get(cause).map_or(0, |total| total.count);

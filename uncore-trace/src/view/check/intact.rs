@@ -1,5 +1,4 @@
-//! What was written is what is there: each table that the recording lists, with the bytes it was
-//! written with.
+//! Verifies that each table that the recording lists exists, with the bytes that were written.
 
 use anyhow::Result;
 
@@ -9,10 +8,10 @@ use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
 use crate::text::counted;
 
-/// Damaged parts that are named; more are counted.
+/// Damaged parts that are listed; further ones are counted.
 const NAMED: usize = 5;
 
-/// Every row group and footer has the digest it was written with, see [`crate::tables::digest`].
+/// Every row group and footer has its recorded digest, see [`crate::tables::digest`].
 pub(super) fn bytes(recording: &Recording) -> Outcome {
     let (mut damaged, mut groups, mut files) = (Vec::new(), 0, 0);
     for def in recording.tables() {
@@ -36,7 +35,7 @@ pub(super) fn bytes(recording: &Recording) -> Outcome {
     })
 }
 
-/// How many row groups a file has, and which of them are damaged.
+/// Number of row groups of a file, and the damaged ones.
 fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
     let rows = table.group_rows();
     let mut wrong = Vec::new();
@@ -51,7 +50,7 @@ fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
     Ok((table.row_groups(), wrong))
 }
 
-/// Every table that the recording lists is there, and is the one that was written with it.
+/// Every listed table exists and belongs to this recording.
 pub(super) fn tables(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
         let alone = if recording.is_rollup() { "a roll-up" } else { "a single file" };

@@ -1,5 +1,5 @@
-//! The rows of `io`: each on a tick, of known words, and of an owner that fits
-//! its columns. That the bytes are right only the devices' own statistics can tell.
+//! Verifies the rows of `io`: times on ticks, known words, and owners that fit their columns. Bytes
+//! are not verified: only the devices' own statistics could do that.
 
 use anyhow::Result;
 use arrow::array::{Array as _, RecordBatch};
@@ -9,7 +9,7 @@ use crate::schema::owner::{KINDS, TASK};
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
-/// Goes over the rows; `None` where the recording has none.
+/// Verifies the rows; `None` if the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
     recording.tables().iter().find(|table| table.name == io::TABLE.name)?;
     Some(First::of_scan(scan(recording), "rows of io"))

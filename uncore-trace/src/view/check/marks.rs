@@ -1,4 +1,4 @@
-//! The marks: each has a name and times within the recording, and those of the metadata are those of the
+//! Verifies marks: each has a name and times within the recording, and the metadata agree with the
 //! table.
 
 use anyhow::Result;
@@ -10,7 +10,7 @@ use crate::schema::marks::{Kind, Listed, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
-/// Goes over them; `None` where the recording has none.
+/// Verifies the marks; `None` if the recording has none.
 pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
     let marks = match Marks::read(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
@@ -19,7 +19,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
     };
     let clocks = facts.clocks.as_deref().unwrap_or_default();
     let begin = clocks.first().map_or(i64::MIN, |clock| clock.mono_ns);
-    // A recorder that was killed has the clock of its begin only.
+    // A killed recorder has written only the first clock snapshot.
     let end = clocks.last().filter(|_| !facts.repaired).map_or(i64::MAX, |clock| clock.mono_ns);
     let mut first = First::default();
     for mark in &marks.list {
@@ -29,7 +29,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
         });
     }
     let has_table = recording.tables().iter().any(|table| table.name == marks::TABLE.name);
-    // Of a recorder that was killed the metadata may be a flush behind the table.
+    // After a kill the metadata may be one flush older than the table.
     if has_table && !facts.repaired {
         match listed(recording, &marks) {
             Ok(wrong) => first.look(|| wrong),
@@ -40,7 +40,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
     Some(first.outcome("marks"))
 }
 
-/// What is the matter with a mark of a recording from `begin` to `end`, if anything.
+/// The fault of a mark of a recording from `begin` to `end`, if any.
 fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
@@ -55,7 +55,7 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
     }
 }
 
-/// How the metadata differ from the table, if they do.
+/// The difference between the metadata and the table, if any.
 fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
     let listed = Listed::of(recording.table(&fabric::TABLE)?.metadata())?;
     let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
@@ -85,7 +85,7 @@ mod tests {
     use crate::schema::marks::Mark as Row;
     use crate::schema::metadata;
 
-    /// What is said of the marks of a recording.
+    /// The outcome for the marks of a recording.
     fn of(dataset: bool, broken: &Broken) -> Option<Outcome> {
         let found = check(&Sample::new(dataset, broken).open()).unwrap();
         found.into_iter().find(|it| it.name == "marks are valid").map(|it| it.outcome)
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// The marks of the sample, the span among them changed.
+    /// The marks of the sample, with the span changed.
     fn changed(change: fn(&mut Row)) -> Vec<Row> {
         let mut marks = MARKS();
         change(&mut marks[2]);

@@ -1,8 +1,9 @@
 //! Verifies the invariants of a recording: the view behind `uncore-trace check`.
 //!
-//! One file per group of invariants. Guarantees: tables are scanned once each, a batch at a time,
-//! so memory grows with the number of counters and CPUs, not with the recording; the first
-//! offending row of each invariant is named; what cannot be verified says why, it is never `ok`.
+//! One file per group of invariants. Guarantees: each table is scanned once, a batch at a time, so
+//! memory grows with the number of counters and CPUs, not with the recording; the first offending
+//! row of each invariant is named; an invariant that cannot be verified is reported with the
+//! reason, never as `ok`.
 
 use anyhow::Result;
 
@@ -21,27 +22,27 @@ mod window;
 
 use facts::Facts;
 
-/// What became of one invariant.
+/// Result of one invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds; what was looked at.
+    /// It holds; says what was examined.
     Ok(String),
-    /// It does not; the first place where.
+    /// It does not hold; says where first.
     Failed(String),
-    /// This recording does not have what it takes to tell; why.
+    /// It cannot be verified on this recording; says why.
     NotHere(String),
 }
 
-/// One invariant and what became of it.
+/// One invariant and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The invariant in a few words.
+    /// The invariant, in a few words.
     pub name: &'static str,
-    /// What became of it.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// The first failure of an invariant, and how much was looked at.
+/// The first violation of an invariant, and the number of items examined.
 #[derive(Debug, Default)]
 struct First {
     failed: Option<String>,
@@ -49,7 +50,7 @@ struct First {
 }
 
 impl First {
-    /// Counts one thing looked at; `wrong` says what is the matter with it, if anything.
+    /// Counts one item; `wrong` returns its fault, if any.
     fn look(&mut self, wrong: impl FnOnce() -> Option<String>) {
         self.seen += 1;
         if self.failed.is_none() {
@@ -57,7 +58,7 @@ impl First {
         }
     }
 
-    /// The outcome; nothing looked at is not `ok`.
+    /// The outcome; without any item it is not `ok`.
     fn outcome(self, what: &str) -> Outcome {
         match (self.failed, self.seen) {
             (Some(failed), _) => Outcome::Failed(failed),
@@ -66,7 +67,7 @@ impl First {
         }
     }
 
-    /// The outcome of a scan; what cannot be read has failed.
+    /// The outcome of a scan; an error of reading is a failure.
     fn of_scan(scan: Result<Self>, what: &str) -> Outcome {
         match scan {
             Ok(first) => first.outcome(what),

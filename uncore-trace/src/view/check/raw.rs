@@ -1,10 +1,10 @@
-//! Raw apart from derived: the totals of `fabric` are made again from `readings` and compared.
+//! Computes the totals of `fabric` again from `readings`, and compares them.
 //!
-//! A window ends with the timer's reading of its last tick. Its total is the sum of the raw deltas
-//! between the timer's readings in it, times the sum of the enabled times over the sum of the
-//! running times, times the counter's scale. Readings that something else triggered lie between
-//! these and change nothing. Guarantee: memory is the windows between the two tables' positions,
-//! which a flush interval bounds.
+//! A window ends with the timer's reading of its last tick. Its total is the sum of the raw
+//! differences between the timer's readings in it, times the sum of the times enabled / the sum of
+//! the times running, times the counter's scale. Readings with other triggers lie between these and
+//! change nothing. Guarantee: memory holds only the windows between the positions in the two
+//! tables, which a flush interval bounds.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,11 +19,11 @@ use crate::tables::reader::{Recording, Scan};
 
 /// Relative error of the sums.
 const RELATIVE: f64 = 1e-9;
-/// How far the two tables may be apart, ns: more than any flush interval, within which readings are
-/// sorted by counter and not by time.
+/// Largest distance between the positions in the two tables, ns: more than any flush interval.
+/// Within a flush, readings are sorted by counter, not by time.
 const APART_NS: i64 = 60_000_000_000;
 
-/// Compares every window of every counter that has both a total and readings.
+/// Compares every window that has both a total and readings.
 pub(super) fn compare(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::NotHere("there is no readings table".to_owned());
@@ -31,7 +31,7 @@ pub(super) fn compare(recording: &Recording) -> Outcome {
     First::of_scan(run(recording), "windows with readings")
 }
 
-/// A reading; the times are none where they were equal.
+/// A reading; the times are `None` if they were equal.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     mono_ns: i64,
@@ -39,7 +39,7 @@ struct Reading {
     times: Option<(u64, u64)>,
 }
 
-/// One counter on its way through both tables.
+/// State of one counter in both tables.
 #[derive(Debug, Default)]
 struct Track {
     scale: f64,
@@ -49,7 +49,7 @@ struct Track {
     sum: Sum,
 }
 
-/// What the readings of the window in front come to so far.
+/// Sums over the readings of the oldest open window.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sum {
     count: f64,
@@ -84,7 +84,7 @@ fn run(recording: &Recording) -> Result<First> {
             }
             newest = newest.max(mono_ns);
         }
-        // A counter without readings must not pile its windows up.
+        // The windows of a counter without readings must not accumulate.
         let behind = newest.saturating_sub(APART_NS);
         for track in tracks.values_mut() {
             track.close_through(behind, &mut first);
@@ -98,7 +98,7 @@ fn run(recording: &Recording) -> Result<First> {
 
 type Decoded = (i32, i64, Option<Reading>);
 
-/// The timer's readings, at the times of their ticks: that is how windows know them.
+/// The timer's readings, with the end times of their ticks, by which windows refer to them.
 fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
     let tick = columns::i64s(batch, "tick")?;
     let trigger = words(batch, "trigger")?;
@@ -120,7 +120,7 @@ fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
 
 type Counters = (HashMap<i32, Track>, HashMap<Name, i32>);
 
-/// The counters by id, and their ids by the name fabric uses.
+/// The counters by id, and their ids by their names in `fabric`.
 fn load_counters(recording: &Recording) -> Result<Counters> {
     let (mut tracks, mut ids) = (HashMap::new(), HashMap::new());
     let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
@@ -143,7 +143,7 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
     Ok((tracks, ids))
 }
 
-/// Fabric's windows, pulled as the readings need them.
+/// The windows of `fabric`, read on demand.
 struct Source {
     scan: Scan,
     windows: Windows,
@@ -179,7 +179,7 @@ impl Source {
 }
 
 impl Track {
-    /// Takes the next reading, or that there is none at that time.
+    /// Adds the reading of a tick; `None`: it is missing.
     fn add(&mut self, mono_ns: i64, reading: Option<Reading>, first: &mut First) {
         let before = self.last;
         if reading.is_some() {
@@ -201,7 +201,7 @@ impl Track {
         }
     }
 
-    /// Ends the windows that end before a reading and have none of their own at their end.
+    /// Closes the windows that end before this reading and have no reading at their own end.
     fn close_before(&mut self, mono_ns: i64, first: &mut First) {
         while self.windows.front().is_some_and(|window| window.end_ns < mono_ns) {
             self.sum.broken = true;
@@ -216,13 +216,13 @@ impl Track {
         }
     }
 
-    /// Judges the window in front.
+    /// Compares the oldest open window.
     fn close(&mut self, first: &mut First) {
         let sum = std::mem::take(&mut self.sum);
         let Some(window) = self.windows.pop_front() else { return };
         let Some(total) = window.total else { return };
-        // Without an unbroken series of readings there is nothing to compare with: that is loss,
-        // and another invariant's.
+        // Without a complete series of readings there is nothing to compare: that is a loss, which
+        // another invariant covers.
         if sum.broken || sum.deltas == 0 || sum.running <= 0.0 {
             return;
         }
@@ -249,7 +249,8 @@ impl Sum {
         let passed = reading.mono_ns.saturating_sub(before.mono_ns).max(0) as u64;
         let (enabled, running) = match (before.times, reading.times) {
             (_, None) => (passed, passed),
-            // The first time they differ: before that they were equal, and advanced with time.
+            // First difference of the times: until then they were equal, and advanced with the
+            // clock.
             (None, Some((enabled, running))) => {
                 let started = enabled.saturating_sub(passed);
                 (passed, running.saturating_sub(started))

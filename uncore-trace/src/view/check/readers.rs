@@ -1,4 +1,4 @@
-//! Every reading was made on a CPU that `cpus` names as the reader of its counter.
+//! Verifies that every reading was made on a CPU that `cpus` lists as reader of its counter.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::schema::columns::{i32s, texts};
 use crate::schema::{cpus, readings};
 use crate::tables::reader::Recording;
 
-/// Goes over the rows; `None` where the recording has no such table.
+/// Verifies the rows; `None` if the recording has no such table.
 pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
     recording.tables().iter().find(|table| table.name == cpus::TABLE.name)?;
     Some(First::of_scan(scan(recording), "readings"))
@@ -35,8 +35,8 @@ fn scan(recording: &Recording) -> Result<First> {
     Ok(first)
 }
 
-/// The counters and the CPUs that read them at some time. The list is parsed here and not with the
-/// code that writes it: the checker is independent of the recorder.
+/// The pairs of counter and CPU in `cpus`. The list is parsed with separate code, so that the check
+/// is independent of the recorder.
 fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
     for batch in recording.table(&cpus::TABLE)?.scan(&["cpu", "counters"])? {
@@ -48,7 +48,7 @@ fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
                 let number = |text: &str| {
                     text.parse::<i32>().with_context(|| format!("'{part}' is no list of counters"))
                 };
-                // A damaged list must not take all memory.
+                // A damaged list must not exhaust the memory.
                 let (begin, end) = (number(begin)?, number(end)?.min(1 << 20));
                 readers.extend((begin..=end).map(|counter| (counter, cpu.value(row))));
             }

@@ -1,8 +1,8 @@
-//! What the rows of `fabric` can tell on their own: conservation, values, sequence, clock.
+//! Verifies the rows of `fabric` by themselves: conservation, values, sequence, clock.
 //!
-//! Tolerances: conservation 1 part in 10^9 (the sum of a few thousand doubles is good to about 1
-//! in 10^12); windows are contiguous to the nanosecond, since both ends are readings' times; wall time
-//! may be off its snapshots by [`CLOCK_NS`].
+//! Tolerances: conservation 1 part in 10^9 (rounding in a sum of a few thousand doubles is about 1
+//! in 10^12); windows are contiguous to the nanosecond, because both ends are times of readings;
+//! wall time may differ from the clock snapshots by [`CLOCK_NS`].
 
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
@@ -16,13 +16,13 @@ use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
 use crate::text::counted;
 
-/// Relative error of a window's sum.
+/// Relative error of the sum of a window.
 const CONSERVATION: f64 = 1e-9;
-/// How far `ts` may be from what the clock snapshots around the recording allow, ns: NTP slews by
-/// at most 500 ppm (`MAXFREQ`, include/linux/timex.h in Linux 6.18), that is 0.5 ms in a second.
+/// Largest difference of `ts` from what the clock snapshots allow, ns: NTP slews by at most 500 ppm
+/// (`MAXFREQ`, include/linux/timex.h in Linux 6.18), that is 0.5 ms in a second.
 const CLOCK_NS: i64 = 1_000_000;
 
-/// Whether there is such a method.
+/// Whether the method exists.
 fn known(method: &str) -> bool {
     fabric::METHODS.contains(&method)
 }
@@ -42,14 +42,14 @@ struct Pass {
     values: First,
     sequence: First,
     clock: First,
-    /// End of the last window of each counter.
+    /// For each counter, the end of its last window.
     ends: Vec<Option<i64>>,
     gaps: u64,
-    /// Whether tasks have no process, and rows the columns that a roll-up has more.
+    /// Whether the table is a roll-up: its tasks have no process, and it has three more columns.
     is_rollup: bool,
 }
 
-/// Goes over `fabric` once, and over the other tables to see that they can be read.
+/// Scans `fabric` once, and checks that the other tables can be read.
 pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
     let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
     let read = pass.read(recording, facts).and_then(|()| read_others(recording));
@@ -77,7 +77,7 @@ pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
     }
 }
 
-/// Decodes every column of the tables the other invariants do not touch.
+/// Decodes every column of the tables that no other invariant reads.
 fn read_others(recording: &Recording) -> Result<String> {
     let mut rows = 0;
     let tables = recording.tables();
@@ -94,7 +94,7 @@ fn read_others(recording: &Recording) -> Result<String> {
     Ok(format!("{rows} rows in {}", counted(tables.len(), "table")))
 }
 
-/// That a column which says it never decreases does not.
+/// Verifies that a column that is declared as sorted never decreases.
 struct Order {
     def: &'static TableDef,
     last: i64,
@@ -143,7 +143,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Conservation and sequence of one whole window.
+    /// Conservation and sequence of one complete window.
     fn window(&mut self, windows: &Windows, window: &Window, facts: &Facts) {
         let torn = || {
             window.torn.then(|| {
@@ -182,7 +182,7 @@ impl Pass {
         });
     }
 
-    /// Row by row: known words, ranges, and nulls exactly where they belong.
+    /// Values of each row: known words, ranges, and nulls exactly where they are allowed.
     fn values(&mut self, batch: &RecordBatch, first: u64, facts: &Facts) -> Result<()> {
         let value = columns::f64s(batch, "value")?;
         let total = columns::f64s(batch, "total")?;
@@ -224,7 +224,7 @@ impl Pass {
         Ok(())
     }
 
-    /// `ts` is `mono_ns` plus an offset between those of the snapshots.
+    /// `ts` is `mono_ns` plus an offset between those of the clock snapshots.
     fn clock(&mut self, batch: &RecordBatch, first: u64, clocks: &[Clock]) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
@@ -246,13 +246,13 @@ impl Pass {
 fn conserved(windows: &Windows, window: &Window, total: f64) -> Option<String> {
     let off = (window.sum - total).abs();
     let near = off <= CONSERVATION * total.abs().max(window.size);
-    // Not `off > ..`: a NaN must not pass.
+    // Written so that NaN fails.
     (!near).then(|| {
         format!("{}: owners sum to {}, total is {total}", windows.describe(window), window.sum)
     })
 }
 
-/// What the rows of a roll-up have more.
+/// The columns that only a roll-up has.
 struct Intervals<'a> {
     window_ns: &'a Int64Array,
     known_ns: &'a Int64Array,
@@ -287,10 +287,10 @@ impl<'a> Intervals<'a> {
     }
 }
 
-/// The owner's side of a row.
+/// The columns of a row that identify the owner.
 struct Who<'a> {
     owner: &'a str,
-    /// Whether it has a process; none where no row has.
+    /// Whether the row has a process; `None` in tables without processes.
     process: Option<bool>,
     comm: Option<&'a str>,
     number: bool,
@@ -302,7 +302,7 @@ impl Who<'_> {
         let Who { owner, process, comm, number, cgroup } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
-            // Of what is sent in interrupts only the socket's cgroup is known.
+            // For bytes that are sent in interrupts only the cgroup of the socket is known.
             TASK if process == Some(false) && !(cgroup && comm.is_none()) => "a task without pid",
             TASK if number => "a number, but the owner is not an interrupt",
             TASK => return None,
@@ -323,7 +323,7 @@ impl Who<'_> {
     }
 }
 
-/// The number's side of a row.
+/// The columns of a row that hold the count.
 struct Count {
     value: Option<f64>,
     total: Option<f64>,
@@ -332,7 +332,8 @@ struct Count {
 }
 
 impl Count {
-    /// `excused`: something was lost, so a counter that ran may still have no value.
+    /// The fault of the row, if any. `excused`: there are losses, so a counter that ran may have no
+    /// value.
     fn wrong(&self, excused: bool) -> Option<String> {
         let Count { value, total, running, confidence } = *self;
         let finite = |number: Option<f64>| number.is_none_or(f64::is_finite);

@@ -1,4 +1,4 @@
-//! Each invariant holds on a sound recording and fails on one that breaks just it.
+//! Each invariant holds on a sound recording, and fails on one that violates only this invariant.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::schema::{ALL, TableDef, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
 
-/// The names of the invariants that fail, and those that cannot be verified.
+/// Names of the invariants that fail, and of those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
     let sample = Sample::new(dataset, broken);
     let findings = check(&sample.open()).unwrap();
@@ -89,7 +89,7 @@ fn a_table_of_another_recording_is_named() {
     }
 }
 
-/// A changed byte went unnoticed where it made another name, time or count that could be.
+/// A changed byte used to pass if it made another plausible name, time or count.
 #[test]
 fn each_changed_byte_is_found_with_its_table() {
     let sample = Sample::new(true, &INTACT);
@@ -166,7 +166,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
     }
 }
 
-/// Row groups are marked as sorted, so readers rely on it.
+/// Row groups are declared as sorted, and readers rely on it.
 #[test]
 fn a_row_out_of_order_is_found() {
     let late =
@@ -256,7 +256,7 @@ fn silent_zeros_and_wrong_words_are_found() {
     assert_eq!(fails(&without_number), ["values are valid"]);
 }
 
-/// A recording with `--cgroup` has one owner for all tasks elsewhere.
+/// With `--cgroup`, all other tasks have one owner.
 #[test]
 fn other_tasks_are_an_owner_of_their_own() {
     let others = Broken {
@@ -379,7 +379,7 @@ fn time_that_does_not_add_up_is_found() {
     assert_eq!(fails(&summed), ["CPU time adds up"]);
 }
 
-/// A recorder was killed after it had made `runtime` durable and before `irqs`.
+/// The recorder was killed after it had synced `runtime` and before `irqs`.
 #[test]
 fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
     let killed = Broken {

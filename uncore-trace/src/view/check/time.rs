@@ -1,10 +1,12 @@
-//! Time adds up: what each CPU spent on tasks, interrupts and idling is the time that passed.
+//! Verifies CPU times: the time of each CPU on tasks, interrupts and idling sums to the elapsed
+//! time.
 //!
-//! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
-//! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
-//! width of a read on a loaded machine. Time that nobody used because it was not seen, or because the
-//! CPU was offline, must be told of by a `run_gap` or `cpu_offline` row. A recorder that is killed while
-//! it makes its tables durable has done so for some of them only: of a repaired recording the ticks
+//! Tolerances. Over the recording: [`SHARE`] of it and at least [`EDGE_NS`], because a read that
+//! takes this long cuts the first and the last slice. Per window and per tick: [`EDGE_NS`], the
+//! duration of a read on a loaded machine. Time without an owner, because it was not seen or the
+//! CPU was offline, must have a row `run_gap` or `cpu_offline`. A recorder may be killed when it
+//! has synced only some tables: of a repaired recording, only ticks that are in both tables are
+//! verified.
 //! that both tables reach are verified.
 
 use std::collections::BTreeMap;
@@ -19,14 +21,14 @@ use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
 use crate::tables::reader::{Recording, Scan};
 
-/// Error allowed at the edge of a window or tick, ns.
+/// Tolerance at the edges of a window or tick, ns.
 const EDGE_NS: i64 = 50_000;
-/// Error allowed over a whole recording, relative.
+/// Tolerance over a whole recording, relative.
 const SHARE: f64 = 1e-6;
-/// How far behind the newest row a tick is taken to be whole, ns. CPUs flush independently.
+/// Distance behind the newest row at which a tick counts as complete, ns. CPUs flush independently.
 const SLACK_NS: i64 = 2_000_000_000;
 
-/// The totals of each CPU, from the metadata.
+/// Verifies the totals of each CPU in the metadata.
 pub(super) fn summed(facts: &Facts) -> Outcome {
     let cpus = match &facts.cpu_time {
         Ok(cpus) => cpus,
@@ -63,18 +65,18 @@ fn wrong(time: &CpuTime) -> Option<String> {
         .then(|| format!("CPU {cpu}: one window is {worst} ns off (allowed: {EDGE_NS})"))
 }
 
-/// One tick of one CPU.
+/// Tick and CPU.
 type Key = (i64, i32);
 
 #[derive(Default)]
 struct Tick {
     length: i64,
     sum: i64,
-    /// Not seen, or offline.
+    /// Time that was not seen, or when the CPU was offline, ns.
     nobody: i64,
 }
 
-/// Each CPU and tick, from `runtime` and `irqs`.
+/// Verifies each CPU and tick, from `runtime` and `irqs`.
 pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::NotHere("there are no runtime and irqs tables".to_owned());
@@ -82,7 +84,7 @@ pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
     First::of_scan(join(recording, facts.repaired), "ticks in the runtime table")
 }
 
-/// Goes over both tables in step and sums what belongs together.
+/// Scans both tables in parallel and sums the rows of each tick and CPU.
 fn join(recording: &Recording, repaired: bool) -> Result<First> {
     let mut first = First::default();
     let gaps = gaps(recording)?;
@@ -91,7 +93,7 @@ fn join(recording: &Recording, repaired: bool) -> Result<First> {
     let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
     let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "owner"))?;
     let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "owner")];
-    // The side that is behind goes on; a tick both are well past is whole.
+    // Advances the table that is behind; a tick is complete when both are well past it.
     while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
         side.step(&mut ticks)?;
         let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
@@ -108,15 +110,15 @@ fn join(recording: &Recording, repaired: bool) -> Result<First> {
     Ok(first)
 }
 
-/// The newest tick that both tables have rows of, or come after.
+/// The newest tick up to which both tables have rows.
 fn common(sides: &[Side; 2]) -> i64 {
     sides.iter().map(|side| side.newest).min().unwrap_or(i64::MIN)
 }
 
-/// The causes of rows that tell of a CPU's time.
+/// Causes of losses that concern a CPU's time.
 const TOLD: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
 
-/// Stretches of each CPU's time that the loss table tells of, in order of time.
+/// Time spans of each CPU that the table `loss` covers, in order of time.
 type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
 
 fn gaps(recording: &Recording) -> Result<Gaps> {
@@ -140,7 +142,7 @@ fn gaps(recording: &Recording) -> Result<Gaps> {
     Ok(gaps)
 }
 
-/// How much of the time of a CPU the gaps tell of.
+/// Time of a CPU that the spans cover between two times.
 fn told(gaps: &Gaps, cpu: i32, begin: i64, end: i64) -> i64 {
     let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
     let first = gaps.partition_point(|gap| gap.1 <= begin);

@@ -1,6 +1,6 @@
-//! Puts fabric rows together to windows of one counter, a batch at a time.
+//! Groups rows of `fabric` to windows of one counter, a batch at a time.
 //!
-//! Guarantee: memory is one open window per counter; a counter is an instance, event, filter and
+//! Guarantee: memory holds one open window per counter; a counter is an instance, event, filter and
 //! reader CPU.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBat
 
 use crate::schema::columns::{self, Words, get};
 
-/// The columns a window is made of.
+/// The columns that describe a window.
 pub(super) const COLUMNS: [&str; 10] = [
     "mono_ns",
     "window_ns",
@@ -24,7 +24,7 @@ pub(super) const COLUMNS: [&str; 10] = [
     "running",
 ];
 
-/// Which counter, as fabric names it: its id and reader CPU. That of a roll-up has none.
+/// Id and reader CPU of a counter in `fabric`; a roll-up has no reader CPU.
 pub(super) type Name = (i32, Option<i32>);
 
 /// One window of one counter.
@@ -36,20 +36,20 @@ pub(super) struct Window {
     pub(super) end_ns: i64,
     pub(super) total: Option<f64>,
     pub(super) running: f32,
-    /// Sum of the owners' values and of their sizes; rows without a value are in neither.
+    /// Sum of the owners' values, and sum of their magnitudes, without rows that have no value.
     pub(super) sum: f64,
     pub(super) size: f64,
-    /// Whether some row had no value.
+    /// Whether a row had no value.
     pub(super) missing: bool,
-    /// Whether the rows disagree on what they must share.
+    /// Whether the rows disagree in a column that must be equal.
     pub(super) torn: bool,
 }
 
-/// Collects windows.
+/// Collects rows to windows.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     names: Vec<Name>,
-    /// What they are called.
+    /// Names for messages.
     shown: Vec<String>,
     index: HashMap<Name, usize>,
     open: Vec<Option<Window>>,
@@ -74,12 +74,12 @@ impl Windows {
         self.names[counter]
     }
 
-    /// A counter and the end of its window, for people.
+    /// Name of the counter and end of the window, for messages.
     pub(super) fn describe(&self, window: &Window) -> String {
         format!("{}, window ending at mono_ns {}", self.shown[window.counter], window.end_ns)
     }
 
-    /// Adds the rows of a batch; windows that are whole by then go to `done`.
+    /// Adds the rows of a batch; passes windows that are then complete to `done`.
     pub(super) fn add(
         &mut self,
         batch: &RecordBatch,
@@ -114,7 +114,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Hands out the windows that are still open.
+    /// Passes the windows that are still open to `done`.
     pub(super) fn finish(&mut self, mut done: impl FnMut(&Self, &Window)) {
         for window in std::mem::take(&mut self.open).into_iter().flatten() {
             done(self, &window);

@@ -1,43 +1,44 @@
-//! Whether something grew by more than is allowed: what makes a comparison fail.
+//! `--fail-above`: whether something grew by more than is allowed.
 //!
-//! Something counts if its growth is larger than the error ([`super::rate`]), and if there is enough of it:
-//! of a tenant, its part of the link's or event's total afterwards; of a total, the part of the link's
-//! peak, where that is known. A tenant that is new grew by any part. What cannot be judged does not fail,
-//! and is counted, so that it can be said.
+//! A total or a tenant is judged if its growth is larger than its error ([`super::rate`]), and if
+//! it is large enough: a tenant by its fraction of the total afterwards, a total by its fraction of
+//! the link's peak, if that is known. A new tenant exceeds any limit. What cannot be judged does
+//! not fail; it is counted, so that it can be reported.
 
 use super::{Diff, Tenant, Way};
 
-/// What is allowed.
+/// The limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gate {
-    /// Growth above this part of the rate before fails; 0.1 is 10 %.
+    /// Growth above this fraction of the rate before fails; 0.1 is 10 %.
     pub above: f64,
-    /// What is less than this part of its link does not count.
+    /// Tenants below this fraction of the total, and links below this fraction of their peak, are
+    /// ignored.
     pub min_share: f64,
 }
 
-/// What grew by more: a tenant, or all of them together.
+/// A total or a tenant that grew by more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grown<'a> {
-    /// Where.
+    /// The link or event.
     pub way: &'a Way,
-    /// Who; none: the total.
+    /// The tenant; `None`: the total.
     pub tenant: Option<&'a Tenant>,
-    /// By which part of the rate before; none where that was nothing.
+    /// Growth as a fraction of the rate before; `None` if that was 0.
     pub growth: Option<f64>,
 }
 
-/// What the gate says.
+/// The result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged<'a> {
-    /// What grew by more, in the order of the comparison.
+    /// What grew by more than the limit, in the order of the comparison.
     pub grown: Vec<Grown<'a>>,
-    /// Of how many it is not known.
+    /// Number of totals and tenants that cannot be judged.
     pub unknown: usize,
 }
 
 impl Gate {
-    /// Judges a comparison.
+    /// Applies the limits to a comparison.
     pub fn judge<'a>(&self, diff: &'a Diff) -> Judged<'a> {
         let mut judged = Judged { grown: Vec::new(), unknown: 0 };
         for way in &diff.ways {

@@ -6,7 +6,7 @@ use super::rate::{Change, Found, Verdict};
 use super::{About, Diff, Way};
 use crate::text::escape_json;
 
-/// What is said of a total or a tenant; `diff --help` lists the keys.
+/// The object of a total or a tenant; `diff --help` lists the keys.
 #[derive(Debug, Serialize)]
 struct Object<'a> {
     what: &'a str,
@@ -28,7 +28,7 @@ struct Object<'a> {
     notes: &'a [String],
 }
 
-/// One of the two.
+/// The rate in one of the two recordings.
 #[derive(Debug, Serialize)]
 struct Side {
     total: Option<f64>,
@@ -60,7 +60,7 @@ impl Side {
 }
 
 impl<'a> Object<'a> {
-    /// Of a tenant, by its key and owner, or of the total.
+    /// The object of a tenant (key and owner), or of the total (`None`).
     fn new(diff: &'a Diff, way: &'a Way, of: Option<(&'a str, &'a str)>, change: &Change) -> Self {
         let reach = change.reach();
         Self {
@@ -85,7 +85,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// One object a line: of each way its total, then its tenants.
+/// One object per line: for each link or event its total, then its tenants.
 ///
 /// # Errors
 ///

@@ -1,13 +1,14 @@
-//! What changed between two recordings, or between two spans of one.
+//! Compares two recordings, or two spans of one.
 //!
-//! Rates are compared, since the two may differ in length. A link or an event is known by its name, a
-//! tenant by what the lines are by; processes, containers and pods of two recordings by their names, since
-//! their ids are others. [`rate`] says when a difference is larger than its error, [`variation`] how much a
-//! rate goes up and down, and [`notes`] what is not the same in both.
+//! Rates are compared, because the two may differ in length. Links and events are matched by name,
+//! tenants by the key of the lines. Processes, containers and pods of two recordings are matched by
+//! their names, because their ids differ. [`rate`] decides whether a difference is larger than its
+//! error, [`variation`] computes how much a rate varies, and [`notes`] lists what differs between
+//! the recordings.
 //!
-//! Guarantees: the differences of the tenants sum to that of the total; what is in one only has no ratio;
-//! what is not known in one of the two has no difference and no verdict, and neither has what the two do
-//! not count in the same way.
+//! Guarantees: the differences of the tenants sum to that of the total; a tenant in only one of the
+//! two has no ratio; there is no difference and no verdict if a value is not known, or if the two
+//! do not count in the same way.
 
 pub mod gate;
 pub mod json;
@@ -32,49 +33,49 @@ use side::Side;
 pub use side::{About, Asked};
 pub use summary::summary;
 
-/// What is asked.
+/// Options of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
-    /// What tenants are.
+    /// Grouping of tenants.
     pub by: By,
-    /// Cgroups deeper than this are summed with their ancestor of this depth; 0 is the root.
+    /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
-    /// By event also where both recordings have links.
+    /// Whether to compare by event even if both recordings have links.
     pub events: bool,
 }
 
-/// The answer.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
-    /// What tenants are.
+    /// Grouping of tenants.
     pub by: By,
-    /// Whether ways are directions of links; else they are events.
+    /// Whether `ways` are directions of links; if not, they are events.
     pub by_links: bool,
-    /// The first.
+    /// The first recording or span.
     pub before: About,
-    /// The second.
+    /// The second recording or span.
     pub after: About,
-    /// What is not the same in both recordings as a whole. Texts are as recorded (not fit to print).
+    /// Differences between the recordings as a whole. Texts are as recorded: not escaped.
     pub notes: Vec<String>,
-    /// What was counted, the largest difference first; bytes before other units.
+    /// Links or events, with the largest difference first; bytes before other units.
     pub ways: Vec<Way>,
 }
 
 /// One direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Way {
-    /// `memory 0 in`; an event with its filter in brackets.
+    /// `memory 0 in`, or an event with its filter in brackets.
     pub name: String,
-    /// The link and the direction; none of an event.
+    /// The link and direction; `None` for an event.
     pub link: Option<(String, Direction)>,
-    /// The most that goes over it in this direction, bytes a second, in the second; none where that is
-    /// not known.
+    /// Peak of the link in this direction in the second recording, bytes per second; `None` if not
+    /// known.
     pub peak: Option<f64>,
     /// Unit of the totals.
     pub unit: String,
-    /// What makes it hard to compare.
+    /// Reasons why the rates are hard to compare.
     pub notes: Vec<String>,
-    /// All owners.
+    /// Sum over all owners.
     pub total: Change,
     /// The tenants, the largest difference first.
     pub tenants: Vec<Tenant>,
@@ -83,9 +84,9 @@ pub struct Way {
 /// A tenant, or an owner that is no task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
-    /// What it is called, as recorded (not fit to print).
+    /// Its name, as recorded: not escaped.
     pub key: String,
-    /// task, irq, ...; empty where lines are of all owners.
+    /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
     /// Its rate before and after.
     pub change: Change,
@@ -95,7 +96,7 @@ pub struct Tenant {
 ///
 /// # Errors
 ///
-/// A recording cannot be read, or nothing was recorded in the time asked for.
+/// A recording cannot be read, or nothing was recorded in the selected time.
 pub fn diff(before: &Asked<'_>, after: &Asked<'_>, question: &Question) -> Result<Diff> {
     let Question { by, cgroup_depth, events } = *question;
     let is_one = before.recording.path() == after.recording.path();
@@ -122,7 +123,7 @@ pub fn diff(before: &Asked<'_>, after: &Asked<'_>, question: &Question) -> Resul
     Ok(Diff { by, by_links, before: one.about, after: other.about, notes, ways })
 }
 
-/// The order of two changes: what is not known is last.
+/// Compares two changes for sorting: unknown ones come last.
 fn largest_first(a: &Change, b: &Change) -> std::cmp::Ordering {
     let size = |change: &Change| change.difference().map(f64::abs);
     match (size(a), size(b)) {
@@ -163,7 +164,7 @@ fn way(name: &(String, String), before: &Side, after: &Side) -> Way {
     Way { name, link, peak, unit, notes, total, tenants }
 }
 
-/// The lines of an event by their owner and what they are called.
+/// The lines of an event, by owner and name.
 fn lines(event: Option<&Event>) -> BTreeMap<(&str, &str), &Line> {
     let lines = event.into_iter().flat_map(|event| &event.lines);
     lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()

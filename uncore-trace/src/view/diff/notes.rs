@@ -1,7 +1,7 @@
-//! What makes two recordings hard to compare: what was recorded otherwise, and links that are counted
-//! otherwise or can carry more.
+//! Lists what makes two recordings hard to compare: different facts of the recordings, and links
+//! with other counters or peaks.
 //!
-//! Guarantee: a link or event whose counters or filters differ is never compared without a word.
+//! Guarantee: a link or event with different counters or filters is never compared without a note.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::schema::link::Direction;
 use crate::schema::metadata;
 use crate::units;
 
-/// Facts that say how was recorded, and what they are called.
+/// Metadata that describe how a recording was made, and their names in notes.
 const FACTS: [(&str, &str); 6] = [
     (metadata::HOST, "host"),
     (metadata::KERNEL, "kernel"),
@@ -22,10 +22,10 @@ const FACTS: [(&str, &str); 6] = [
     (metadata::TICK_NS, "length of ticks"),
 ];
 
-/// Peaks that differ by less than this part are the same number, written otherwise.
+/// Peaks that differ by less than this fraction are equal; the difference is rounding.
 const SAME: f64 = 1e-9;
 
-/// What differs between two recordings as a whole. Texts are as recorded: not fit to print.
+/// Differences between two recordings as a whole. Texts are as recorded: not escaped.
 pub(super) fn recordings(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     for (key, name) in FACTS {
@@ -38,7 +38,7 @@ pub(super) fn recordings(before: &Side, after: &Side) -> Vec<String> {
     notes
 }
 
-/// That two spans of one recording have a part in common.
+/// A note if two spans of one recording overlap.
 pub(super) fn overlap(before: &Side, after: &Side) -> Option<String> {
     let (one, other) = (&before.about, &after.about);
     let common = one.end_ns.min(other.end_ns).saturating_sub(one.begin_ns.max(other.begin_ns));
@@ -52,8 +52,8 @@ fn fact(key: &str, value: Option<&str>) -> String {
     ns.map_or_else(|| value.to_owned(), |ns| units::human(ns, "ns"))
 }
 
-/// Whether both count the same, and what there is to say of it: of the counters and their filters, and of
-/// the peaks of a link.
+/// Whether both count in the same way, and notes on the counters, their filters and the peaks of a
+/// link.
 pub(super) fn counted(
     (before, event_before): (&Side, Option<&Event>),
     (after, event_after): (&Side, Option<&Event>),
@@ -68,7 +68,7 @@ pub(super) fn counted(
     let is_same = first == second;
     if !is_same {
         notes.push(format!(
-            "not the same is counted: {} before, {} after",
+            "the counters differ: {} before, {} after",
             counters_in_words(first, second),
             counters_in_words(second, first)
         ));
@@ -89,14 +89,14 @@ pub(super) fn counted(
     (is_same, notes)
 }
 
-/// The most that goes over a link, and the same in words.
+/// The peak of a link, as a number and in words.
 fn peak(side: &Side, place: usize, direction: Direction) -> Option<(f64, String)> {
     let peak = limit(side.links.links.get(place)?, direction)?.peak;
     let words = format!("{} ({})", units::rate(peak.bytes_per_s, "bytes"), peak.source.name());
     Some((peak.bytes_per_s, words))
 }
 
-/// The counters of one that the other has not, or not as many of: `12 x rd_data`.
+/// The counters that one has and the other lacks, or has fewer of: `12 x rd_data`.
 fn counters_in_words(of: &BTreeMap<String, usize>, other: &BTreeMap<String, usize>) -> String {
     let differs = of.iter().filter(|(what, count)| other.get(*what) != Some(count));
     let words: Vec<String> = differs.map(|(what, count)| format!("{count} x {what}")).collect();

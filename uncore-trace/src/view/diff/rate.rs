@@ -1,69 +1,69 @@
-//! Two rates, and whether they differ by more than their error.
+//! Compares two rates, and decides whether they differ by more than their error.
 //!
 //! # The error of a rate
 //!
 //! It has two parts, each a 90 % interval:
 //!
-//! - how the counts were divided: [`super::super::interval`]. It is nothing for the total of an event or of
+//! - how the counts were divided: [`super::super::interval`]. It is 0 for the total of an event or
 //!   a link, which is counted and not divided.
-//! - how much the rate goes up and down: [`super::variation`].
+//! - how much the rate varies: [`super::variation`].
 //!
-//! They have nothing to do with each other, so they add in squares. No rate is below 0.
+//! The two are independent, so they are added in squares. No rate is below 0.
 //!
 //! # The rule
 //!
-//! Two rates differ by more than their error if these two intervals do not overlap: the lower end of one is
-//! above the higher end of the other. That is the same as: nothing is not within
+//! Two rates differ by more than their error if their intervals do not overlap: the lower end of
+//! one is above the higher end of the other. That is the same as: 0 is not within
 //!
 //! ```text
 //! after.low - before.high .. after.high - before.low
 //! ```
 //!
-//! which is the interval that is shown of the difference.
+//! which is the interval that is shown for the difference.
 //!
-//! Widths of independent errors would add in squares, which is narrower by a factor of up to 1.4. But the
-//! errors of two shares of one tenant are not known to be independent: a rate that the attribution learns
-//! too high from one recording it may learn too low from the other, because others ran beside the tenant.
-//! With added widths, the truth of the difference is within the interval in nine cases of ten whatever the
-//! dependence. Where both errors are independent and of one size, it is so in 98 of 100: two times 1.645
-//! standard deviations, of 1.414. That is wanted too, since many tenants are compared at once. With a rule that
-//! is wrong in one case of ten, five of 50 tenants that did not change would be reported as changed. With
-//! this rule it is one of 50.
+//! Widths of independent errors would add in squares, which is narrower by a factor of up to 1.4.
+//! But the errors of two shares of one tenant may depend on each other: the attribution may
+//! estimate the rate of a tenant too high in one recording and too low in the other, because other
+//! tenants ran beside it. With added widths, the true difference is within the interval in at least
+//! nine of ten cases, whatever the dependence. If both errors are independent and of equal size, it
+//! is in 98 of 100: two times 1.645 standard deviations, of 1.414. This is desired, because many
+//! tenants are compared at once: a rule that is wrong in one of ten cases would report five of 50
+//! unchanged tenants as changed, and this rule reports one.
 //!
 //! # Limits
 //!
-//! - It is as right as the confidences (`docs/accuracy.md`). An error that all recordings share, such as
-//!   traffic that a method always gives to the wrong owner, cancels in the difference if the load is the
-//!   same, and does not if it is another.
-//! - A change that is small and steady is `within error` for a tenant whose share is not sure, however
-//!   long the recordings are: errors of shares do not become less with time.
-//! - `more` says that the rate is another one, not that it matters, and not why.
+//! - It is as accurate as the confidences (`docs/accuracy.md`). An error that all recordings share,
+//!   such as traffic that a method always gives to the wrong owner, cancels in the difference if
+//!   the load is the same, but not if the load differs.
+//! - A small and steady change of a tenant whose share has a low confidence stays `within error`,
+//!   however long the recordings are: errors of shares do not decrease with time.
+//! - `more` says that the rate has changed, not that the change matters, and not why.
 
 use super::super::interval::Interval;
 
-/// Numbers that differ by less than this part are the same: sums are rounded.
+/// Relative difference below which numbers are equal: sums are rounded.
 const ROUNDING: f64 = 1e-9;
 
-/// A rate of one of the two, in a unit per second.
+/// A rate in one of the two, in a unit per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// What was counted in the time that is known, in the unit.
+    /// Count in the time that is known, in the unit.
     pub total: f64,
     /// Length of that time, seconds.
     pub seconds: f64,
-    /// The rate: the total by the length of that time.
+    /// Total / seconds.
     pub per_s: f64,
-    /// From where to where the truth of the share lies; none where nothing is claimed.
+    /// The 90 % interval of the share; `None` if no row has a confidence.
     pub interval: Option<Interval>,
-    /// Half the width of the rate's 90 % interval by its variation over time; none where there are too few
-    /// windows.
+    /// Half the width of the rate's 90 % interval from its variation over time; `None` if there are
+    /// too few windows.
     pub variation: Option<f64>,
-    /// Part of the total of the event or the link, 0 to 1; none where that is 0.
+    /// Fraction of the total of the event or link, 0 to 1; `None` if that is 0.
     pub share: Option<f64>,
 }
 
 impl Rate {
-    /// Both errors together: see the module.
+    /// The 90 % interval from both errors: see the module.
     pub fn reach(&self) -> Option<Interval> {
         let (interval, variation) = (self.interval?, self.variation?);
         let far = |end: f64| (end - self.per_s).hypot(variation);
@@ -72,19 +72,19 @@ impl Rate {
     }
 }
 
-/// What one of the two says of a tenant, or of a total.
+/// The rate of a tenant or total in one of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Found {
-    /// This much.
+    /// A known rate.
     Rate(Rate),
-    /// It was counted, and the tenant had nothing of it.
+    /// The event was counted, and the tenant has no rows.
     Absent,
-    /// It was not counted, or has no value.
+    /// The event was not counted, or has no value.
     Unknown,
 }
 
 impl Found {
-    /// The rate, if it is known; nothing is 0.
+    /// The rate, if known; 0 for an absent tenant.
     pub fn per_s(&self) -> Option<f64> {
         match self {
             Self::Rate(rate) => Some(rate.per_s),
@@ -101,7 +101,7 @@ impl Found {
         }
     }
 
-    /// From where to where the truth lies, with both errors; `None` where that is not known.
+    /// The 90 % interval from both errors; `None` if not known.
     pub fn reach(&self) -> Option<Interval> {
         match self {
             Self::Rate(rate) => rate.reach(),
@@ -111,23 +111,23 @@ impl Found {
     }
 }
 
-/// What became of a rate.
+/// Verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is higher, by more than its error.
     More,
     /// It is lower, by more than its error.
     Less,
-    /// The error is larger than the difference.
+    /// The difference is not larger than its error.
     Within,
-    /// The tenant was not there before.
+    /// The tenant is only in the second.
     New,
-    /// The tenant is not there any more.
+    /// The tenant is only in the first.
     Gone,
 }
 
 impl Verdict {
-    /// The word that tables use for it.
+    /// The word in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::More => "more",
@@ -142,41 +142,42 @@ impl Verdict {
 /// A rate before and after.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// In the first.
+    /// In the first recording or span.
     pub before: Found,
     /// In the second.
     pub after: Found,
-    /// Whether both count the same. Else the numbers are of two things, and no verdict is given.
+    /// Whether both count in the same way. If not, the rates cannot be compared, and there is no
+    /// verdict.
     pub is_same: bool,
 }
 
 impl Change {
-    /// How much the rate grew; `None` where one of them is not known.
+    /// Rate after - rate before; `None` if one of them is not known.
     pub fn difference(&self) -> Option<f64> {
         Some(self.after.per_s()? - self.before.per_s()?)
     }
 
-    /// After by before; `None` where the tenant is in one only, or had nothing.
+    /// Rate after / rate before; `None` if the tenant is only in one, or its rate before is 0.
     pub fn ratio(&self) -> Option<f64> {
         let (before, after) = (self.before.rate()?.per_s, self.after.rate()?.per_s);
         Some(after / before).filter(|ratio| ratio.is_finite())
     }
 
-    /// From where to where the truth of the difference lies: see the module.
+    /// The 90 % interval of the difference: see the module.
     pub fn reach(&self) -> Option<Interval> {
         let (before, after) = (self.before.reach()?, self.after.reach()?);
         Some(Interval { low: after.low - before.high, high: after.high - before.low })
     }
 
-    /// Whether the difference is larger than the error; `None` where that is not known, or not the same
-    /// was counted.
+    /// Whether the difference is larger than its error; `None` if not known, or if the two do not
+    /// count in the same way.
     pub fn is_beyond_error(&self) -> Option<bool> {
         let Interval { low, high } = self.reach().filter(|_| self.is_same)?;
         let rounding = ROUNDING * self.after.per_s()?.max(self.before.per_s()?);
         Some(low > rounding || high < -rounding)
     }
 
-    /// What became of it; `None` where that is not known.
+    /// The verdict; `None` if there is none.
     pub fn verdict(&self) -> Option<Verdict> {
         match (&self.before, &self.after) {
             _ if !self.is_same => None,
@@ -190,7 +191,7 @@ impl Change {
         }
     }
 
-    /// Whether there is anything to show: one of them is not known, or not 0.
+    /// Whether there is anything to show: a rate is unknown, or not 0.
     pub fn says_something(&self) -> bool {
         [&self.before, &self.after].into_iter().any(|found| found.per_s() != Some(0.0))
     }
@@ -234,7 +235,7 @@ mod tests {
         ] {
             assert_eq!(change(before, after).verdict(), Some(verdict), "{after:?}");
         }
-        // Counted without error, but summed in another order.
+        // Exact counts, but summed in another order.
         let exact = |per_s| rate(per_s, 0.0, 0.0, 0.0);
         let change = change(exact(0.3), exact(0.1 + 0.2));
         assert_eq!(change.verdict(), Some(Verdict::Within));
@@ -289,7 +290,7 @@ mod tests {
             if let (Some(reach), Some(difference)) = (one.reach(), one.difference()) {
                 prop_assert!(reach.low <= difference && difference <= reach.high);
             }
-            // More error never makes a difference larger than the error.
+            // A larger error never makes a difference significant.
             if let Found::Rate(rate) = after {
                 let variation = rate.variation.map(|it| it + more);
                 let wide = change(before, Found::Rate(Rate { variation, ..rate }));

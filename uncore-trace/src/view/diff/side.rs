@@ -1,4 +1,4 @@
-//! One of the two that are compared: what its tables say of the span that is asked for.
+//! One of the two that are compared: reads its rates from its tables.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use super::variation::variation;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 
-/// Which part of which recording.
+/// A span of a recording.
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {
     /// The recording.
     pub recording: &'a Recording,
-    /// From when; none: from the begin.
+    /// Begin; `None`: that of the recording.
     pub from: Option<Moment>,
-    /// To when; none: to the end.
+    /// End; `None`: that of the recording.
     pub to: Option<Moment>,
 }
 
-/// What the two of them are, beside their rates.
+/// Facts of the two spans beside their rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
-    /// Begin of the recording, `CLOCK_MONOTONIC` ns.
+    /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
-    /// Begin of the span within the recording, `CLOCK_MONOTONIC` ns.
+    /// Begin of the span, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End of the span.
+    /// End of the span, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
-    /// What the recording lacks; none if it is complete.
+    /// What the recording lacks; `None` if it is complete.
     pub incomplete: Option<Incomplete>,
 }
 
@@ -50,17 +50,17 @@ impl About {
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) about: About,
-    /// What identifies the host, and how was recorded.
+    /// Metadata that identify the host and describe how the recording was made.
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
     pub(super) events: Vec<Event>,
-    /// Length of a step of the lines' heat, seconds.
+    /// Length of a step of the lines' values over time, seconds.
     step_s: f64,
 }
 
 impl Side {
-    /// Reads it; `by_links`: each direction of a link, else each event; `by_name`: processes of one name
-    /// are one, and ids of containers and pods are left out.
+    /// Reads the span. `by_links`: by direction of links, not by event. `by_name`: processes of one
+    /// name are summed, and ids of containers and pods are removed.
     pub(super) fn read(
         asked: &Asked<'_>,
         by: By,
@@ -89,12 +89,12 @@ impl Side {
         Ok(Self { about, metadata, links, events, step_s })
     }
 
-    /// What it says of this event.
+    /// The sums of this event.
     pub(super) fn event(&self, name: &(String, String)) -> Option<&Event> {
         self.events.iter().find(|event| (&event.name, &event.unit) == (&name.0, &name.1))
     }
 
-    /// The rate of all owners; not known where nothing was counted.
+    /// The rate of all owners; unknown if nothing was counted.
     pub(super) fn total(&self, event: Option<&Event>) -> Found {
         let Some(event) = event else { return Found::Unknown };
         let mut heat = Heat::default();
@@ -110,7 +110,7 @@ impl Side {
                 self.rate(event, line.sum.value, line.interval(event), &line.heat)
             }
             (Some(event), None) if event.known_s() > 0.0 => Found::Absent,
-            // Not counted, or a line of windows without a value.
+            // Not counted, or all windows of the line lack a value.
             _ => Found::Unknown,
         }
     }
@@ -128,19 +128,19 @@ impl Side {
         })
     }
 
-    /// A fact of its metadata.
+    /// A fact in the metadata.
     pub(super) fn fact(&self, key: &str) -> Option<&str> {
         self.metadata.get(key).map(String::as_str)
     }
 
-    /// Whether both are of one boot, so that their times can be compared.
+    /// Whether both have the same boot id, so that their times can be compared.
     pub(super) fn is_of_one_boot(&self, other: &Self) -> bool {
         let boot = self.fact(metadata::BOOT_ID);
         boot.is_some() && boot == other.fact(metadata::BOOT_ID)
     }
 }
 
-/// What a line is called in any recording: a process without its number, a container or a pod without its
+/// The name of a line in any recording: a process without its pid, a container or pod without its
 /// id.
 fn name(by: By, key: &str) -> &str {
     let cut = match by {

@@ -1,4 +1,4 @@
-//! The answer in one line.
+//! The summary of a comparison, in one line.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::units::{self, Shared};
 /// Tenants that are named.
 const NAMED: usize = 2;
 
-/// What changed most, whose doing it was, and whether anything else changed; fit to print, with names
-/// shortened to a part of a line where it has a width.
+/// What changed most, which tenants caused it, and whether anything else changed. Escaped; if the
+/// style has a width, names are shortened to a part of it.
 pub fn summary(diff: &Diff, style: Style) -> String {
     let all = || diff.ways.iter().flat_map(Way::changes).filter(|it| it.says_something());
     let is_changed = |change: &Change| change.is_beyond_error() == Some(true);
@@ -46,14 +46,14 @@ pub fn summary(diff: &Diff, style: Style) -> String {
 }
 
 impl Way {
-    /// The total's, then the tenants'.
+    /// The change of the total, then those of the tenants.
     pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
         std::iter::once(&self.total).chain(self.tenants.iter().map(|tenant| &tenant.change))
     }
 }
 
-/// The tenants that changed most by more than their error; of a total that did, those that changed in the
-/// same direction.
+/// The tenants that changed most by more than their error; if the total did so too, only those that
+/// changed in the same direction.
 fn named(way: &Way, with_total: bool) -> Vec<&Tenant> {
     let grew = way.total.difference().is_some_and(|difference| difference > 0.0);
     let counts = |tenant: &&Tenant| {
@@ -73,13 +73,13 @@ fn part(way: &Way, tenant: &Tenant, style: Style) -> String {
     )
 }
 
-/// What a tenant is called: an owner that is no task in parentheses.
+/// Name of a tenant; other owners are in parentheses.
 pub(super) fn name(tenant: &Tenant) -> String {
     let key = printable(&tenant.key);
     if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
 }
 
-/// A name that leaves room for numbers in its line.
+/// The name, shortened so that the line has room for numbers.
 fn short(name: &str, style: Style) -> Cow<'_, str> {
     style.width.map_or(Cow::Borrowed(name), |width| shorten(name, width / 2, mark(style.ascii)))
 }
@@ -106,12 +106,12 @@ pub fn rates(change: &Change, unit: &str) -> String {
     format!("{before} -> {after} {space}{name}").replace("  ", " ")
 }
 
-/// What is said where nothing changed by more than its error.
+/// The sentence if nothing changed by more than its error.
 fn unchanged(diff: &Diff, is_unknown: bool, rest: &str, style: Style) -> String {
     let largest = diff.ways.iter().find(|way| way.total.difference().is_some());
     match largest {
         None if diff.ways.is_empty() => "nothing was counted".to_owned(),
-        None => "nothing was counted in both that could be compared".to_owned(),
+        None => "nothing that both counted can be compared".to_owned(),
         Some(way) if is_unknown => {
             format!("{}; whether that is more than the error is not known", from_to(way, style))
         }

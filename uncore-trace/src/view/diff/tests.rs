@@ -1,4 +1,4 @@
-//! Two made recordings, of which one differs from the other in a known way.
+//! Two made recordings with a known difference.
 
 use super::super::render::Style;
 use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
@@ -9,7 +9,7 @@ use crate::schema::link::Source;
 use crate::schema::metadata;
 use crate::tables::reader::Recording;
 
-/// One link, `memory 0`, of 64 MB/s: of `/tenant` a half, of `/other` a quarter.
+/// One link, `memory 0`, with 64 MB/s: half of it by `/tenant`, a quarter by `/other`.
 const LINKED: Broken = Broken {
     fabric: |row, _| {
         row.confidence = Some(0.9);
@@ -19,7 +19,7 @@ const LINKED: Broken = Broken {
     ..INTACT
 };
 
-/// As it, and `/other` reads three times as much.
+/// The same, but `/other` reads three times as much.
 const GREW: Broken = Broken {
     fabric: |row, number| {
         (LINKED.fabric)(row, number);
@@ -156,7 +156,7 @@ fn spans_of_one_recording_are_compared() {
     near(halves.ways[0].total.ratio(), 1.5);
     assert_eq!(halves.notes, Vec::<String>::new());
     let common = of(("", "1.5s"), ("1s", "")).unwrap();
-    // 1 s to 3 s: a quarter as before.
+    // 1 s to 3 s: in a quarter of it the rate is as before.
     near(common.ways[0].total.ratio(), 1.0 + 0.5 * 0.75);
     let error = of(("", "1s"), ("1h", "")).unwrap_err();
     assert!(format!("{error:#}").contains("cannot read what was after: nothing was recorded"));
@@ -212,7 +212,7 @@ fn what_one_does_not_know_has_no_difference() {
             assert_eq!((change.difference(), change.ratio(), change.verdict()), (None, None, None));
             assert_eq!(change.after, Found::Unknown);
         }
-        // Nor has what is not shown of it a sum.
+        // The sum of hidden tenants is not known either.
         assert!(text::rest(way, 1).ends_with("others, whose sum is not known\n"), "{way:?}");
     }
 }
@@ -246,7 +246,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
     let way = &diff.ways[0];
     assert_eq!(
         way.notes,
-        ["not the same is counted: 1 x read_bytes before, 1 x read_bytes[root_port=0x1] after"]
+        ["the counters differ: 1 x read_bytes before, 1 x read_bytes[root_port=0x1] after"]
     );
     near(way.total.difference(), 32e6);
     assert!(way.changes().all(|change| change.verdict().is_none()));
@@ -285,7 +285,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
 fn processes_of_two_recordings_are_compared_by_name() {
     let restarted = Broken {
         fabric: |row, number| {
-            // Two processes of one name in place of one.
+            // Two processes with the same name instead of one.
             row.pid =
                 row.pid.map(|pid| 10 * pid + i32::from(row.pid == Some(100) && number % 16 < 8));
             row.container = row.container.map(|_| "web@00112233");
@@ -307,13 +307,13 @@ fn processes_of_two_recordings_are_compared_by_name() {
             let Change { before, after, .. } = &tenant.change;
             let (before, after) = (before.rate().unwrap(), after.rate().unwrap());
             near(Some(after.per_s), before.per_s);
-            // One name is one cause of errors, however many processes have it.
+            // Rows with one program name have one cause of error, however many processes there are.
             near(after.interval.map(|it| it.low), before.interval.unwrap().low);
         }
     }
 }
 
-/// Half of the time nothing, half of it twice as much, in turns of 0.2 s.
+/// Alternates every 0.2 s between 0 and twice the rate.
 const WAVES: Broken = Broken {
     fabric: |row, number| {
         let factor = if number / 160 % 2 == 0 { 2.0 } else { 0.0 };
@@ -328,7 +328,7 @@ const WAVES: Broken = Broken {
 fn a_load_that_goes_up_and_down_is_not_a_change() {
     let diff = compare(&LINKED, &WAVES, &BY_CGROUP);
     let rate = *diff.ways[0].total.after.rate().unwrap();
-    // 8 waves in 3 s: the last one is not whole.
+    // 8 waves in 3 s: the last one is cut.
     assert!((rate.per_s / 64e6 - 16.0 / 15.0).abs() < 1e-9, "{rate:?}");
     assert_eq!(diff.ways[0].total.verdict(), Some(Verdict::Within));
     let parts = rate.variation.unwrap() / rate.per_s;

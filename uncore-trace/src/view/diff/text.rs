@@ -1,7 +1,7 @@
-//! A comparison for people: the answer, then a table for each event or direction of a link.
+//! A comparison as text: the summary, then a table for each event or direction of a link.
 //!
-//! Guarantees: nothing from the machine reaches the terminal unescaped; where a width is given, no name
-//! pushes a number out of it; what is not known is `-` and never 0.
+//! Guarantees: text from the machine is escaped; if there is a width, long names do not push
+//! numbers out of it; a value that is not known is `-`, never 0.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,8 @@ use crate::terminal::{cells, mark, shorten, wrap};
 use crate::text::{printable, wrapped};
 use crate::units::{self, Shared};
 
-/// The whole comparison of two that are called so; of each table the `top` largest differences.
+/// The whole comparison, with the names `called` of the two, and the `top` largest differences in
+/// each table.
 pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let mut out = format!("{}\n\n", wrap(&summary(diff, style), width));
@@ -52,7 +53,7 @@ pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) ->
     out
 }
 
-/// What it is, how long it is, and what it lacks.
+/// Name, length and incompleteness of one of the two.
 fn of(called: &str, about: &About) -> String {
     let length = units::human(about.seconds() * 1e9, "ns");
     let called = printable(called);
@@ -62,7 +63,7 @@ fn of(called: &str, about: &About) -> String {
     }
 }
 
-/// What was counted, both rates, and the change; then what makes it hard to compare.
+/// Link or event, both rates, and the change; then the notes.
 fn headline(way: &Way, style: Style) -> String {
     let said = format!("  {}", said(&way.total, &way.unit));
     let name = printable(&way.name);
@@ -96,13 +97,13 @@ pub(super) fn said(change: &Change, unit: &str) -> String {
     said
 }
 
-/// With a sign also where it is more than nothing.
+/// The text with `+` in front if the value is above 0.
 fn signed(value: f64, text: &str) -> String {
     let sign = if value > 0.0 && text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
     format!("{sign}{text}")
 }
 
-/// The verdict in words; `None` where there is none.
+/// The verdict in words; `None` if there is none.
 pub(super) fn verdict(change: &Change) -> Option<String> {
     let verdict = change.verdict()?;
     let is_doubtful =
@@ -111,17 +112,17 @@ pub(super) fn verdict(change: &Change) -> Option<String> {
     Some(format!("{}{doubt}", verdict.word()))
 }
 
-/// The tenants that there is something to say of, at most `top`.
+/// The first `top` tenants with anything to show.
 pub(super) fn tenants(way: &Way, top: Option<usize>) -> Vec<&Tenant> {
     let says = |tenant: &&Tenant| tenant.change.says_something();
     way.tenants.iter().filter(says).take(top.unwrap_or(usize::MAX)).collect()
 }
 
-/// How many tenants are not shown, and what they are together.
+/// The number of hidden tenants, and their sum.
 pub(super) fn rest(way: &Way, shown: usize) -> String {
     let rest = way.tenants.iter().filter(|tenant| tenant.change.says_something()).skip(shown);
     let differences: Vec<Option<f64>> = rest.map(|tenant| tenant.change.difference()).collect();
-    // If one is not known, neither is the sum.
+    // If one is unknown, so is the sum.
     let sum: Option<f64> = differences.iter().copied().sum();
     let said = |sum: f64| signed(sum, &units::rate(sum, &printable(&way.unit)));
     match (differences.len(), sum.map(said)) {
@@ -133,12 +134,12 @@ pub(super) fn rest(way: &Way, shown: usize) -> String {
     }
 }
 
-/// The columns of a way's table.
+/// The columns of the table of a link or event.
 fn columns(diff: &Diff, way: &Way, tenants: &[&Tenant], style: Style) -> Vec<Column> {
     let unit = printable(&way.unit);
     let changes: Vec<&Change> = tenants.iter().map(|tenant| &tenant.change).collect();
     let rates = changes.iter().flat_map(|it| [it.before.per_s(), it.after.per_s()]).flatten();
-    // One unit for all rates, so that they can be compared.
+    // All rates have one unit, so that they can be compared.
     let shared = Shared::of(rates, &unit);
     let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
         kind,

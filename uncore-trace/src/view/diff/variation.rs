@@ -1,37 +1,38 @@
-//! How far a rate is from the mean that a longer recording of the same load would have: the measured
-//! variation over time.
+//! Uncertainty of a mean rate from its variation over time: how far it may be from the mean of a
+//! longer recording of the same load.
 //!
-//! What moved in a span is counted, and needs no error. Whether the load has changed is another question:
-//! its rate goes up and down all the time, and two spans of one load differ. Windows that follow each other
-//! are alike, so their spread would be too little. Therefore the span is divided into 16 batches of equal
-//! length (8 where it has fewer than 64 windows), and the spread of their means counts:
+//! What moved in a span is counted exactly. But the rate of a load varies, so two spans of the same
+//! load differ. Consecutive windows are correlated, so their spread would be an underestimate.
+//! Therefore the span is divided into 16 batches of equal length (8 if it has fewer than 64
+//! windows), and the spread of their means is used:
 //!
 //! ```text
 //! half width = t(0.95, b - 1) x s / sqrt(b)      s: standard deviation of the b batches' rates
 //! ```
 //!
-//! That is the method of batch means (Law, Simulation Modeling and Analysis, chapter 9), with 10 to 30
-//! batches (Schmeiser, Batch size effects in the analysis of simulation output, Operations Research 30,
-//! 1982) where there are windows for it. It is a 90 % interval of the mean where batches are alike and
-//! independent. It is too narrow where the load changes more slowly than a batch, and it knows nothing of
-//! what differs from run to run (placement, data, temperature): only more runs tell that.
+//! This is the method of batch means (Law, Simulation Modeling and Analysis, chapter 9), with 10 to
+//! 30 batches (Schmeiser, Batch size effects in the analysis of simulation output, Operations
+//! Research 30, 1982) if there are enough windows. It is a 90 % interval of the mean if batches are
+//! identically distributed and independent. It is too narrow if the load changes more slowly than a
+//! batch, and it does not cover differences between runs (placement, data, temperature): only more
+//! runs show these.
 
 use super::super::heat::{Heat, STEPS};
 use super::super::sums::Time;
 
-/// Batches, and how many windows a span needs for so many.
+/// Number of batches, and the least number of windows for it.
 const BATCHES: [(usize, u64); 2] = [(16, 64), (8, 16)];
-/// A batch counts if at least this part of its time is known.
+/// A batch is used if at least this fraction of its time is known.
 const KNOWN_PART: f64 = 0.5;
-/// Fewer batches say nothing.
+/// Least number of batches for a result.
 const LEAST: usize = 6;
 /// The 95 % quantile of Student's t with 5, 6, ... 15 degrees of freedom (NIST/SEMATECH e-Handbook of
 /// Statistical Methods, 1.3.6.7.2).
 const T95: [f64; 11] =
     [2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753];
 
-/// Half the width of the 90 % interval of a mean rate, in the unit of `heat` per second; `step_s` is the
-/// length of a step. `None` where there are too few windows to tell.
+/// Half the width of the 90 % interval of the mean rate, in the unit of `heat` per second. `step_s`
+/// is the length of a step. `None` if there are too few windows.
 pub(super) fn variation(heat: &Heat, time: &Time, step_s: f64) -> Option<f64> {
     let (batches, _) = BATCHES.into_iter().find(|(_, needed)| time.windows() >= *needed)?;
     let size = STEPS / batches;
@@ -58,7 +59,8 @@ mod tests {
 
     const WINDOW: i64 = 10_000_000;
 
-    /// The variation of windows of 10 ms with these values; none: not known. Two counters count a half each.
+    /// The variation of windows of 10 ms with these values (`None`: not known), half of each
+    /// counted by each of two counters.
     fn of(values: &[Option<f64>]) -> Option<f64> {
         let scale = Scale::new(0, values.len() as i64 * WINDOW);
         let (mut heat, mut time) = (Heat::default(), Time::default());
@@ -79,11 +81,11 @@ mod tests {
             assert!((found.unwrap() - expected).abs() <= 1e-6 * (1.0 + expected), "{found:?}");
         };
         near(of(&[Some(7.0); 320]), 0.0);
-        // 16 batches of 20 windows: 8 of 1000 a second, 8 of 3000.
+        // 16 batches of 20 windows: 8 with 1000 per second, 8 with 3000.
         let halves: Vec<_> = (0..320).map(|at| Some(if at < 160 { 10.0 } else { 30.0 })).collect();
         let deviation = (16.0 * 1000_f64.powi(2) / 15.0).sqrt();
         near(of(&halves), 1.753 * deviation / 4.0);
-        // What goes up and down within a batch is the same in all of them.
+        // Changes within a batch have the same mean in all batches.
         let fast: Vec<_> = (0..320).map(|at| Some(f64::from(at % 2) * 40.0)).collect();
         near(of(&fast), 0.0);
         // 8 batches of 4 windows.
@@ -96,11 +98,11 @@ mod tests {
     fn what_is_not_known_is_left_out() {
         assert_eq!(of(&[Some(7.0); 15]), None);
         assert_eq!(of(&[None; 320]), None);
-        // A third of each batch, and the last six batches.
+        // A third of each batch, and the last six batches, are not known.
         let some = |at: usize| (!at.is_multiple_of(3) && at < 200).then_some(7.0);
         let holes: Vec<_> = (0..320).map(some).collect();
         assert!(of(&holes).unwrap() < 1e-6, "{:?}", of(&holes));
-        // A quarter of a batch may be anything.
+        // The value of a quarter of a batch does not matter.
         let odd = |at: usize| match (at / 20, at % 20) {
             (3, part) => (part < 5).then_some(700.0),
             _ => Some(7.0),

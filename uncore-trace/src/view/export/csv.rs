@@ -1,7 +1,7 @@
 //! A table as CSV (RFC 4180), with a header.
 //!
-//! Guarantees: what is null is empty; a record is one line, because control characters of names are
-//! written as `\n`, `\u{1b}`, as `report --csv` does; numbers are as recorded.
+//! Guarantees: null is an empty field; a record is one line, because control characters of names
+//! are escaped (`\n`, `\u{1b}`), as in `report --csv`; numbers are as recorded.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::text::printable;
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` not written.
+/// The table cannot be read, or `out` cannot be written.
 pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
     let schema = selection.table().schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let mut writer = WriterBuilder::new().with_header(true).build(out);
-    // The header is written with the first batch, also where it has no rows.
+    // Writes the header, even if there are no rows.
     writer.write(&shown(&RecordBatch::new_empty(schema.clone()))?)?;
     let mut rows = 0;
     for batch in selection.batches(&names)? {
@@ -34,7 +34,7 @@ pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
     Ok(rows)
 }
 
-/// The batch as it is written.
+/// The batch in its form for CSV.
 fn shown(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
@@ -42,8 +42,8 @@ fn shown(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// The column with its strings fit to be shown, and with an offset for a zone: arrow has no names of
-/// zones without its feature `chrono-tz`.
+/// The column with its strings escaped, and with a UTC offset as time zone: arrow knows names of
+/// zones only with its feature `chrono-tz`.
 fn column_shown(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == "UTC" => {
@@ -60,7 +60,7 @@ fn column_shown(column: &ArrayRef) -> ArrayRef {
             };
             match DictionaryArray::try_new(words.keys().clone(), Arc::new(strings(values))) {
                 Ok(words) => Arc::new(words),
-                // As many values as before: the keys still point into them.
+                // The number of values is unchanged, so the keys still fit.
                 Err(_) => Arc::clone(column),
             }
         }

@@ -1,8 +1,9 @@
 //! A table as an Arrow IPC file, with the metadata of the recording in its schema.
 //!
 //! Guarantees: columns and types are those of the table; every dictionary is in the file once and
-//! whole, because readers differ in what they make of dictionaries that grow or are replaced within a
-//! file (Arrow columnar format 1.5, "Dictionary Messages"). So the names are read before the rows.
+//! complete, because readers differ in their support for dictionaries that grow or are replaced
+//! within a file (Arrow columnar format 1.5, "Dictionary Messages"). So the strings are read before
+//! the rows.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -21,7 +22,7 @@ use super::Selection;
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` not written.
+/// The table cannot be read, or `out` cannot be written.
 pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
     let table = selection.table();
     let pairs: HashMap<String, String> = table.metadata().clone().into_iter().collect();
@@ -44,13 +45,13 @@ pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
     Ok(rows)
 }
 
-/// The strings of each dictionary column of a table, by its name.
+/// The strings of each dictionary column of a table, by column name.
 struct Dictionaries(HashMap<String, Dictionary>);
 
-/// The strings of a column.
+/// The strings of one column.
 struct Dictionary {
     keys: HashMap<String, i32>,
-    /// In the order of their keys: what every batch refers to.
+    /// In the order of their keys; all batches use this array.
     values: ArrayRef,
 }
 
@@ -73,7 +74,7 @@ impl Dictionaries {
         Ok(Self(words.into_iter().zip(found).map(of).collect()))
     }
 
-    /// The column with the keys of the whole dictionary.
+    /// The column with keys into the complete dictionary.
     fn whole(&self, name: &str, column: &ArrayRef) -> Result<ArrayRef> {
         let Some(dictionary) = self.0.get(name) else { return Ok(Arc::clone(column)) };
         let (keys, values) = parts(column)?;
@@ -97,7 +98,7 @@ impl Dictionary {
     }
 }
 
-/// Gives each string that the column uses a key, if it has none yet.
+/// Gives a key to each string of the column that has none yet.
 fn add(known: &mut HashMap<String, i32>, column: &ArrayRef) -> Result<()> {
     let (keys, values) = parts(column)?;
     let mut seen = vec![false; values.len()];

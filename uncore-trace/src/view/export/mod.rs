@@ -1,12 +1,12 @@
-//! Recordings for other programs: CSV, Arrow, OpenMetrics, Perfetto.
+//! Exports recordings: CSV, Arrow, OpenMetrics, Perfetto.
 //!
-//! One file a format; [`csv`] and [`ipc`] write any table as it is, [`openmetrics`] and [`perfetto`]
-//! show `fabric` by what was counted and by tenant ([`parts`], [`survey`]).
+//! One file per format. [`csv`] and [`ipc`] write any table unchanged; [`openmetrics`] and
+//! [`perfetto`] show `fabric` by link or event and by tenant ([`parts`], [`survey`]).
 //!
-//! Guarantees: memory grows with the number of counters, tenants and names, never with the length of
-//! the recording: batches are read, written and forgotten, and where a format wants another order,
-//! the table is read more than once. What is not known is left out, never 0. Names come from the
-//! machine: each format writes them as text of that format, without control characters.
+//! Guarantees: memory grows with the number of counters, tenants and names, not with the length of
+//! the recording: batches are read, written and dropped, and if a format needs another order, the
+//! table is read more than once. A value that is not known is left out, never written as 0. Each
+//! format escapes names from the machine, and removes control characters.
 
 pub mod csv;
 pub mod ipc;

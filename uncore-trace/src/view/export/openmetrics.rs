@@ -1,14 +1,14 @@
-//! OpenMetrics text with times, for backfilling: `promtool tsdb create-blocks-from openmetrics`.
+//! OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics`.
 //!
-//! What was counted and each tenant's part of it are counters that begin at 0; the value of a sample is
-//! what was counted until then. The format is that of the OpenMetrics specification 1.0: all samples
-//! of a series stand together, in the order of time, and the text ends with `# EOF`.
+//! Totals and each tenant's part of them are counters that begin at 0; a sample is the count up to
+//! its time. The format is that of the OpenMetrics specification 1.0: all samples of a series
+//! follow each other in the order of time, and the text ends with `# EOF`.
 //!
-//! Guarantees: a sample has the time of the end of the last window that it contains, in whole ms, as
-//! Prometheus keeps it; in a step in which a count is not known it has no sample, and
-//! `uncore_trace_unknown_seconds` says for how long that was; series are bounded by what is counted
-//! times the tenants that are shown. [`MOST_CELLS`] values are kept at a time: where there are more,
-//! the table is read again.
+//! Guarantees: the time of a sample is the end of the last window in its step, in whole ms, the
+//! resolution of Prometheus; a series has no sample for a step in which its count is not known, and
+//! `uncore_trace_unknown_seconds` counts that time; the number of series is bounded by totals x
+//! shown tenants. [`MOST_CELLS`] values are held at a time: if there are more, the table is read
+//! again.
 
 mod series;
 
@@ -23,32 +23,32 @@ use super::parts::{Grain, Part};
 use super::survey::Survey;
 use crate::view::span::Span;
 
-/// Values that are kept at a time: 16 MiB.
+/// Values in memory at a time: 16 MiB.
 const MOST_CELLS: usize = 2 << 20;
 
-/// What is asked.
+/// Options of the export.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
-    /// Tenants that have series of their own: those with the largest sums of each quantity.
+    /// Number of tenants with series of their own: those with the largest sums of each quantity.
     pub top: usize,
-    /// From one sample of a series to the next, ms; more than 0.
+    /// Time between samples of a series, ms; more than 0.
     pub step_ms: i64,
 }
 
-/// What was written.
+/// Numbers for the summary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Series.
+    /// Number of series.
     pub series: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// Writes the rows of `fabric` that are of `span`.
+/// Writes the rows of `fabric` in `span`.
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` not written.
+/// The table cannot be read, or `out` cannot be written.
 pub fn write(
     fabric: &Selection<'_>,
     span: &Span,
@@ -58,7 +58,7 @@ pub fn write(
     write_by(fabric, span, question, MOST_CELLS, out)
 }
 
-/// As [`write`], with `cells` values at a time.
+/// As [`write`], with `cells` values in memory at a time.
 fn write_by(
     fabric: &Selection<'_>,
     span: &Span,
@@ -89,17 +89,17 @@ fn write_by(
     Ok(written)
 }
 
-/// The steps: whole multiples of their length since 1970, so that those of several machines agree.
+/// The steps: multiples of their length since 1970, so that those of several machines are aligned.
 #[derive(Debug)]
 struct Steps {
     wall_ns: i64,
     step_ms: i64,
-    /// End of the last window of each step, `CLOCK_MONOTONIC` ns.
+    /// End of the last window of each step, `CLOCK_MONOTONIC`, ns.
     ends: Vec<i64>,
 }
 
 impl Steps {
-    /// There is a window that ends then; called in the order of time.
+    /// Notes the end of a window; called in the order of time.
     fn reach(&mut self, end_ns: i64) {
         let step = |steps: &Self, ns| steps.ms(ns).div_euclid(steps.step_ms);
         match self.ends.last() {
@@ -118,12 +118,12 @@ impl Steps {
     }
 }
 
-/// The values of some series in every step.
+/// Values of some series in every step.
 struct Values {
     steps: usize,
-    /// What was counted, step after step, series after series.
+    /// Counts, by series and then step.
     cells: Vec<f64>,
-    /// The steps in which a count is not known, by what is counted.
+    /// Steps in which the count is not known, by index in `Names::counted`.
     unknown: HashMap<usize, Vec<bool>>,
 }
 
@@ -144,7 +144,7 @@ impl Values {
             unknown: unknown.collect(),
         };
         let mut step = 0;
-        // A window's rows of a counter have its whole count each.
+        // Each row of a counter's window has its total, which is added once.
         let mut ends: HashMap<i32, i64> = HashMap::new();
         survey.each_part(fabric, |part: &Part, line| {
             while step + 1 < count && steps.ends[step] < part.end_ns {
@@ -163,7 +163,8 @@ impl Values {
             } else {
                 add(Of::Unknown, part.length_ns as f64);
                 if let Some(unknown) = values.unknown.get_mut(&part.counted) {
-                    // It may be longer than a step: its row comes with its end.
+                    // A window may be longer than a step: its row comes in the step in which it
+                    // ends.
                     let begin_ns = part.begin_ns();
                     let covered =
                         (0..=step).rev().take_while(|at| *at == step || steps.ends[*at] > begin_ns);
@@ -175,7 +176,7 @@ impl Values {
         Ok(values)
     }
 
-    /// Times (ms since 1970) and values of the series in a row, from the 0 that it begins with.
+    /// Times (ms since 1970) and values of consecutive series, each beginning with 0.
     fn samples(
         &self,
         row: usize,

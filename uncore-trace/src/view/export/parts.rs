@@ -1,11 +1,11 @@
-//! The rows of `fabric` as parts of what was counted: what, whose, when, how much.
+//! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
-//! This is the one place that says what a track of Perfetto and a series of OpenMetrics are made of.
-//! [`Counted`] is bytes over a link in one direction, or an event of a PMU instance with its filter, on
-//! all CPUs that it is read on; [`Tenant`] is a cgroup with its container and pod, or a kind of owner
-//! that is no task.
+//! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
+//! [`Counted`] is the bytes over a link in one direction, or an event of a PMU instance with its
+//! filter, summed over all CPUs on which it is read. A [`Tenant`] is a cgroup with its container
+//! and pod, or a kind of owner other than task.
 //!
-//! Guarantee: names are fit to be shown ([`printable`]), and what has one name is one thing.
+//! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,45 +19,46 @@ use crate::schema::owner;
 use crate::text::printable;
 use crate::view::links::Links;
 
-/// How counters are put together.
+/// How counters are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Grain {
-    /// Those that count bytes of one link in one direction; others by event.
+    /// By link and direction; counters without a link by event.
     Link,
-    /// Those of one PMU instance, event and filter.
+    /// By PMU instance, event and filter.
     Event,
 }
 
-/// What is counted.
+/// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Counted {
-    /// What its tracks are grouped under: a link, or a PMU instance.
+    /// The group of its tracks: a link, or a PMU instance.
     pub group: String,
     /// Its name in the group: a direction, or an event with its filter in brackets.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
-    /// What has the same words here is one quantity, wherever it is counted: tenants are ranked by it.
+    /// Counts with equal values here are one quantity, on any link or PMU; tenants are ranked by
+    /// it.
     pub quantity: [String; 2],
-    /// Names and values that tell it from all others; no value is empty.
+    /// Labels that distinguish it from all others; no value is empty.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// Whose a part is.
+/// The owner of a part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Tenant {
     /// One of [`owner::KINDS`].
     pub owner: String,
-    /// Path of a task's cgroup, or what is known in its place; empty for owners that are no task.
+    /// Path of a task's cgroup, or another name of it if that is not known; empty for other owners.
     pub cgroup: String,
-    /// The container it is in; empty where it is in none.
+    /// Its container; empty if it is in none.
     pub container: String,
-    /// The pod it is in; empty where it is in none.
+    /// Its pod; empty if it is in none.
     pub pod: String,
 }
 
 impl Tenant {
-    /// Whether it is a task: other owners always have parts of their own.
+    /// Whether it is a task: other owners always have series of their own.
     pub(super) fn is_task(&self) -> bool {
         self.owner == owner::TASK
     }
@@ -68,40 +69,40 @@ impl Tenant {
     }
 }
 
-/// One row.
+/// One row of `fabric`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// Id of the counter.
     pub counter: i32,
-    /// Place of what is counted in [`Names::counted`].
+    /// Index in [`Names::counted`].
     pub counted: usize,
-    /// Place of the tenant in [`Names::tenants`].
+    /// Index in [`Names::tenants`].
     pub tenant: usize,
-    /// End of the window, `CLOCK_MONOTONIC` ns.
+    /// End of the window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
-    /// Its length, ns.
+    /// Length of the window, ns.
     pub length_ns: i64,
-    /// The tenant's part; none where that is not known.
+    /// The tenant's part; `None` if not known.
     pub value: Option<f64>,
-    /// The whole count; none where that is not known.
+    /// The total; `None` if not known.
     pub total: Option<f64>,
 }
 
 impl Part {
-    /// Begin of the window, `CLOCK_MONOTONIC` ns.
+    /// Begin of the window, `CLOCK_MONOTONIC`, ns.
     pub(super) fn begin_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.length_ns)
     }
 }
 
-/// Everything that was named, each thing once.
+/// All counts and tenants, without duplicates.
 #[derive(Debug)]
 pub(super) struct Names {
     grain: Grain,
     links: Links,
     counted: Interned<Counted>,
     tenants: Interned<Tenant>,
-    /// What each counter counts.
+    /// Index of each counter's count.
     counters: HashMap<i32, usize>,
 }
 
@@ -127,23 +128,23 @@ impl<T: Clone + Eq + Hash> Interned<T> {
 }
 
 impl Names {
-    /// Nothing yet.
+    /// No names yet.
     pub(super) fn new(grain: Grain, links: Links) -> Self {
         let (counted, tenants) = (Interned::default(), Interned::default());
         Self { grain, links, counted, tenants, counters: HashMap::new() }
     }
 
-    /// What is counted, in the order of appearance.
+    /// The counts, in the order of appearance.
     pub(super) fn counted(&self) -> &[Counted] {
         &self.counted.all
     }
 
-    /// Tenants, in the order of appearance.
+    /// The tenants, in the order of appearance.
     pub(super) fn tenants(&self) -> &[Tenant] {
         &self.tenants.all
     }
 
-    /// Hands every row to `take`, in the order of the windows' ends.
+    /// Passes every row to `take`, in the order of the windows' ends.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl Names {
         for batch in fabric.batches(&COLUMNS)? {
             let batch = batch?;
             let columns = Columns::of(&batch)?;
-            // Within a batch the keys of the dictionaries tell rows apart without touching a string.
+            // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 5], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);

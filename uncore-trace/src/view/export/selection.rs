@@ -1,7 +1,8 @@
-//! The rows of a table in the time asked for.
+//! The rows of a table in the selected time.
 //!
-//! A row belongs to the span that it ends in, as a window does. Tables of what there is (counters, links,
-//! cgroups, CPUs, metadata) are whole, as their rows hold from their time on, and so are marks.
+//! A row belongs to the span in which it ends, as a window does. Tables that describe a state
+//! (counters, links, cgroups, CPUs, metadata), whose rows hold from their time on, and marks are
+//! exported whole.
 
 use anyhow::Result;
 use arrow::array::{BooleanArray, RecordBatch};
@@ -15,7 +16,7 @@ use crate::view::span::Span;
 /// Tables that are exported whole.
 const WHOLE: [&TableDef; 6] =
     [&cgroups::TABLE, &counters::TABLE, &cpus::TABLE, &links::TABLE, &marks::TABLE, &run::TABLE];
-/// Columns with the time at which a row ends; each other table has one of them.
+/// Columns with the end time of a row; every other table has one of them.
 const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 
 /// Rows of one table.
@@ -40,8 +41,7 @@ impl<'a> Selection<'a> {
         self.table
     }
 
-    /// The rows with these columns, in the order of the table. The column that they are selected by
-    /// may come too.
+    /// The rows with these columns, in the order of the table. The time column may be included too.
     ///
     /// # Errors
     ///

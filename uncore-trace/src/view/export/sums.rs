@@ -1,61 +1,61 @@
-//! Counts over time, of several counters together: a sum of step functions.
+//! Counts of several counters over time: a sum of step functions.
 //!
-//! What is counted is often read by several counters, one a CPU or one a channel, whose windows
-//! need not agree: where a reading is missing, one window is longer than the others'. A count is
-//! taken as even within its window, so rates are constant between any two ends of windows, and the sum
-//! changes at these only.
+//! One total is often read by several counters, one per CPU or channel, whose windows need not
+//! coincide: after a missing reading, a window is longer than those of others. A count is assumed
+//! to be even within its window, so rates are constant between any two ends of windows, and the sum
+//! changes only there.
 //!
-//! Guarantees: rate times length over all stretches is the sum of the counts; where one of the
-//! counters has no value, or is waited for in vain, the sum is not known; what is held in memory is
-//! [`PATIENCE`] windows of each counter at most.
+//! Guarantees: rate x length over all stretches is the sum of the counts; the sum is unknown while
+//! one of the counters has no value, or was waited for in vain; memory holds at most [`PATIENCE`]
+//! windows of each counter.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::parts::Part;
 use super::survey::{Counter, Survey};
 
-/// How many windows of other counters may wait for a counter whose window is longer than theirs.
-/// At 10 ms, that is a CPU that says nothing for a second.
+/// Number of windows of other counters that wait for a counter with a longer window: at 10 ms, a
+/// CPU without readings for a second.
 const PATIENCE: i64 = 128;
 
-/// Between two times, in which no rate changes.
+/// A time span with constant rates.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stretch {
-    /// What is counted, by its place in the names.
+    /// Index in `Names::counted`.
     pub counted: usize,
-    /// Begin, `CLOCK_MONOTONIC` ns.
+    /// Begin, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End, ns.
+    /// End, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
-    /// The rates; none where they are not known.
+    /// The rates; `None` if not known.
     pub rates: Option<Rates>,
 }
 
 /// Rates, in the unit of the count per second.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Rates {
-    /// Of the whole count.
+    /// Of the total.
     pub total: f64,
-    /// Of each line of what is counted; they sum to the total.
+    /// Of each line; they sum to the total.
     pub lines: Vec<f64>,
 }
 
-/// The sums of everything that is counted.
+/// The sums of all totals.
 #[derive(Debug)]
 pub(super) struct Sums {
     of: Vec<Sum>,
-    /// The windows that end at `end_ns`, of which more rows may come, by counter and length.
+    /// The windows that end at `end_ns` and may get more rows, by counter and length.
     open: BTreeMap<(i32, i64), (usize, Window)>,
     end_ns: i64,
     patience_ns: i64,
 }
 
-/// The sum of one thing that is counted.
+/// The sum of one total.
 #[derive(Debug)]
 struct Sum {
     sources: BTreeMap<i32, Source>,
     lines: usize,
-    /// Up to here all was handed out.
+    /// End of the time that was passed on, ns.
     done_ns: i64,
 }
 
@@ -64,11 +64,11 @@ struct Sum {
 struct Source {
     counter: Counter,
     windows: VecDeque<Window>,
-    /// Up to here its counts have come.
+    /// End of the time for which its counts are known, ns.
     known_ns: i64,
 }
 
-/// What a counter counted in a window.
+/// The count of a counter in a window.
 #[derive(Debug)]
 struct Window {
     begin_ns: i64,
@@ -77,7 +77,7 @@ struct Window {
 }
 
 impl Sums {
-    /// Of everything in `survey`.
+    /// For all counters of `survey`.
     pub(super) fn new(survey: &Survey) -> Self {
         let lines = survey.lines.iter().map(Vec::len);
         Self::of(&survey.counters, lines, survey.window_ns)
@@ -101,8 +101,9 @@ impl Sums {
         Self { of, open: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
     }
 
-    /// Adds a row, of this line of what it is of; rows come in the order of their windows' ends. What is
-    /// known by that goes to `take`: of each thing that is counted in the order of time, without a gap.
+    /// Adds a row, with the line to which it belongs; rows come in the order of their windows'
+    /// ends. Passes stretches that are complete to `take`: for each total in the order of time,
+    /// without gaps.
     pub(super) fn add<E>(
         &mut self,
         part: &Part,
@@ -129,7 +130,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Hands out what is left.
+    /// Passes the remaining stretches to `take`.
     pub(super) fn finish<E>(
         mut self,
         mut take: impl FnMut(&Stretch) -> Result<(), E>,
@@ -142,7 +143,7 @@ impl Sums {
         Ok(())
     }
 
-    /// All rows of a time have come.
+    /// All rows of one end time have come.
     fn close<E>(&mut self, mut take: impl FnMut(&Stretch) -> Result<(), E>) -> Result<(), E> {
         let mut touched = BTreeSet::new();
         for ((counter, _), (counted, window)) in std::mem::take(&mut self.open) {
@@ -164,18 +165,18 @@ impl Sums {
     }
 }
 
-/// What a counter adds to a sum at a time.
+/// The contribution of a counter at a time.
 enum Adds<'a> {
-    /// Nothing: it does not count.
+    /// The counter does not count.
     Nothing,
-    /// This.
+    /// Known rates.
     Rates(&'a Rates),
-    /// It counted, but what is not known.
+    /// The counter counts, but its value is not known.
     Unknown,
 }
 
 impl Source {
-    /// Adds a window; what was handed out, up to `done_ns`, cannot be changed.
+    /// Adds a window; the part before `done_ns` was already passed on and is cut off.
     fn add(&mut self, mut window: Window, done_ns: i64) {
         window.begin_ns = window.begin_ns.max(self.known_ns).max(done_ns);
         self.known_ns = self.known_ns.max(window.end_ns);
@@ -186,7 +187,7 @@ impl Source {
         }
     }
 
-    /// What it adds from `begin_ns` on, and until when.
+    /// The contribution from `begin_ns` on, and until when it holds.
     fn at(&mut self, begin_ns: i64) -> (Adds<'_>, i64) {
         while self.windows.front().is_some_and(|window| window.end_ns <= begin_ns) {
             self.windows.pop_front();
@@ -214,7 +215,7 @@ impl Source {
 }
 
 impl Sum {
-    /// Hands out everything before `until`.
+    /// Passes on all stretches before `until`.
     fn advance<E>(
         &mut self,
         counted: usize,
@@ -264,10 +265,10 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// A window of a counter: which, from, to (ms), value of each line.
+    /// A window: counter, begin, end (ms), value of each line.
     type Given = (i32, i64, i64, Option<[f64; 2]>);
 
-    /// A stretch: from, to (ms), total and rates per ms.
+    /// A stretch: begin, end (ms), total and rates per ms.
     type Found = (i64, i64, Option<(f64, Vec<f64>)>);
 
     fn stretches(windows: &[Given]) -> Vec<Found> {
@@ -369,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        /// Windows of counters that begin and end at any time, without values that are not known.
+        /// Windows of counters that begin and end at any time, all with values.
         #[test]
         fn nothing_is_lost_and_the_lines_sum_to_the_total(
             lengths in prop::collection::vec(prop::collection::vec(1_i64..40, 1..20), 1..4),

@@ -1,5 +1,5 @@
-//! The first look at `fabric`: what was counted and by how many tenants, so that the second can
-//! write without keeping anything.
+//! The first pass over `fabric`: finds the totals and tenants, so that the second pass can write
+//! without keeping rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,40 +10,40 @@ use super::parts::{Grain, Names, Part};
 use crate::schema::owner;
 use crate::view::links::Links;
 
-/// A line of what is counted: who has the parts that it shows.
+/// A line of a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
-    /// One tenant, by its place in [`Names::tenants`].
+    /// One tenant, by its index in [`Names::tenants`].
     Tenant(usize),
-    /// All tasks that have no line of their own.
+    /// All tasks without a line of their own.
     Others,
 }
 
-/// A counter in the time asked for.
+/// A counter in the selected time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Counter {
-    /// What it counts, by its place in [`Names::counted`].
+    /// Index in [`Names::counted`].
     pub counted: usize,
-    /// Begin of its first window, `CLOCK_MONOTONIC` ns.
+    /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End of its last, ns.
+    /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
-    /// From when to when it did not count, as its CPU was offline.
+    /// Spans in which it did not count because its CPU was offline.
     pub holes: Vec<(i64, i64)>,
 }
 
-/// What there is.
+/// The result of the first pass.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// Everything that was named.
+    /// All totals and tenants.
     pub names: Names,
     /// Every counter with rows.
     pub counters: BTreeMap<i32, Counter>,
-    /// Length of most windows, ns.
+    /// Most frequent length of a window, ns.
     pub window_ns: i64,
     /// The lines of each [`Counted`](super::parts::Counted), the largest tenants first.
     pub lines: Vec<Vec<Line>>,
-    /// The line of a tenant's part of what is counted.
+    /// Line of each pair of total and tenant.
     places: HashMap<(usize, usize), usize>,
 }
 
@@ -62,9 +62,8 @@ impl Counter {
 }
 
 impl Survey {
-    /// Looks at every row. A tenant has a line of its own where it is one of the `top` tasks with the
-    /// largest sums of the quantity, wherever that was counted; other owners always have one. `also`
-    /// sees the rows too.
+    /// Reads every row. A task has a line of its own if it is among the `top` largest sums of the
+    /// quantity over all links and PMUs; other owners always have one. `also` gets the rows too.
     ///
     /// # Errors
     ///
@@ -95,7 +94,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Hands every row to `take` once more, with the line that it is of.
+    /// Passes every row to `take` in a second pass, with its line.
     ///
     /// # Errors
     ///
@@ -152,7 +151,7 @@ impl Survey {
     }
 }
 
-/// The tasks with the `top` largest sums of each quantity, for each of what is counted.
+/// For each total, the tasks with the `top` largest sums of its quantity.
 fn largest(
     names: &Names,
     sums: &HashMap<(usize, usize), f64>,
@@ -217,7 +216,8 @@ mod tests {
     #[test]
     fn a_tenant_is_ranked_by_the_quantity_wherever_it_was_counted() {
         let broken = Broken {
-            // Both counters count the same; the second only of the tenant that is small in the first.
+            // Both counters count the same quantity; the second has rows only of the tenant that is
+            // small in the first.
             fabric: |row, _| {
                 (row.event, row.unit) = ("read_bytes", "bytes");
                 row.pmu = if row.counter == 0 { "pmu_0" } else { "pmu_1" };

@@ -1,7 +1,7 @@
-//! How full the links were, for people and for programs.
+//! Prints how full the links were: a table, or JSON.
 //!
-//! Guarantees: nothing from the machine reaches the terminal unescaped; figures of one column share a
-//! unit; what is not known is `?`, what is not counted `-`, and null for programs.
+//! Guarantees: text from the machine is escaped; figures of one column share a unit; in tables an
+//! unknown value is `?` and one that is not counted `-`, in JSON both are null.
 
 use std::fmt::Write as _;
 
@@ -15,11 +15,11 @@ use crate::units::{self, Shared};
 use crate::view::links::Links;
 use crate::view::render::Style;
 
-/// Those who filled a link that are named; the others are a number.
+/// Number of owners that are named for a full link; the others are counted.
 const NAMED: usize = 3;
 
-/// A table with a line for each direction of each link, then who filled those that were nearly full, and
-/// where the peaks are from.
+/// A table with a line for each direction of each link, then the owners that filled nearly full
+/// links, and the sources of the peaks.
 pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
     if ways.is_empty() {
         return String::new();
@@ -59,7 +59,8 @@ pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
     text
 }
 
-/// A rate in percent of the peak; `!` where it is more than that, or where sources are in conflict.
+/// A rate in percent of the peak; `!` if it is above the peak, or if sources of the peak are in
+/// conflict.
 fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
     let Some(limit) = way.limit(links) else { return "-".to_owned() };
     let Some(rate) = rate else { return "?".to_owned() };
@@ -71,7 +72,7 @@ fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
     }
 }
 
-/// Sentences below the table.
+/// The sentences below the table.
 fn said(ways: &[Way], links: &Links) -> Vec<String> {
     let filled = ways.iter().filter_map(|way| filled(way, links));
     let unknown = ways.iter().filter(|way| way.time.whole().unknown_ns() > 0.0).map(|way| {
@@ -85,7 +86,7 @@ fn said(ways: &[Way], links: &Links) -> Vec<String> {
     let peaks = ways.iter().filter_map(|way| peak(way, links));
     let mut said: Vec<String> = filled.chain(unknown).collect();
     for line in peaks {
-        // In and out mostly have the same.
+        // The sentence is mostly the same for in and out.
         if !said.contains(&line) {
             said.push(line);
         }
@@ -93,12 +94,12 @@ fn said(ways: &[Way], links: &Links) -> Vec<String> {
     said
 }
 
-/// Who filled a link that was nearly full, and who the rest.
+/// The owners that filled a nearly full link.
 fn filled(way: &Way, links: &Links) -> Option<String> {
     let full = way.full_ns.filter(|ns| *ns > 0)?;
     let all: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
     let part = |bytes: f64| format!("{} %", Shared::percent().figure(bytes / all));
-    // One more takes no more room than its number.
+    // One more name takes no more room than "1 other".
     let count = if way.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
     let (named, rest) = way.fillers.split_at(way.fillers.len().min(count));
     let mut parts: Vec<String> =
@@ -116,7 +117,7 @@ fn filled(way: &Way, links: &Links) -> Option<String> {
     ))
 }
 
-/// What percentages are of.
+/// The peak that percentages refer to.
 fn peak(way: &Way, links: &Links) -> Option<String> {
     let limit = way.limit(links)?;
     let name = links.links.get(way.link).map(|link| printable(&link.name).into_owned())?;
@@ -135,7 +136,7 @@ fn peak(way: &Way, links: &Links) -> Option<String> {
     })
 }
 
-/// What is said of a direction; `report --help` lists the keys.
+/// The object of a direction; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
 struct Object<'a> {
     link: &'a str,
@@ -164,11 +165,11 @@ struct Filler<'a> {
     bytes: f64,
 }
 
-/// An object a line, for each direction of each link.
+/// One object per line, for each direction of each link.
 ///
 /// # Errors
 ///
-/// None that can happen: what is written is numbers and text.
+/// Never in practice: only numbers and text are written.
 pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result<String> {
     let mut out = String::new();
     for way in ways {

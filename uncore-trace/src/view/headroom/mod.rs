@@ -1,9 +1,9 @@
-//! How full each link was: its average and highest rate against what it can carry, for how long it was
-//! nearly full, and who filled it then.
+//! How full each link was: its average and highest rate compared with its peak, the time that it
+//! was nearly full, and the owners that filled it then.
 //!
-//! Guarantees: parts of those who filled a link sum to what went over it in that time; time in which a
-//! counter of the link has no value is counted apart and is never time with room left; a rate above
-//! the peak is shown as it is.
+//! Guarantees: the owners' parts sum to the bytes over the link in that time; time in which a
+//! counter of the link has no value is counted separately, never as time with room left; a rate
+//! above the peak is shown unchanged.
 
 pub mod draw;
 
@@ -21,17 +21,17 @@ use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// A link is nearly full above this part of its peak.
+/// A link is nearly full above this fraction of its peak.
 pub const FULL: f64 = 0.8;
 
-/// What is asked.
+/// Options.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// Who fills a link: one of these.
+    /// Grouping of owners.
     pub by: By,
-    /// From when; none: from the begin.
+    /// Begin; `None`: that of the recording.
     pub from: Option<Moment>,
-    /// To when; none: to the end.
+    /// End; `None`: that of the recording.
     pub to: Option<Moment>,
     /// As in [`super::usage::Question`].
     pub cgroup_depth: Option<usize>,
@@ -40,41 +40,41 @@ pub struct Question {
 /// One direction of a link, or both together.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// The link, by its place in what was asked.
+    /// Index of the link.
     pub link: usize,
     /// Which way.
     pub direction: Direction,
-    /// Bytes.
+    /// Bytes counted.
     pub bytes: f64,
-    /// For how long it was counted.
+    /// Time for which it was counted.
     pub time: Time,
-    /// Highest rate of the windows that end at one moment, bytes a second; `None` where no such moment is
-    /// known.
+    /// Highest rate of windows that end at the same time, bytes per second; `None` if no such rate
+    /// is known.
     pub highest: Option<f64>,
-    /// Time above [`FULL`] of the peak, ns; `None` where the peak is not known.
+    /// Time above [`FULL`] of the peak, ns; `None` if the peak is not known.
     pub full_ns: Option<i64>,
-    /// Bytes of each in that time, the most first.
+    /// Bytes of each owner in that time, the largest first.
     pub fillers: Vec<(String, f64)>,
 }
 
 impl Way {
-    /// Average rate, bytes a second; `None` where nothing is known.
+    /// Average rate, bytes per second; `None` if not known.
     pub fn average(&self) -> Option<f64> {
         self.time.whole().per_second().map(|per_second| self.bytes * per_second)
     }
 
-    /// What limits it.
+    /// Its peak.
     pub fn limit<'a>(&self, links: &'a Links) -> Option<Limit<'a>> {
         limit(links.links.get(self.link)?, self.direction)
     }
 }
 
-/// How full each link of a recording was, in the order of the links: in, out, then both where only
-/// for both together a peak is known.
+/// How full each link of a recording was, in the order of the links: in, out, and both together if
+/// only the sum has a known peak.
 ///
 /// # Errors
 ///
-/// The recording cannot be read, or nothing was recorded in the time asked for.
+/// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Result<Vec<Way>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
@@ -101,20 +101,20 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
     Ok(fill.finish())
 }
 
-/// One direction while windows come.
+/// One direction, while rows are added.
 #[derive(Debug)]
 struct Open {
     way: Way,
     peak: Option<f64>,
-    /// Bytes of each in the time above [`FULL`].
+    /// Bytes of each owner in the time above [`FULL`].
     filled: BTreeMap<usize, f64>,
 }
 
-/// The sums, of which rows come in the order of their windows.
+/// The sums; rows come in the order of their windows.
 #[derive(Debug)]
 struct Filling {
     ways: Vec<Open>,
-    /// By the place in `ways`.
+    /// By the index in `ways`.
     moments: Moments,
     names: Vec<String>,
     index: HashMap<String, usize>,
@@ -127,7 +127,7 @@ impl Filling {
             let counts = |way| link.counters.iter().any(|its| its.direction == way);
             for direction in [Direction::In, Direction::Out, Direction::Both] {
                 let limit = limit(link, direction);
-                // A sum of both is a question of its own where it has a limit of its own.
+                // The sum of both directions has a line if it has a peak of its own.
                 let sums = direction == Direction::Both && limit.is_some();
                 if !counts(direction) && !sums {
                     continue;
@@ -149,7 +149,7 @@ impl Filling {
         Self { ways, moments, names: Vec::new(), index: HashMap::new() }
     }
 
-    /// The number of one who has a part.
+    /// The number of an owner.
     fn who(&mut self, name: String) -> usize {
         if let Some(who) = self.index.get(&name) {
             return *who;
@@ -199,7 +199,7 @@ impl Filling {
         done.map(|Open { mut way, filled, .. }| {
             let some = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
             way.fillers = some.map(|(who, bytes)| (names[who].clone(), bytes)).collect();
-            // Of a link of which nothing is known it is not known how full it was.
+            // Without known windows the time above the peak is not known either.
             way.full_ns = way.full_ns.filter(|_| way.average().is_some());
             way.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             way
@@ -215,7 +215,7 @@ pub(super) mod tests {
     use crate::schema::link::{Counted, Link, Source};
     use crate::schema::metadata;
 
-    /// 64 MB/s, of which the second half of the time is at twice that.
+    /// 64 MB/s, twice that in the second half of the time.
     pub(super) const LOADED: Broken = Broken {
         fabric: |row, number| {
             if number >= 1200 {
@@ -249,7 +249,7 @@ pub(super) mod tests {
         let [way] = ways.as_slice() else { panic!("{ways:#?}") };
         assert_eq!((way.link, way.direction), (0, Direction::In));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
-        // 300 windows, of which the first 10 are not known and the last 150 are at 128 MB/s.
+        // 300 windows: the first 10 are not known and the last 150 have 128 MB/s.
         assert!(near(way.time.whole().known_ns(), 2.9e9), "{way:?}");
         assert!(near(way.time.whole().unknown_ns(), 1e8), "{way:?}");
         assert_eq!(way.full_ns, Some(1_500_000_000));

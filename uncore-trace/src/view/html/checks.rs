@@ -1,8 +1,8 @@
-//! What holds of every page.
+//! Checks for every page.
 
 use super::{Page, SCRIPTS, STYLE, write};
 
-/// What makes HTML of a string, runs one, or loads something.
+/// APIs that parse HTML from a string, execute a string, or load something.
 const SINKS: [&str; 8] = [
     "innerHTML",
     "outerHTML",
@@ -14,7 +14,7 @@ const SINKS: [&str; 8] = [
     "url(",
 ];
 
-/// A page is whole, and nothing in it makes HTML of a string or loads anything.
+/// The page is complete, and its scripts use no [`SINKS`].
 pub(in crate::view) fn is_whole_and_loads_nothing(page: &Page) {
     let mut out = Vec::new();
     write(&mut out, page, |json| json.key("x")?.value("</script><b>")).unwrap();
@@ -22,10 +22,10 @@ pub(in crate::view) fn is_whole_and_loads_nothing(page: &Page) {
     assert!(text.contains("\"x\":\"\\u003c/script\\u003e"));
     assert!(text.contains(&format!("<style>{}</style>", page.style())));
     assert!(text.contains(&format!("<script>{}</script>", page.script())));
-    // Two scripts: the data and the program.
+    // Two scripts: data and program.
     assert_eq!(text.matches("</script").count(), 2);
     assert_eq!(text.matches("</style").count(), 1);
-    // An HTML comment in a script would change where it ends.
+    // `<!--` in a script changes where it ends.
     assert!(!page.script().contains("<!--") && !page.script().contains('\r'));
     let shared = SCRIPTS.iter().chain([&STYLE, &page.document]);
     for own in shared.chain(page.scripts).chain(page.styles.last()) {
@@ -37,7 +37,7 @@ pub(in crate::view) fn is_whole_and_loads_nothing(page: &Page) {
     }
 }
 
-/// Whether a line uses a sink; ` on` is an inline handler where `=` follows the word.
+/// Whether a line uses a sink; ` on` begins an inline handler if the word is followed by `=`.
 fn is_used(line: &str, sink: &str) -> bool {
     line.match_indices(sink).any(|(at, _)| {
         let rest = &line[at + sink.len()..];

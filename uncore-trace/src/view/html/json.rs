@@ -1,20 +1,20 @@
-//! JSON for a page: written as it is made, compact, and inert inside of a script element.
+//! Writes compact JSON for a page, safe inside a script element.
 //!
-//! Guarantees: `<`, `>`, `&` and the line separators of JavaScript are written as `\uXXXX`, so no name
-//! can end the element or begin another; a number has four significant digits; what is not finite is
-//! null.
+//! Guarantees: `<`, `>`, `&` and the line separators of JavaScript are written as `\uXXXX`, so no
+//! name can end the element or begin another; numbers have four significant digits; a number that
+//! is not finite is null.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// So many equal entries of a column are written as one.
+/// Number of equal entries of a column from which they are written as a run.
 const RUN: usize = 4;
 
 /// Writes one JSON value after the other.
 pub(in crate::view) struct Json<'a> {
     out: &'a mut dyn Write,
-    /// Whether something stands before on this level.
+    /// Whether a comma is needed before the next value.
     comma: bool,
 }
 
@@ -40,13 +40,13 @@ impl<'a> Json<'a> {
         self.out.write_all(json.as_bytes())
     }
 
-    /// Anything that can be a value; for what is small.
+    /// Any serializable value; for small ones.
     pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
         self.raw(&escape(&text))
     }
 
-    /// A number with four digits.
+    /// A number with four significant digits.
     pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
         self.raw(&number(value))
     }
@@ -67,7 +67,8 @@ impl<'a> Json<'a> {
         self.nested(["[", "]"], |json| items.into_iter().try_for_each(|item| each(json, item)))
     }
 
-    /// Numbers with four digits. Several that are equal are one entry, `[COUNT, NUMBER]`.
+    /// Numbers with four significant digits. Equal consecutive ones are one entry,
+    /// `[COUNT, NUMBER]`.
     pub(in crate::view) fn column(
         &mut self,
         numbers: impl IntoIterator<Item = Option<f64>>,
@@ -109,8 +110,8 @@ impl<'a> Json<'a> {
     }
 }
 
-/// JSON with what HTML or JavaScript could take for something else written as `\uXXXX`. Outside of
-/// strings JSON has none of it.
+/// JSON with characters that are special in HTML or JavaScript written as `\uXXXX`. They only occur
+/// in strings.
 fn escape(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -138,7 +139,7 @@ fn number(value: Option<f64>) -> String {
     let (sign, figure) = figure.strip_prefix('-').map_or(("", figure), |figure| ("-", figure));
     let digits: String = figure.chars().filter(char::is_ascii_digit).collect();
     let digits = digits.trim_end_matches('0');
-    // The digits as a whole number, and the power of ten that it is to be multiplied with.
+    // The digits as an integer, and its power of ten.
     let power = power + 1 - digits.len() as i32;
     let places = usize::try_from(-power).unwrap_or_default();
     match power {

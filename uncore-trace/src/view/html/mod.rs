@@ -1,8 +1,8 @@
-//! A page for a browser as one file: document, style, data and script.
+//! A page for a browser in one file: document, style, data and script.
 //!
-//! Guarantees: the policy in the document lets a browser run this script and apply this style and
-//! nothing else, load nothing, send nothing, and make no HTML from strings; what is recorded is in a
-//! data block only, which no browser runs.
+//! Guarantees: the policy in the document lets a browser run only this script and use only this
+//! style, load and send nothing, and parse no HTML from strings; recorded text is only in a data
+//! block, which browsers do not execute.
 
 use std::io::{self, Write};
 
@@ -12,20 +12,20 @@ pub(in crate::view) mod json;
 
 use json::Json;
 
-/// What a page is made of, beside its data.
+/// The parts of a page beside its data.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
-    /// The document, with `@NAME@` where something is put in: policy, style, data, script.
+    /// The document, with placeholders `@NAME@`: policy, style, data, script.
     pub(super) document: &'static str,
-    /// Styles after those of all pages, in the order of the cascade.
+    /// Style sheets after those of all pages, in the order of the cascade.
     pub(super) styles: &'static [&'static str],
-    /// Scripts of others with their licences, each in a scope of its own.
+    /// Libraries with their licences, each in its own scope.
     pub(super) libraries: &'static [Library],
-    /// Scripts after those of all pages, in the order in which they are run.
+    /// Scripts after those of all pages, in the order of execution.
     pub(super) scripts: &'static [&'static str],
 }
 
-/// A script of others.
+/// A library.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Library {
     pub(super) name: &'static str,
@@ -36,10 +36,10 @@ pub(super) struct Library {
 /// Colours, texts, buttons and tables of all pages.
 const STYLE: &str = include_str!("base.css");
 
-/// Numbers, elements, and dark or light.
+/// Number formats, elements, and the dark and light theme.
 const SCRIPTS: [&str; 2] = [include_str!("words.js"), include_str!("theme.js")];
 
-/// Writes a page with what `data` writes as its data.
+/// Writes a page; `data` writes its data.
 pub(super) fn write(
     out: &mut dyn Write,
     page: &Page,
@@ -70,7 +70,7 @@ impl Page {
         [&[STYLE], self.styles].concat().join("\n")
     }
 
-    /// All scripts as one; what is the page's own shares no name with others.
+    /// All scripts as one; the page's own names are in a scope of their own.
     fn script(&self) -> String {
         let library = |Library { name, licence, script }: &Library| {
             format!("/*! {name}\n{}\n*/\n{script}\n", licence.trim())
@@ -108,7 +108,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// What tests of all pages check.
+/// Checks that tests of all pages use.
 #[cfg(test)]
 pub(super) mod checks;
 

@@ -1,10 +1,10 @@
 // Dark or light.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-/** Draws what has colours that the style does not set. */
+/** Redraws elements whose colours are not set by the style sheet. */
 let drawAgain = () => {};
 
-/** `dark` or `light`; as the system has it where nothing is given. */
+/** `dark` or `light`; the system's preference if nothing is given. */
 function setTheme(name) {
   const root = document.documentElement;
   root.dataset.theme = name;
@@ -14,7 +14,7 @@ function setTheme(name) {
   drawAgain();
 }
 
-/** As the system has it, until the button is used. */
+/** Follows the system's preference until the button is used. */
 function startTheme(draw) {
   drawAgain = draw;
   setTheme("");
@@ -22,7 +22,7 @@ function startTheme(draw) {
   dark.addEventListener("change", () => setTheme(document.documentElement.dataset.theme));
 }
 
-/** Paper is light. */
+/** Prints are light. */
 function printTheme(begins) {
   const root = document.documentElement;
   if (begins) root.dataset.before = root.dataset.theme;

@@ -1,11 +1,11 @@
-// Numbers, times and elements: how everything on the page is written.
+// Formats numbers and times, and makes elements.
 
 const DECIMAL = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 const TIMES = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]];
-/** Between a figure and its unit: no line ends there. */
+/** A no-break space between a figure and its unit. */
 const SPACE = "\u00a0";
 
-/** How many of `unit` are one of what `value` is shown in, and what that is called. */
+/** The divisor for `value`, and the name of the unit with its prefix. */
 function scaleOf(value, unit) {
   const fits = ([size]) => Math.abs(value) >= size;
   const [size, prefix] = DECIMAL.find(fits) ?? [1, ""];
@@ -16,7 +16,7 @@ function scaleOf(value, unit) {
   return [size, prefix === "" ? unit : prefix + " " + unit];
 }
 
-/** Three digits for what is below 1000. */
+/** Three digits below 1000. */
 function digits(value) {
   const size = Math.abs(value);
   if (value === 0) return "0";
@@ -28,7 +28,7 @@ function digits(value) {
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
-/** `12.3 GB`; a dash for what is not known. */
+/** `12.3 GB`; a dash for an unknown value. */
 function human(value, unit) {
   if (!known(value)) return "–";
   const [size, name] = scaleOf(value, unit);
@@ -43,7 +43,7 @@ function rate(value, unit) {
   return text + (text.includes(SPACE) ? "/s" : `${SPACE}/s`);
 }
 
-/** `52.4–62.0 GB`, or one number where both read the same. */
+/** `52.4–62.0 GB`, or one number if both are printed alike. */
 function range(low, high, unit) {
   if (!known(low) || !known(high)) return "–";
   const [size, name] = scaleOf(high, unit);
@@ -58,7 +58,7 @@ function percent(part) {
   return `${value > 0 && value < 9.95 ? Math.max(value, 0.1).toFixed(1) : value.toFixed(0)}${SPACE}%`;
 }
 
-/** How long something takes. */
+/** A length of time. */
 function duration(seconds) {
   if (seconds < 180) return human(seconds * 1e9, "ns");
   if (seconds < 3 * 3600) return `${digits(seconds / 60)}${SPACE}min`;

@@ -1,17 +1,17 @@
-//! Windows sorted by two rates, the tenant's and the others': sums for each pair of classes.
+//! A two-dimensional histogram of windows: sums by the tenant's rate and the others' rate.
 //!
-//! A class is an eighth of a doubling, about 9 % wide, and no rate has one of its own. So a limit that is
-//! known only at the end, such as a part of the average or the median, can still be applied, with an error
-//! of one class, and without keeping the windows.
+//! A class covers an eighth of a doubling, about 9 %; a rate of 0 has its own. So a limit that is
+//! known only at the end, such as a fraction of the average or the median, can still be applied
+//! without keeping the windows, with an error of one class.
 
 use std::collections::BTreeMap;
 
-/// Classes in a doubling of the rate.
+/// Classes per doubling of the rate.
 const STEPS: f64 = 8.0;
 
-/// The class of a rate in bytes a second; the lowest is that of no rate.
+/// Class of a rate in bytes per second; the lowest is that of 0.
 pub(super) fn class(per_s: f64) -> i32 {
-    // The comparison also sorts out what is not a number.
+    // The comparison also excludes NaN.
     if per_s > 0.0 { (per_s.log2() * STEPS).floor() as i32 } else { i32::MIN }
 }
 
@@ -19,13 +19,13 @@ pub(super) fn class(per_s: f64) -> i32 {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Sums {
     pub(super) windows: u64,
-    /// Their length, ns.
+    /// Their total length, ns.
     pub(super) ns: f64,
     /// Bytes of the tenant.
     pub(super) own: f64,
     /// Bytes of the others.
     pub(super) others: f64,
-    /// Counts of what the latency is computed from.
+    /// Counts from which the latency is computed.
     pub(super) inputs: Vec<f64>,
 }
 
@@ -41,7 +41,7 @@ impl Sums {
         }
     }
 
-    /// Rate of the tenant; 0 of no windows.
+    /// Rate of the tenant; 0 without windows.
     pub(super) fn own_per_s(&self) -> f64 {
         self.own * 1e9 / self.ns.max(1.0)
     }
@@ -68,7 +68,7 @@ impl Classes {
         self.0.values().map(|sums| sums.own).sum()
     }
 
-    /// The windows in which the tenant's rate is of this class or a higher one.
+    /// Sums over the windows in which the tenant's rate is in this class or above.
     pub(super) fn from(&self, class: i32) -> Self {
         let kept = self.0.iter().filter(|((own, _), _)| *own >= class);
         Self(kept.map(|(of, sums)| (*of, sums.clone())).collect())
@@ -83,8 +83,8 @@ impl Classes {
         sum
     }
 
-    /// Those with a low and those with a high rate of the others, as near to halves as whole classes
-    /// allow; `None` where there is one class only.
+    /// Sums over windows with a low and with a high rate of the others, as near to halves as whole
+    /// classes allow; `None` if there is only one class.
     pub(super) fn split(&self) -> Option<[Sums; 2]> {
         let mut by_others: BTreeMap<i32, Sums> = BTreeMap::new();
         for ((_, others), sums) in &self.0 {
@@ -94,7 +94,7 @@ impl Classes {
         let mut below: u64 = 0;
         let mut best = None;
         for (class, sums) in &by_others {
-            // Twice how far it is from a half.
+            // Twice the distance from a half.
             let off = (2 * below).abs_diff(all);
             if below > 0 && best.is_none_or(|(least, _)| off < least) {
                 best = Some((off, *class));

@@ -1,4 +1,4 @@
-//! Latencies beside those who wait, as JSON lines.
+//! Latencies as JSON lines.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::super::key::By;
 use super::{Latency, Part, Tenant};
 use crate::text::escape_json;
 
-/// What is said of a tenant on a link; `report --help` lists the keys.
+/// The object of a tenant on a link; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
 struct Object<'a> {
     link: &'a str,
@@ -46,7 +46,7 @@ impl Piece {
     }
 }
 
-/// One object a line: of each link that of everybody, where `key` is null, then its tenants.
+/// One object per line: for each link that of all windows, with `key` null, then its tenants.
 ///
 /// # Errors
 ///

@@ -1,24 +1,25 @@
-//! How long reads took on the links that a tenant used, while it used them: with the others on the link
-//! quiet, and with them busy.
+//! The latency of reads on the links that a tenant used, in windows with the other tenants quiet
+//! and with them busy.
 //!
-//! The difference is a correlation and no proof of a cause. A counter of latency counts the reads of all
-//! tenants together. What changes while the others are busy, such as more reads of the tenant itself,
-//! changes the latency too. Therefore the rates of both are shown beside it.
+//! The difference is a correlation, not a proof of a cause. A latency counter counts the reads of
+//! all tenants together. Whatever else changes while the others are busy, such as more reads of the
+//! tenant itself, changes the latency too. Therefore the rates of both are shown beside it.
 //!
 //! # The rules
 //!
 //! - A tenant uses a link in a window if its rate there is at least [`USED`] of its own average.
-//! - Others are all that is not its own on the link, in both directions. The windows in which it uses the
-//!   link are divided by their rate into a quiet and a busy part, as near to halves as possible; windows
-//!   of one class of rates ([`classes`]) stay together.
-//! - The latency of a part is computed from the sums of the counts of its windows: a ratio of sums, never a
-//!   mean of ratios.
-//! - A part of fewer than [`LEAST`] windows says nothing. Nor do the two if the others' rates in them differ
-//!   by less than [`CONTRAST`] of the link's average: then they are neither quiet nor busy.
+//! - Others are all other owners on the link, in both directions. The windows in which the tenant
+//!   uses the link are divided by the others' rate into a quiet and a busy part, as near to halves
+//!   as possible; windows of one class of rates ([`classes`]) stay together.
+//! - The latency of a part is computed from the sums of the counts of its windows: a ratio of sums,
+//!   never a mean of ratios.
+//! - A part of fewer than [`LEAST`] windows has no latency. Neither have both if the others' rates
+//!   in them differ by less than [`CONTRAST`] of the link's average rate, because the others are
+//!   then neither quiet nor busy.
 //! - A window in which a counter of the link or of the latency has no value is in no part.
 //!
-//! Guarantees: one scan; memory grows with the number of tenants and of classes, and not with the
-//! recording's length; what is not known is never 0.
+//! Guarantees: one scan; memory grows with the number of tenants and classes, not with the length
+//! of the recording; an unknown value is never 0.
 
 mod classes;
 pub mod json;
@@ -33,11 +34,12 @@ use crate::schema::metric::Planned;
 use crate::tables::reader::Recording;
 use classes::{Classes, Sums, class};
 
-/// A tenant uses a link in a window if its rate is at least this part of its average.
+/// A tenant uses a link in a window if its rate is at least this fraction of its average.
 pub const USED: f64 = 0.1;
-/// Fewer windows say nothing.
+/// Least number of windows of a part.
 pub const LEAST: u64 = 20;
-/// The others' rates when busy and when quiet differ by at least this part of the link's average rate.
+/// Least difference between the others' rates in the two parts, as a fraction of the link's average
+/// rate.
 pub const CONTRAST: f64 = 0.1;
 
 /// A latency of one link.
@@ -47,63 +49,65 @@ pub struct Latency {
     pub link: String,
     /// The metric.
     pub metric: String,
-    /// What it says.
+    /// Description of the metric.
     pub about: String,
     /// Its unit: ns.
     pub unit: String,
-    /// Over all windows with a value.
+    /// Over all windows with values.
     pub all: Part,
     /// Windows without a value.
     pub unknown_windows: u64,
-    /// The tenants, the largest difference first; those without one are last, the largest user first.
+    /// The tenants, the largest difference first; then those without a difference, the largest user
+    /// first.
     pub tenants: Vec<Tenant>,
 }
 
 /// A tenant on a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
-    /// What it is called, as recorded (not fit to print).
+    /// Its name, as recorded: not escaped.
     pub key: String,
     /// `task`, `other_tasks`, `device`.
     pub owner: String,
-    /// While it used the link.
+    /// In the windows in which it used the link.
     pub used: Part,
-    /// With the others quiet, and with the others busy; none where that is not known.
+    /// With the others quiet, and with the others busy; `None` if not known.
     pub split: Option<[Part; 2]>,
 }
 
 impl Tenant {
-    /// How much longer reads took with the others busy; none where that is not known.
+    /// Latency with the others busy minus latency with the others quiet; `None` if not known.
     pub fn difference(&self) -> Option<f64> {
         let [quiet, busy] = self.split.as_ref()?;
         Some(busy.value? - quiet.value?)
     }
 }
 
-/// Some windows together.
+/// Values over some windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
-    /// How many.
+    /// Number of windows.
     pub windows: u64,
-    /// Their length, seconds.
+    /// Total length, seconds.
     pub seconds: f64,
-    /// The latency; none where there are too few windows, or nothing was read.
+    /// The latency; `None` if there are too few windows, or no reads.
     pub value: Option<f64>,
-    /// Rate of the tenant, bytes a second; of all windows of a link: that of everybody.
+    /// Rate of the tenant, bytes per second; over all windows of a link: of all owners.
     pub own_per_s: f64,
-    /// Rate of the others, bytes a second.
+    /// Rate of the others, bytes per second.
     pub others_per_s: f64,
 }
 
-/// The value of a metric on some PMUs, of counts of counters and a time in ns; `None` where there is none.
-/// Formulas are read by the catalog, and a view reads tables only: who asks says how.
+/// Evaluates a metric on some PMUs from the counts of counters and a time in ns; `None` without a
+/// value. The caller passes it in, because formulas belong to the catalog and views read only
+/// tables.
 pub type Evaluate = fn(&[&Planned], &dyn Fn(u32) -> Option<f64>, f64) -> Option<f64>;
 
-/// The latencies of the links of a recording; none where it has none.
+/// The latencies of the links of a recording; empty if it has none.
 ///
 /// # Errors
 ///
-/// The recording cannot be read, or nothing was recorded in the time asked for.
+/// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn latencies(
     recording: &Recording,
     links: &Links,
@@ -118,20 +122,20 @@ pub fn latencies(
     Ok(scanned.subjects.iter().map(|subject| latency(links, subject, names)).collect())
 }
 
-/// A latency of a link while windows come.
+/// A latency of a link, while windows are added.
 #[derive(Debug)]
 struct Subject<'a> {
-    /// The link by its place.
+    /// Index of the link.
     link: usize,
-    /// The metric on each of its PMUs.
+    /// The metric on each PMU of the link.
     metrics: Vec<&'a Planned>,
     evaluate: Evaluate,
-    /// The counters that it is computed from.
+    /// Counters from which it is computed.
     inputs: Vec<u32>,
-    /// All windows with a value.
+    /// Sums over all windows with values.
     all: Sums,
     unknown_windows: u64,
-    /// By tenant: its windows by rates.
+    /// For each tenant, its windows by rates.
     tenants: Vec<Option<Classes>>,
 }
 
@@ -139,7 +143,7 @@ fn latency(links: &Links, subject: &Subject<'_>, names: &[(String, String)]) -> 
     let link_per_s = subject.all.own_per_s();
     let tenant = |(classes, (owner, key)): (&Option<Classes>, &(String, String))| {
         let classes = classes.as_ref()?;
-        // Its average is over all windows of the link that are known.
+        // The average of the tenant is over all known windows of the link.
         let average = classes.bytes() * 1e9 / subject.all.ns.max(1.0);
         let used = classes.from(class(USED * average));
         let split = used.split().map(|parts| parts.map(|sums| subject.part(&sums)));

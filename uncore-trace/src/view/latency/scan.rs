@@ -1,5 +1,5 @@
-//! One scan over the timeline: of each window, the counts that a latency is computed from, and what each
-//! tenant moved over the link.
+//! Scans `fabric`: for each window, the counts from which a latency is computed, and each tenant's
+//! bytes over the link.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use crate::schema::columns::get;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
-/// The owners that can be slowed down: those whose programs or devices wait for their reads.
+/// Owners that wait for their reads: programs and devices.
 const WAIT: [&str; 3] = ["task", "other_tasks", "device"];
 
-/// What the scan found.
+/// The result of the scan.
 #[derive(Debug)]
 pub(super) struct Scanned<'a> {
     pub(super) subjects: Vec<Subject<'a>>,
@@ -28,7 +28,7 @@ pub(super) struct Scanned<'a> {
     pub(super) names: Vec<(String, String)>,
 }
 
-/// Sums the windows of the time asked for.
+/// Sums the windows of the selected time.
 pub(super) fn scan<'a>(
     recording: &Recording,
     links: &'a Links,
@@ -67,15 +67,15 @@ pub(super) fn scan<'a>(
     Ok(windows.finish())
 }
 
-/// The sums, of which rows come in the order of their windows.
+/// The sums; rows come in the order of their windows.
 #[derive(Debug)]
 struct Windows<'a> {
     subjects: Vec<Subject<'a>>,
     names: Vec<(String, String)>,
     index: HashMap<(String, String), usize>,
-    /// By link.
+    /// Bytes by link.
     moments: Moments,
-    /// The counts of the window; none: of a counter that a latency is computed from there is no value.
+    /// Counts in the current window of the counters of latencies; `None`: without a value.
     totals: HashMap<u32, Option<f64>>,
 }
 
@@ -125,14 +125,14 @@ impl<'a> Windows<'a> {
         })
     }
 
-    /// The window of the row that comes.
+    /// Begins the window of the next row, if that is another one.
     fn at(&mut self, end_ns: i64) {
         if let Some(moved) = self.moments.at(end_ns) {
             self.end(&moved);
         }
     }
 
-    /// What a counter counted in all; the same in each of its rows.
+    /// Notes the total of a counter; it is the same in each of its rows.
     fn total(&mut self, counter: i32, total: Option<f64>) {
         if let Ok(counter) = u32::try_from(counter) {
             self.totals.entry(counter).or_insert(total);
@@ -156,7 +156,7 @@ impl<'a> Windows<'a> {
             };
             subject.all.add(&window(moved.value, 0.0));
             for (who, own) in moved.parts.iter().filter(|(_, own)| **own > 0.0) {
-                // What is left may be below 0 by what is rounded.
+                // Rounding may make the remainder negative.
                 let others = (moved.value - own).max(0.0);
                 let least = subject.tenants.len().max(who + 1);
                 subject.tenants.resize(least, None);

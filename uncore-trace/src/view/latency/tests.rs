@@ -1,4 +1,4 @@
-//! A made recording in which the latency depends on what the others do.
+//! A made recording in which the latency depends on the others' traffic.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::schema::metric::{Across, Input};
 use crate::schema::{fabric, metadata};
 use crate::terminal::cells;
 
-/// The link that counter 0 counts has a latency: what counter 1 counts, ns, by the reads of 64 bytes.
+/// The link of counter 0 has a latency: counter 1 (ns) / reads of 64 bytes.
 fn with_latency(pairs: &mut BTreeMap<String, String>) {
     let input = |name: &str, counter| Input { name: name.to_owned(), counter: Some(counter) };
     let mut link = link(Vec::new());
@@ -33,7 +33,7 @@ fn with_latency(pairs: &mut BTreeMap<String, String>) {
     pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
 }
 
-/// A second latency beside it, `other`, made of the first by `change`.
+/// A second latency, `other`, made from the first by `change`.
 fn with_two(pairs: &mut BTreeMap<String, String>, change: impl FnOnce(&mut serde_json::Value)) {
     with_latency(pairs);
     let mut plan: serde_json::Value = serde_json::from_str(&pairs[metadata::PLAN]).unwrap();
@@ -45,8 +45,8 @@ fn with_two(pairs: &mut BTreeMap<String, String>, change: impl FnOnce(&mut serde
     pairs.insert(metadata::PLAN.to_owned(), plan.to_string());
 }
 
-/// What `/tenant` and `/other` read in a window, bytes, and how long a read takes, ns: in every second
-/// block of ten windows `/other` reads much, and reads take longer.
+/// Bytes that `/tenant` and `/other` read in a window, and the latency of a read in ns. In every
+/// second block of ten windows `/other` reads much, and the latency is higher.
 fn window(number: usize) -> (f64, f64, f64) {
     let is_more = number.is_multiple_of(4);
     let own = if is_more { 640e3 } else { 320e3 };
@@ -57,7 +57,7 @@ fn window(number: usize) -> (f64, f64, f64) {
     }
 }
 
-/// Two owners more that have this each.
+/// Value of each of two further owners.
 const REST: f64 = 80e3;
 
 fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
@@ -103,7 +103,7 @@ fn near(found: Option<f64>, expected: f64) {
     );
 }
 
-/// The ratio of sums over the windows that are wanted, and how many they are.
+/// Ratio of sums over the wanted windows, and their number.
 fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
     for (own, other, ns) in (0..WINDOWS as usize).filter(|it| wanted(*it)).map(window) {
@@ -125,7 +125,7 @@ fn a_tenant_waits_longer_with_others_busy() {
 
     let [quiet, busy] = latency.tenants[0].split.unwrap();
     let (expected, windows) = pooled(|number| number / 10 % 2 == 0);
-    // The mean of the windows' latencies is another number.
+    // The mean of the windows' latencies differs from it.
     assert!((expected - 107.5).abs() > 2.0, "{expected}");
     near(quiet.value, expected);
     near(busy.value, 148.0);
@@ -134,7 +134,7 @@ fn a_tenant_waits_longer_with_others_busy() {
     near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
     near(latency.tenants[0].difference(), 148.0 - expected);
 
-    // `/other` uses the link in its own blocks only, where reads take as long with others busy.
+    // `/other` uses the link only in its own blocks, where its latency is that with others busy.
     let other = &latency.tenants[1];
     let [quiet, busy] = other.split.unwrap();
     assert_eq!(other.used.windows, 150);
@@ -157,12 +157,12 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
     let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
     let (waits, clocked) = (found[0].all, found[1].all);
-    // Bytes in a ns, of all windows together.
+    // Bytes per ns, over all windows.
     let rate = waits.own_per_s / 1e9;
     near(clocked.value, waits.value.unwrap() / 64.0 / rate);
 }
 
-/// Others who move 240 kB in every other window, and `more` beside that in those between.
+/// Others move 240 kB in every second window, and `more` in the windows in between.
 fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
     let (own, _, ns) = window(number / 8);
     let is_even = (number / 8).is_multiple_of(2);
@@ -177,7 +177,7 @@ fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
     near(tenant.used.value, pooled(|number| number < 30).0);
 
-    // On average more than 800 kB go over the link in a window.
+    // On average, more than 800 kB go over the link in a window.
     let steady = Broken { fabric: |row, number| alternates(row, number, 40e3), ..WAITS };
     let unsteady = Broken { fabric: |row, number| alternates(row, number, 160e3), ..WAITS };
     for (broken, is_known) in [(&steady, false), (&unsteady, true)] {
@@ -192,7 +192,7 @@ fn windows_that_are_not_known_are_in_no_part() {
     let gaps = Broken {
         fabric: |row, number| {
             (WAITS.fabric)(row, number);
-            // Of the others busy: of 50 the latency is not known, of 50 what went over the link.
+            // Of the busy windows, 50 have no known latency, and 50 no known traffic.
             let (counter, is_busy) = (usize::from(row.event == "read_bytes"), number / 80 % 2 == 1);
             if is_busy && number / 800 == 1 + counter {
                 (row.value, row.total) = (None, None);
@@ -208,7 +208,7 @@ fn windows_that_are_not_known_are_in_no_part() {
         ..WAITS
     };
     let mut found = of(&gaps, &BY_CGROUP);
-    // That of which no counter is one of the link's, too.
+    // The same for a latency that shares no counter with the link.
     let other = found.pop().unwrap();
     let latency = found.remove(0);
     assert_eq!((other.unknown_windows, other.all.windows), (100, 200));
@@ -224,7 +224,7 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
     assert_eq!(of(&INTACT, &BY_CGROUP), []);
     assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..BY_CGROUP }), []);
     assert_eq!(text::text(&[], By::Cgroup, None, Style::default()), "");
-    // Nothing was read: there is no latency.
+    // No reads, so there is no latency.
     let idle = Broken {
         fabric: |row, _| {
             (row.value, row.total) = (Some(0.0), Some(0.0));

@@ -1,7 +1,7 @@
-//! Latencies beside those who wait, for people.
+//! Latencies as tables.
 //!
-//! Guarantees: nothing from the machine reaches the terminal unescaped; where a width is given, no name
-//! pushes a number out of it; every table says that it is of a correlation and not of a cause.
+//! Guarantees: text from the machine is escaped; if there is a width, long names do not push
+//! numbers out of it; every table says that it shows a correlation, not a cause.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::terminal::{mark, shorten, wrap};
 use crate::text::printable;
 use crate::units::{self, Shared};
 
-/// A table for each latency of each link, of its `top` first tenants; empty where there is none.
+/// A table for each latency of each link, with its first `top` tenants; empty without latencies.
 pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<Row<'_>>> = latencies.iter().map(rows).collect();
@@ -47,7 +47,7 @@ pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> 
     out
 }
 
-/// A tenant of which both are known: with the others quiet, and with the others busy.
+/// A tenant with both parts: others quiet, and others busy.
 type Row<'a> = (&'a Tenant, [Part; 2]);
 
 fn rows(latency: &Latency) -> Vec<Row<'_>> {
@@ -55,7 +55,7 @@ fn rows(latency: &Latency) -> Vec<Row<'_>> {
     latency.tenants.iter().filter_map(|tenant| Some((tenant, both(tenant)?))).collect()
 }
 
-/// What is counted and how long it took in all.
+/// The metric, and its value over all windows.
 fn headline(latency: &Latency) -> String {
     let of = format!("{} of {}", printable(&latency.metric), printable(&latency.link));
     let all = latency.all.value.map(|value| units::human(value, &printable(&latency.unit)));
@@ -87,7 +87,7 @@ fn name(tenant: &Tenant) -> String {
     if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
 }
 
-/// How many are not in the table, and why.
+/// The number of tenants that are not in the table, and why.
 fn left_out(more: usize, unknown: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if more > 0 {

@@ -1,4 +1,4 @@
-//! A frame: the rates of one stretch of time.
+//! A frame: rates over the time of one update.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::schema::link::Direction;
 use crate::view::sums::{Confidence, Time, Window};
 
-/// A thing and a direction of it.
+/// Index of a thing, and a direction.
 pub(super) type Way = (usize, Direction);
 
-/// A process. One that executes another program goes on as another one, as in `fabric`.
+/// A process. After exec it counts as another one, as in `fabric`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Task {
     pub(super) pid: i32,
@@ -17,12 +17,12 @@ pub(super) struct Task {
     pub(super) name: Arc<str>,
 }
 
-/// A frame that rows are added to.
+/// A frame to which rows are added.
 #[derive(Debug, Default)]
 pub(super) struct Open {
-    /// Begin of its first window, `CLOCK_MONOTONIC` ns.
+    /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
     pub(super) begin_ns: Option<i64>,
-    /// End of its last.
+    /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub(super) end_ns: i64,
     times: BTreeMap<Way, Time>,
     sums: HashMap<(Way, u32), (f64, Confidence)>,
@@ -30,13 +30,13 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Adds a counter's window; a counter has several rows in each.
+    /// Adds a window of a counter, which has several rows in each.
     pub(super) fn cover(&mut self, counter: i32, way: Way, window: Window) {
         self.end_ns = self.end_ns.max(window.end_ns);
         self.times.entry(way).or_default().add(counter, window, &());
     }
 
-    /// Adds an owner's part of a thing.
+    /// Adds an owner's share of a thing.
     pub(super) fn add(&mut self, way: Way, owner: u32, value: f64, confidence: Option<f32>) {
         let (sum, sure) = self.sums.entry((way, owner)).or_default();
         *sum += value;
@@ -48,7 +48,7 @@ impl Open {
         *self.run.entry(task).or_default() += ns;
     }
 
-    /// The rates.
+    /// Computes the rates.
     pub(super) fn close(self) -> Closed {
         let per_second = |way: &Way| self.times.get(way)?.whole().per_second();
         let mut ways: BTreeMap<Way, Option<f64>> =
@@ -73,23 +73,23 @@ impl Open {
     }
 }
 
-/// What an owner has of a thing.
+/// Rate of an owner on a thing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rate {
-    /// In the thing's unit a second.
+    /// In the unit of the thing, per second.
     pub(super) per_s: f64,
-    /// How sure it is.
+    /// Confidence of the sum.
     pub(super) sure: Confidence,
 }
 
-/// A frame that is complete.
+/// A complete frame.
 #[derive(Debug)]
 pub(super) struct Closed {
-    /// End of its last window, `CLOCK_MONOTONIC` ns.
+    /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub(super) end_ns: i64,
-    /// What was counted, a second; none where a counter of it has no value in the frame.
+    /// Total rates per second; `None` if one of the counters has no value in the frame.
     pub(super) ways: BTreeMap<Way, Option<f64>>,
-    /// Of each owner.
+    /// Rates of each owner.
     pub(super) rates: Vec<(Way, u32, Rate)>,
     /// CPUs that each process used.
     pub(super) cpus: HashMap<Task, f64>,

@@ -1,8 +1,8 @@
-//! The last minute of a recording that goes on: rows of its tables as they come, summed in frames.
+//! The last minute of a running recording: sums the rows of its tables in frames as they arrive.
 //!
-//! Guarantees: rates are of the time that a counter has values for, and a counter without a value in a
-//! frame makes what it is part of unknown, never 0; the parts of owners sum to what was counted;
-//! memory is bounded by [`FRAMES`], [`OWNERS`] and the counters of the plan.
+//! Guarantees: rates are over the time for which a counter has values; a counter without a value in
+//! a frame makes its sums unknown, never 0; the owners' parts sum to the total; memory is bounded
+//! by [`FRAMES`], [`OWNERS`] and the number of counters.
 
 mod frame;
 mod owners;
@@ -22,53 +22,53 @@ use super::links::Links;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 
-/// Frames that are kept: a minute of seconds.
+/// Number of frames kept: a minute of seconds.
 pub const FRAMES: usize = 60;
 
-/// Ticks of CPU time that may wait for the shares of their time: a minute of milliseconds.
+/// Ticks of CPU time that may wait for the shares of the same time: a minute of milliseconds.
 const TICKS: usize = 60_000;
 
-/// What lines of owners can be by, in the order in which a reader goes through them.
+/// Groupings of owners, in the order in which the key `g` selects them.
 pub const WAYS: [By; 5] = [By::Cgroup, By::Container, By::Pod, By::Pid, By::Device];
 
-/// What is counted: a link, or where there is none an event.
+/// A link, or an event if there are no links.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thing {
-    /// The link's name, or the event with its filter.
+    /// Name of the link, or the event with its filter.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
-    /// What it is a part of: the subsystem of a link, the event itself.
+    /// Its group: the subsystem of a link, or the event itself.
     pub group: String,
-    /// The link, by its place in the plan.
+    /// Index of the link in the plan.
     pub link: Option<usize>,
 }
 
-/// A counter's part of a thing.
+/// The thing and direction that a counter counts.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     thing: usize,
     direction: Direction,
 }
 
-/// What was seen in the last minute.
+/// The frames of the last minute.
 #[derive(Debug)]
 pub struct Live {
     links: Links,
     frame_ns: i64,
     things: Vec<Thing>,
-    /// The thing of each counter; none where it is of no link and links are shown.
+    /// The thing of each counter; `None` if links are shown and the counter is on none.
     parts: HashMap<i32, Option<Part>>,
     owners: Owners,
     open: Open,
-    /// CPU time of processes by the end of its tick: it comes before the shares of that time, which
-    /// wait for what comes after them.
+    /// CPU time of processes, by the end of the tick. It arrives before the shares of the same
+    /// time, which wait for later readings.
     run: BTreeMap<i64, HashMap<Task, i64>>,
     frames: VecDeque<Closed>,
 }
 
 impl Live {
-    /// Nothing yet, of a recording with these links; frames are `frame_ns` long.
+    /// No frames yet, for a recording with these links; frames are `frame_ns` long.
     pub fn new(links: Links, frame_ns: i64) -> Self {
         let of = |(place, link): (usize, &crate::schema::link::Link)| Thing {
             name: link.name.clone(),
@@ -89,7 +89,7 @@ impl Live {
         }
     }
 
-    /// Changes the length of frames; those that were made go.
+    /// Changes the length of frames, and drops the existing ones.
     pub fn set_frame(&mut self, frame_ns: i64) {
         self.frame_ns = frame_ns.max(1);
         self.open = Open::default();
@@ -101,16 +101,16 @@ impl Live {
         self.frame_ns
     }
 
-    /// Frames that are complete so far, at most [`FRAMES`].
+    /// Number of complete frames, at most [`FRAMES`].
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Adds rows of `fabric`. `true` if a frame became complete.
+    /// Adds rows of `fabric`. Returns whether a frame became complete.
     ///
     /// # Errors
     ///
-    /// The batch has not the columns of the table.
+    /// The batch lacks columns of the table.
     pub fn fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
         let ways: Result<Vec<Columns<'_>>> =
             WAYS.iter().map(|by| Columns::new(batch, *by, None, None)).collect();
@@ -157,7 +157,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// The batch has not the columns of the table.
+    /// The batch lacks columns of the table.
     pub fn runtime(&mut self, batch: &RecordBatch) -> Result<()> {
         let owners = columns::words(batch, "owner")?;
         let ends = columns::i64s(batch, "mono_ns")?;
@@ -181,10 +181,10 @@ impl Live {
         Ok(())
     }
 
-    /// Ends the frame if the window is of the next one.
+    /// Closes the frame if the window belongs to the next one.
     fn begin_window(&mut self, end_ns: i64, length_ns: i64) -> bool {
         let begin_ns = *self.open.begin_ns.get_or_insert(end_ns - length_ns);
-        // Rows of one window stay together, also of one that is longer than a frame.
+        // All rows of a window go to one frame, even if the window is longer than it.
         let is_open = self.open.end_ns == 0 || end_ns <= self.open.end_ns;
         if is_open || end_ns - begin_ns <= self.frame_ns {
             return false;

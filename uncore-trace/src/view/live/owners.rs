@@ -1,4 +1,4 @@
-//! The owners of the last minute, by number.
+//! Numbers the owners of the last minute.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -6,23 +6,23 @@ use super::WAYS;
 use super::frame::{Closed, Task};
 use crate::view::key::By;
 
-/// Owners that are kept apart at once; what comes beyond them is one owner of its own.
+/// Most owners that are kept apart; further ones are summed.
 pub const OWNERS: usize = 4096;
 
-/// The name of all owners beyond [`OWNERS`].
+/// Name of the sum of owners beyond [`OWNERS`].
 const BEYOND: &str = "(more owners than are kept apart)";
 
-/// Who a share is given to.
+/// The owner of a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Its kind, as in `fabric`.
+    /// Kind, as in `fabric`.
     pub(super) kind: String,
-    /// What it is called by each of [`WAYS`].
+    /// Its name for each of [`WAYS`].
     keys: Vec<String>,
 }
 
 impl Owner {
-    /// What it is called.
+    /// Its name in this grouping.
     pub(super) fn key(&self, by: By) -> &str {
         let place = WAYS.iter().position(|way| *way == by);
         place.and_then(|place| self.keys.get(place)).map_or("", String::as_str)
@@ -39,11 +39,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// The number of an owner of this kind that is called so by each of [`WAYS`].
+    /// The number of an owner with this kind and these names for each of [`WAYS`].
     pub(super) fn id(&mut self, kind: &str, keys: Vec<String>, task: Option<Task>) -> u32 {
         let wanted = (kind.to_owned(), keys);
         if let Some(&id) = self.ids.get(&wanted) {
-            // Another process may be called the same: in a cgroup that was made again, say.
+            // Another process may have the same names, for example in a cgroup that was created
+            // again.
             if let Some(task) = task {
                 self.tasks.insert(task, id);
             }
@@ -73,12 +74,12 @@ impl Owners {
         self.known.get(&id)
     }
 
-    /// The owner that a process is.
+    /// The owner of a process.
     pub(super) fn of_task(&self, task: &Task) -> Option<&Owner> {
         self.get(*self.tasks.get(task)?)
     }
 
-    /// Forgets who is in no frame, once there are many.
+    /// Removes owners that are in no frame, if there are many.
     pub(super) fn forget(&mut self, frames: &VecDeque<Closed>) {
         if self.known.len() < OWNERS / 2 {
             return;

@@ -1,7 +1,7 @@
-//! What one screen says: a line for each link and for each tenant, as plain data.
+//! The content of one screen as plain data: a line for each link and each tenant.
 //!
-//! Guarantees: lines of tenants sum to each link's rate; shares are of the selected link; what is not
-//! known is none, never 0.
+//! Guarantees: lines of tenants sum to each link's rate; shares refer to the selected link; an
+//! unknown value is `None`, never 0.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,28 +13,28 @@ use crate::schema::link::Direction;
 use crate::view::key::By;
 use crate::view::links::limit;
 
-/// What is asked.
+/// Options of a screen.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// What lines of owners are by.
+    /// Grouping of the lines of owners.
     pub by: By,
-    /// The selected thing, by its place: shares, confidences and histories of owners are of it.
+    /// Index of the selected thing, to which shares, confidences and histories of owners refer.
     pub thing: usize,
-    /// Only owners whose name has this text.
+    /// Only owners whose name contains this text.
     pub filter: &'a str,
-    /// Only processes of this owner: its `by` and its name.
+    /// Only processes of this owner: grouping and name.
     pub within: Option<(By, &'a str)>,
-    /// What lines of owners are sorted by.
+    /// Order of the lines of owners.
     pub sort: Sort,
 }
 
-/// What lines of owners are sorted by, the largest first.
+/// Orders of the lines of owners; the largest value is first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sort {
     /// The rate of the selected thing.
     #[default]
     Share,
-    /// The rate of a group, by its place.
+    /// The rate of a group, by its index.
     Group(usize),
     /// CPU time.
     Cpu,
@@ -45,23 +45,23 @@ pub enum Sort {
 /// One screen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Screen {
-    /// End of the last frame, `CLOCK_MONOTONIC` ns; null before the first.
+    /// End of the last frame, `CLOCK_MONOTONIC`, ns; null before the first.
     pub end_ns: Option<i64>,
     /// Length of a frame, ns.
     pub frame_ns: i64,
-    /// The links, or the events where there are none.
+    /// The links, or the events if there are no links.
     pub links: Vec<ThingLine>,
-    /// What the columns of `owners` are of: subsystems, or events.
+    /// The columns of rates in `owners`: subsystems, or events.
     pub groups: Vec<GroupHead>,
-    /// What lines of owners are by.
+    /// Grouping of the lines of owners.
     pub by: &'static str,
-    /// The link that shares are of, by its place in `links`.
+    /// Index in `links` of the selected link.
     pub selected: usize,
     /// The owners.
     pub owners: Vec<OwnerLine>,
 }
 
-/// A group of things whose rates add up.
+/// A group of things whose rates are summed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupHead {
     /// Its name.
@@ -73,30 +73,30 @@ pub struct GroupHead {
 /// How full a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Full {
-    /// Part of its peak; above 1 where it is more than that.
+    /// Fraction of its peak; may be above 1.
     pub part: f64,
-    /// Of another source's peak, where the two are in conflict.
+    /// Fraction of another source's peak, if the two are in conflict.
     pub other: Option<f64>,
 }
 
-/// The line of a thing.
+/// The line of a link or event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThingLine {
     /// Its name.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
-    /// A second, towards the CPUs; null where that is not counted or not known.
+    /// Rate towards the CPUs, per second; null if not counted or not known.
     pub in_per_s: Option<f64>,
-    /// A second, from the CPUs.
+    /// Rate from the CPUs, per second; null if not counted or not known.
     pub out_per_s: Option<f64>,
-    /// A second, both ways together or of an event; null where a part is not known.
+    /// Rate of both directions together or of an event, per second; null if a part is not known.
     pub per_s: Option<f64>,
-    /// Whether a part of it has no value.
+    /// Whether a counter of it has no value.
     pub unknown: bool,
-    /// Of the fuller direction; null where no peak is known.
+    /// Of the fuller direction; null if no peak is known.
     pub full: Option<Full>,
-    /// A second, of the owner that lines are within; null where they are within none.
+    /// Rate of the owner to which lines are restricted, per second; null without such an owner.
     pub within_per_s: Option<f64>,
     /// `per_s` of each frame of the last minute, the oldest first.
     pub history: Vec<Option<f64>>,
@@ -105,26 +105,26 @@ pub struct ThingLine {
 /// The line of an owner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OwnerLine {
-    /// Its name, as recorded (not fit to print).
+    /// Its name, as recorded: not escaped.
     pub name: String,
     /// Its kind: task, irq, idle, ...
     pub owner: String,
-    /// A second, of each group; null where a part of the group is not known.
+    /// Rate in each group, per second; null if a part of the group is not known.
     pub per_s: Vec<Option<f64>>,
-    /// A second, of the selected link; null where that is not known.
+    /// Rate on the selected link, per second; null if not known.
     pub link_per_s: Option<f64>,
-    /// Part of the selected link, 0 to 1; null where the link's rate is not known or 0.
+    /// Fraction of the selected link, 0 to 1; null if the link's rate is not known or 0.
     pub share: Option<f64>,
-    /// How far to trust that, 0 to 1: mean by rate; null where nothing is claimed.
+    /// Confidence of the share, 0 to 1, weighted by rate; null if there is none.
     pub confidence: Option<f64>,
-    /// CPUs it used; null where it is no task.
+    /// Number of CPUs used; null if it is no task.
     pub cpus: Option<f64>,
-    /// Rate of the selected link in each frame, the oldest first; null where that is not known.
+    /// Rate on the selected link in each frame, the oldest first; null if not known.
     pub history: Vec<Option<f64>>,
 }
 
 impl OwnerLine {
-    /// Whether it has nothing now, and had nothing in the last minute.
+    /// Whether all its values are 0 now and in the last minute.
     fn is_nothing(&self) -> bool {
         self.per_s.iter().all(|rate| rate.is_none_or(|rate| rate == 0.0))
             && self.link_per_s.is_none_or(|rate| rate == 0.0)
@@ -184,7 +184,7 @@ impl Live {
         }
     }
 
-    /// What the owner that lines are within has of a thing.
+    /// Rate of the owner to which lines are restricted, on a thing.
     fn within(&self, frame: &Closed, place: usize, ask: &Ask<'_>) -> Option<f64> {
         let (by, name) = ask.within?;
         both(frame, place)?;
@@ -194,7 +194,7 @@ impl Live {
         Some(rates.map(|(_, _, rate)| rate.per_s).sum())
     }
 
-    /// Of the fullest of a link's directions, and of both together where that has a peak.
+    /// The fullest of a link's directions, with both together if the sum has a peak.
     fn full(&self, link: usize, place: usize) -> Option<Full> {
         let frame = self.frames.back()?;
         let link = self.links.links.get(link)?;
@@ -261,7 +261,7 @@ impl Live {
         owners
     }
 
-    /// The rates of the selected thing of each line over the frames.
+    /// Rates of each line on the selected thing, over the frames.
     fn histories(&self, ask: &Ask<'_>) -> HashMap<(String, String), Vec<Option<f64>>> {
         let none: Vec<Option<f64>> =
             self.frames.iter().map(|frame| both(frame, ask.thing).map(|_| 0.0)).collect();
@@ -279,7 +279,7 @@ impl Live {
         histories
     }
 
-    /// The line of an owner: its kind and name; none where it is not asked for.
+    /// Kind and name of an owner's line; `None` if it is filtered out.
     fn line_of(&self, owner: u32, ask: &Ask<'_>) -> Option<(String, String)> {
         let owner = self.owners.get(owner)?;
         if let Some((by, name)) = ask.within
@@ -312,7 +312,7 @@ fn is_unknown(frame: &Closed, thing: usize) -> bool {
     frame.ways.iter().any(|((of, _), rate)| *of == thing && rate.is_none())
 }
 
-/// What goes both ways of a thing together; none where a part is not known.
+/// Rate of both directions of a thing together; `None` if a part is not known.
 fn both(frame: &Closed, thing: usize) -> Option<f64> {
     let mut ways = frame.ways.iter().filter(|((of, _), _)| *of == thing).peekable();
     ways.peek()?;

@@ -1,4 +1,4 @@
-//! Tests of the frames and screens, on rows that are made here.
+//! Tests of frames and screens, on made rows.
 
 use super::screen::{Ask, Screen, Sort};
 use super::*;
@@ -8,8 +8,8 @@ use crate::view::sample::{link, peak};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A row of counter 0, which counts what goes in, in the window of 500 ms that ends at `half` halves of
-/// a second.
+/// A row of counter 0, which counts direction in, in the window of 500 ms that ends at `half` half
+/// seconds.
 fn row(
     half: i64,
     owner: &'static str,
@@ -55,7 +55,7 @@ fn batch(rows: &[fabric::Row<'_>]) -> RecordBatch {
     builder.finish()
 }
 
-/// Three processes and idle time share 100 bytes each window.
+/// Three processes and idle time share 100 bytes in each window.
 fn busy(live: &mut Live, halves: std::ops::Range<i64>) {
     let mut rows = Vec::new();
     for half in halves {
@@ -166,7 +166,7 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
         });
     }
     live.runtime(&builder.finish()).unwrap();
-    // Process 3 executed another program in this window: before it was a shell.
+    // Process 3 was a shell before an exec in this window.
     let before = fabric::Row { comm: Some("sh"), ..row(1, "task", Some(3), Some(1.0)) };
     live.fabric(&batch(&[row(1, "task", Some(3), Some(0.0)), before])).unwrap();
     busy(&mut live, 1..4);

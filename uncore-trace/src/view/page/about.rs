@@ -1,4 +1,4 @@
-//! What a page says of the recording as a whole: the machine, how it was recorded, and its counters.
+//! The part of a page about the whole recording: machine, options, and counters.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,20 +11,20 @@ use crate::schema::metadata;
 use crate::text::printable;
 use crate::units;
 
-/// What makes a monotonic time a wall time; none where the metadata do not say.
+/// Both clocks at one moment; `None` if the metadata have none.
 pub(super) fn clock(pairs: &BTreeMap<String, String>) -> Option<Snapshot> {
     let clocks: Vec<Snapshot> = serde_json::from_str(pairs.get(metadata::CLOCKS)?).ok()?;
     clocks.first().copied()
 }
 
-/// The name of the machine; none where it has none, which the kernel writes as `(none)`
-/// (`UTS_NODENAME`, include/linux/uts.h).
+/// Name of the machine; `None` if it has none, which the kernel writes as `(none)` (`UTS_NODENAME`,
+/// include/linux/uts.h).
 pub(super) fn host(pairs: &BTreeMap<String, String>) -> Option<String> {
     let host = pairs.get(metadata::HOST).filter(|host| !host.is_empty() && *host != "(none)");
     Some(printable(host?).into_owned())
 }
 
-/// Names and values, of what is known.
+/// Names and values of the known facts.
 pub(super) fn facts(
     pairs: &BTreeMap<String, String>,
     plan: Option<&Planned>,
@@ -63,10 +63,10 @@ pub(super) fn facts(
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// What a column says of a counter.
+/// Text of a column for a counter.
 type Cell<'a> = &'a dyn Fn(&Counter) -> String;
 
-/// The counters, a list for each column.
+/// The counters, as a list for each column.
 pub(super) fn counters(json: &mut Json<'_>, plan: &Planned, links: &Links) -> io::Result<()> {
     let shown = |text: &str| printable(text).into_owned();
     let link = |counter: &Counter| {

@@ -1,4 +1,4 @@
-//! The answer in a sentence or two: who had most of what, and how full that was.
+//! The summary in a sentence or two: who moved most, and how full that link was.
 
 use super::super::headroom::{FULL, Way};
 use super::super::links::Links;
@@ -8,18 +8,18 @@ use crate::schema::link::Direction;
 use crate::text::printable;
 use crate::units;
 
-/// So many events of a tenant are named.
+/// Number of events that are named for a tenant.
 const EVENTS: usize = 3;
 
-/// The answer, and more of it, which may be empty; where the recording has links, of the one that was
-/// fullest.
+/// The summary, and a second sentence that may be empty. If the recording has links, it is about
+/// the fullest.
 pub(super) fn answer(survey: &Survey, links: &Links, ways: &[Way]) -> (String, String) {
     of_links(survey, links, ways)
         .or_else(|| of_events(survey).map(|text| (text, String::new())))
         .unwrap_or_else(|| ("Nothing was counted.".to_owned(), String::new()))
 }
 
-/// Who had how much of some plots together, the one with most first.
+/// Sums of each tenant over the selected plots, the largest first.
 fn owners(survey: &Survey, of: impl Fn(&Event) -> bool) -> Vec<(&Tenant, f64)> {
     let mut values = vec![0.0; survey.tenants.len()];
     for plot in survey.plots.iter().filter(|plot| of(&plot.event)) {
@@ -30,7 +30,7 @@ fn owners(survey: &Survey, of: impl Fn(&Event) -> bool) -> Vec<(&Tenant, f64)> {
     owners
 }
 
-/// The first that is somebody, and its value.
+/// The first tenant that is a task, and its value.
 fn first<'a>(owners: &[(&'a Tenant, f64)]) -> Option<(&'a Tenant, f64)> {
     let mut somebody = owners.iter().filter(|(tenant, _)| tenant.kind == Kind::Tenant);
     somebody.next().filter(|(_, value)| *value > 0.0).copied()
@@ -70,7 +70,7 @@ fn of_links(survey: &Survey, links: &Links, ways: &[Way]) -> Option<(String, Str
     Some((text, how_full(fullest, links).unwrap_or_default()))
 }
 
-/// How full a link was; none where its peak is not known.
+/// How full a link was; `None` if its peak is not known.
 fn how_full(way: &Way, links: &Links) -> Option<String> {
     let limit = way.limit(links)?;
     let [average, highest] = [way.average()?, way.highest?].map(|rate| percent(limit.part(rate)));
@@ -92,7 +92,7 @@ fn label(links: &Links, way: &Way) -> String {
     }
 }
 
-/// The tenant that has most of the events on average, and its largest parts.
+/// The tenant with the largest mean fraction of the events, and its largest parts.
 fn of_events(survey: &Survey) -> Option<String> {
     let some: Vec<_> = survey.plots.iter().filter(|plot| plot.event.total > 0.0).collect();
     let mut parts = vec![0.0; survey.tenants.len()];

@@ -1,13 +1,13 @@
-// The data block, with its columns as arrays; and what is seen of it.
+// The data block, with its columns as arrays; and the visible part of it.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const TIME = DATA.time;
 const TENANTS = DATA.tenants.map(([name, kind]) => ({ name, kind }));
 
-/** What the user looks at: a stretch of time, and one tenant or all. */
+/** The user's selection: a time span, and one tenant or all. */
 const state = { from: TIME.begin, to: TIME.end, tenant: null };
 
-/** A column of numbers, not a number where nothing is known: `[COUNT, NUMBER]` stands for several. */
+/** A column of numbers, NaN if not known: `[COUNT, NUMBER]` stands for several. */
 function column(entries) {
   const numbers = new Float64Array(TIME.count);
   let at = 0;
@@ -42,7 +42,7 @@ for (const link of DATA.links) {
   if (link.together) lazily(link.together, ["max", "min"]);
 }
 
-/** In and out of a link as one plot: what a peak of both together limits. */
+/** In and out of a link as one plot, for a peak of their sum. */
 function together(link, into, out) {
   const sum = (a, b) => a.map((value, at) => value + b[at]);
   const areas = new Map();
@@ -56,7 +56,7 @@ function together(link, into, out) {
     name: link.name, place: into.place, unit: into.unit, link: into.link, direction: "both", peak: link.peak,
     total: into.total + out.total, seconds: Math.max(into.seconds, out.seconds),
     mean,
-    // A bucket that begins in the middle of a window has less of it.
+    // A bucket that begins in the middle of a window contains only a part of it.
     max: max?.map((value, at) => Math.max(value, mean[at])),
     min: min?.map((value, at) => Math.min(value, mean[at])),
     known: into.known && out.known ? into.known.map((part, at) => Math.min(part, out.known[at]))
@@ -65,13 +65,13 @@ function together(link, into, out) {
   };
 }
 
-/** An area without the time in which the sum of both directions is not known. */
+/** An area without the time in which one of the directions is not known. */
 function masked(area, mean) {
   const value = area.value.map((part, at) => (Number.isNaN(mean[at]) ? NaN : part));
   return { tenant: area.tenant, value, low: area.low, high: area.high, confidence: area.confidence };
 }
 
-/** Two areas of one tenant. Their errors are of the same programs: the ends of the intervals add up. */
+/** The sum of two areas of one tenant. Their errors are those of the same programs, so the ends of the intervals are added. */
 function join(a, b) {
   const value = a.value.map((first, at) => first + b.value[at]);
   const weighed = (name) => value.map((sum, at) => {
@@ -81,7 +81,7 @@ function join(a, b) {
   return { tenant: a.tenant, value, low: weighed("low"), high: weighed("high"), confidence: weighed("confidence") };
 }
 
-/** The first and the one after the last bucket of a stretch of time. */
+/** The first bucket of a time span, and the one after the last. */
 function buckets(from, to) {
   const at = (seconds) => (seconds - TIME.begin) / TIME.bucket;
   const first = Math.max(0, Math.floor(at(from) + 1e-6));
@@ -92,7 +92,7 @@ function buckets(from, to) {
 const beginOf = (bucket) => TIME.begin + bucket * TIME.bucket;
 const endOf = (bucket) => Math.min(TIME.end, TIME.begin + (bucket + 1) * TIME.bucket);
 
-/** Of the buckets that are seen: the mean, the highest window, and the part of each area. */
+/** For the visible buckets: the mean, the highest window, and the fraction of each area. */
 function seen(plot) {
   const [first, last] = buckets(state.from, state.to);
   const means = plot.areas.map((area) => mean(area.value, first, last));
@@ -107,7 +107,7 @@ function seen(plot) {
   return { mean: all, highest, parts };
 }
 
-/** The mean over time of what is known. */
+/** The mean over the known time. */
 function mean(values, first, last) {
   let [sum, time] = [0, 0];
   for (let at = first; at < last; at++) {

@@ -1,5 +1,4 @@
-//! The data of a page, as JSON that `page/*.js` reads. Times are seconds after the begin of the
-//! recording.
+//! The data of a page, as JSON for `page/*.js`. Times are seconds after the begin of the recording.
 
 use std::io;
 
@@ -16,7 +15,7 @@ use crate::schema::link::{Direction, Peak};
 use crate::schema::owner;
 use crate::text::printable;
 
-/// What is written, beside what is said of the recording as a whole.
+/// The data, without the part about the whole recording.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'a> {
     pub survey: &'a Survey,
@@ -28,7 +27,7 @@ pub(super) struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// The members of the object.
+    /// Writes the members of the object.
     pub(super) fn write(self, json: &mut Json<'_>) -> io::Result<()> {
         json.key("time")?.object(|json| self.time(json))?;
         json.key("tenants")?.list(&self.survey.tenants, |json, tenant| {
@@ -82,7 +81,7 @@ impl Data<'_> {
         json.key("count")?.value(&self.grid.count)
     }
 
-    /// For how long a link was nearly full, and who filled it then.
+    /// How long a link was nearly full, and who filled it then.
     fn way(json: &mut Json<'_>, way: &Way) -> io::Result<()> {
         json.object(|json| {
             json.key("direction")?.value(way.direction.name())?;
@@ -135,7 +134,7 @@ impl Data<'_> {
         })
     }
 
-    /// The highest and lowest window of each bucket, where buckets have more than one.
+    /// The highest and lowest window of each bucket, if buckets have several windows.
     fn extremes(
         &self,
         json: &mut Json<'_>,
@@ -148,7 +147,7 @@ impl Data<'_> {
         let known = |rate: f64| (!rate.is_nan()).then_some(rate);
         let rates = [(&rates.highest, "max"), (&rates.lowest, "min")];
         for (column, name) in rates {
-            // A bucket that begins in the middle of a window has less of it.
+            // A bucket that begins in the middle of a window contains only a part of it.
             let extreme = |(bucket, rate): (usize, &f64)| {
                 let (rate, mean) = (known(*rate)?, mean(bucket).unwrap_or(*rate));
                 Some(if name == "max" { rate.max(mean) } else { rate.min(mean) })
@@ -158,7 +157,7 @@ impl Data<'_> {
         Ok(())
     }
 
-    /// An area's rate, and in per cent of it the interval, and in per cent the confidence.
+    /// Rates of an area, its interval in percent of them, and its confidence in percent.
     fn area(&self, json: &mut Json<'_>, area: &Area, series: &Series) -> io::Result<()> {
         let rate = |bucket: usize| series.total.rate(bucket, area.value[bucket]);
         json.key("value")?.column((0..self.grid.count).map(rate))?;
@@ -211,13 +210,13 @@ impl Data<'_> {
     }
 }
 
-/// The name of one who fills a link; of an owner that is no task, its kind.
+/// Name of an owner that fills a link; for owners other than tasks, their kind.
 fn shown(who: &str) -> String {
     let who_shown = printable(who);
     if owner::KINDS.contains(&who) { format!("({who_shown})") } else { who_shown.into_owned() }
 }
 
-/// What limits a link, and where that is from.
+/// The peak of a link and its source.
 fn peak(json: &mut Json<'_>, limit: Option<Limit<'_>>) -> io::Result<()> {
     let Some(limit) = limit else { return json.value(&()) };
     let words = |peak: &Peak| format!("{}: {}", peak.source.name(), printable(&peak.detail));

@@ -1,4 +1,4 @@
-//! How the time of a page is divided into buckets.
+//! Divides the time of a page into buckets.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,31 @@ use super::super::span::Span;
 use super::super::sums::Steps;
 use crate::schema::metadata;
 
-/// Buckets of equal length that follow one another. Where windows have the length that the recording
-/// says, a bucket is a whole number of them.
+/// Consecutive buckets of equal length. If windows have the length that the metadata say, a bucket
+/// is a whole number of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
-    /// Begin of the first, `CLOCK_MONOTONIC` ns.
+    /// Begin of the first bucket, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End of what is shown, at most that of the last bucket.
+    /// End of the shown time, `CLOCK_MONOTONIC`, ns; at most that of the last bucket.
     pub end_ns: i64,
     /// Length of a bucket, ns.
     pub bucket_ns: i64,
-    /// How many there are.
+    /// Number of buckets.
     pub count: usize,
     /// Length of a window, ns.
     pub window_ns: i64,
 }
 
 impl Grid {
-    /// At most `most` buckets of the windows of `span`, whose length `pairs`, the recording's metadata,
-    /// have.
+    /// At most `most` buckets for the windows of `span`, whose length is in `pairs`, the metadata.
     pub(super) fn new(span: &Span, pairs: &BTreeMap<String, String>, most: usize) -> Self {
         let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
         let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
         let said = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
         let window_ns = said.filter(|ns| (1..=length).contains(ns)).unwrap_or(length);
-        // Windows end on multiples of their length. The one that the span begins in belongs to it, if it
-        // ends in it.
+        // Windows end on multiples of their length. The window in which the span begins belongs to
+        // it, if it ends in it.
         let begin_ns = match said {
             Some(_) => span.begin_ns.div_euclid(window_ns).saturating_mul(window_ns),
             None => span.begin_ns,
@@ -39,7 +38,7 @@ impl Grid {
         let length = span.end_ns.saturating_sub(begin_ns).max(1);
         let windows = length.unsigned_abs().div_ceil(window_ns.unsigned_abs());
         let each = windows.div_ceil(most.unsigned_abs()).cast_signed();
-        // Nothing says how long windows are: what is shown is as fine as the page can be.
+        // The length of windows is not known: the buckets are as short as the page allows.
         let finest = length.unsigned_abs().div_ceil(most.unsigned_abs()).cast_signed();
         let bucket_ns = if said.is_some() { each * window_ns } else { finest };
         let count = length.unsigned_abs().div_ceil(bucket_ns.unsigned_abs());
@@ -51,15 +50,15 @@ impl Grid {
         self.at(end_ns.saturating_sub(1))
     }
 
-    /// The bucket that holds a moment, or that is nearest to it.
+    /// The bucket that contains a time, or the nearest one.
     fn at(&self, ns: i64) -> usize {
         let after = ns.saturating_sub(self.begin_ns).max(0) / self.bucket_ns;
         usize::try_from(after).unwrap_or(usize::MAX).min(self.count.saturating_sub(1))
     }
 
-    /// How a stretch of time divides over the buckets: each, and how much of it is in it, ns. The parts
-    /// sum to all of it that is not before the first or after the last bucket; one that is outside of
-    /// all is in the nearest as a whole.
+    /// Divides a time span over the buckets: each bucket, and the time in it, ns. Time before the
+    /// first or after the last bucket is left out, unless the whole span is outside: then all of it
+    /// is in the nearest bucket.
     fn parts(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
         let (first, last) = (self.at(begin_ns), self.ends_in(end_ns).max(self.at(begin_ns)));
         let grid = *self;
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(of(grid(1000, 4000, Some(10), 4000)), (1000, 10, 300));
         assert_eq!(of(grid(1000, 4000, Some(10), 100)), (1000, 30, 100));
         assert_eq!(of(grid(1000, 4001, Some(10), 100)), (1000, 40, 76));
-        // The window from 1050 to 1060 ends in what is shown.
+        // The window from 1050 to 1060 ends in the shown time.
         assert_eq!(of(grid(1055, 1100, Some(10), 100)), (1050, 10, 5));
         assert_eq!(of(grid(1000, 4000, None, 100)), (1000, 30, 100));
         assert_eq!(of(grid(1000, 1004, Some(10), 100)), (1000, 4, 1));

@@ -1,4 +1,4 @@
-//! What the page of a recording is made of.
+//! The document, styles and scripts of the page of a recording.
 
 use super::super::html::{Library, Page};
 

@@ -1,4 +1,4 @@
-//! A recording as one page for a browser: which tenant filled which link, when, and how sure that is.
+//! A recording as a page for a browser: which tenant filled which link, when, and how sure that is.
 //!
 //! ```text
 //! survey  what was counted, by whom -.
@@ -6,9 +6,9 @@
 //! notices, answer, about, sql ---------------------------------- data, json -> html
 //! ```
 //!
-//! Guarantees: a page needs no other file and no network; memory is that of its points, whatever the
-//! recording's length; what is in a page is escaped twice: what a terminal or a reader could take for
-//! something else ([`crate::text::printable`]), and what a browser could.
+//! Guarantees: a page needs no other file and no network; memory grows with the number of its
+//! points, not with the length of the recording; text is escaped twice: for terminals and readers
+//! ([`crate::text::printable`]), and for browsers.
 
 mod about;
 mod answer;
@@ -43,22 +43,22 @@ use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
-/// So many of the largest tenants of each plot are shown unless something else is asked for.
+/// Default number of tenants with areas in each plot.
 pub const TENANTS: usize = 30;
 
-/// At most so many points over time.
+/// Most points over time.
 const POINTS: usize = 4000;
-/// At most so many points of all areas: what a browser shows within two seconds.
+/// Most points of all areas together: a browser draws them within two seconds.
 const ALL_POINTS: usize = 1_500_000;
-/// At least so many points over time, however many areas there are.
+/// Least number of points over time, however many areas there are.
 const LEAST_POINTS: usize = 200;
 
-/// What is asked.
+/// Options of a page.
 #[derive(Debug, Clone)]
 pub struct Asked<'a> {
-    /// By whom, and from when to when; `links` is not looked at: a page has links and other events.
+    /// Grouping and time; `links` is ignored, because a page has links and other events.
     pub question: Question<'a>,
-    /// How many of the largest tenants of each plot are shown.
+    /// Number of tenants with areas in each plot.
     pub tenants: usize,
     /// The recording as the user typed it.
     pub path: &'a str,
@@ -68,7 +68,7 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 ///
-/// The recording cannot be read, nothing was recorded in the time asked for, or `out` fails.
+/// The recording cannot be read, nothing was recorded in the selected time, or `out` fails.
 pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> Result<()> {
     let table = recording.table(&fabric::TABLE)?;
     let pairs = table.metadata();
@@ -122,7 +122,7 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     .context("cannot write the page")
 }
 
-/// An event that the first plot with anything in it is of.
+/// An event of the first plot that has any value.
 fn most_counted<'a>(survey: &Survey, plan: &'a Planned, links: &Links) -> Option<&'a str> {
     let event = &survey.plots.iter().find(|plot| plot.event.total > 0.0)?.event;
     let is_of = |its: &&planned::Counter| match event.link {

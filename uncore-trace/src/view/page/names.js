@@ -1,6 +1,6 @@
 // Times of the recording, and elements that stand for a tenant.
 
-/** Seconds after the begin: `1.250 s`, or `2:05:01` where the recording is long. */
+/** Seconds after the begin: `1.250 s`, or `2:05:01` in a long recording. */
 function clock(seconds, step = 0.001) {
   const places = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
   if (TIME.end < 180) return `${seconds.toFixed(places)}${SPACE}s`;
@@ -10,7 +10,7 @@ function clock(seconds, step = 0.001) {
   return `${seconds < 0 ? "-" : ""}${h}:${String(m).padStart(2, "0")}:${s}`;
 }
 
-/** The wall clock, UTC; nothing where the recording does not say. */
+/** The wall clock, UTC; empty if the recording does not have it. */
 function wall(seconds, places = 3) {
   if (!known(DATA.wall_ms)) return "";
   const text = new Date(DATA.wall_ms + seconds * 1000).toISOString();
@@ -26,7 +26,7 @@ function swatch(tenant) {
   return canvas;
 }
 
-/** The name of a tenant, which singles it out. */
+/** The name of a tenant; a click shows that tenant alone. */
 function tenantButton(tenant, ...words) {
   const button = make("button", { type: "button", className: "tenant", title: TENANTS[tenant].name },
     swatch(tenant), make("span", { className: "name" }, words[0] ?? TENANTS[tenant].name), ...words.slice(1));

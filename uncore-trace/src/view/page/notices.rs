@@ -1,7 +1,8 @@
-//! What a page marks in its plots: what users named, losses, and CPUs that went offline or came online.
+//! Events that a page marks in its plots: marks, losses, and CPUs that went offline or came online.
 //!
-//! Guarantee: memory does not grow with the recording. Losses of one cause that lie near each other are
-//! one mark with their sum, and only so many names and changes of CPUs are kept; the rest is counted.
+//! Guarantee: memory does not grow with the recording. Losses of one cause that are near each other
+//! are one item with their sum, and the numbers of marks and changes of CPUs are limited; further
+//! ones are counted.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +18,25 @@ use crate::schema::{cpus, loss};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
-/// Losses of a cause are kept apart if they are in different ones of so many parts of the time.
+/// Number of parts of the time; losses of one cause in the same part are summed.
 const PARTS: i64 = 100;
-/// So many changes of CPUs are kept.
+/// Most changes of CPUs that are kept.
 const CHANGES: usize = 500;
-/// So many marks of users are kept.
+/// Most marks that are kept.
 const NAMES: usize = 500;
 
-/// A stretch of time in which something was lost.
+/// A time span with losses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Lost {
     pub cause: String,
     pub count: i64,
-    /// Begin and end of the time it may affect, `CLOCK_MONOTONIC` ns; in a file without the table, the
-    /// begin of the first.
+    /// Begin and end of the time that may be affected, `CLOCK_MONOTONIC`, ns; in a file without the
+    /// table `loss`, the begin of the first loss.
     pub from_ns: Option<i64>,
     pub to_ns: Option<i64>,
-    /// Whether it costs precision only.
+    /// Whether only the precision is reduced.
     pub precision: bool,
-    /// What a row has to say, if it is the only one.
+    /// The detail of a row, if it is the only one.
     pub detail: Option<String>,
 }
 
@@ -48,33 +49,33 @@ pub(super) struct Change {
     pub state: String,
 }
 
-/// An instant or a span that a user named.
+/// A mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Named {
     /// `CLOCK_MONOTONIC`, ns.
     pub from_ns: i64,
-    /// None for an instant; a span that was not ended ends with the recording.
+    /// `None` for an instant; a span that was not ended ends with the recording.
     pub to_ns: Option<i64>,
     pub text: String,
 }
 
-/// All that is to be marked.
+/// All events to be marked.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// None where nothing is known of losses.
+    /// `None` if losses are not known.
     pub losses: Option<Vec<Lost>>,
     /// In the order of time.
     pub cpus: Vec<Change>,
-    /// Changes that are left out.
+    /// Number of changes left out.
     pub more_cpus: u64,
-    /// What users named, in the order of time.
+    /// Marks, in the order of time.
     pub named: Vec<Named>,
-    /// Names that are left out.
+    /// Number of marks left out.
     pub more_named: u64,
 }
 
 impl Notices {
-    /// Those of the time asked for.
+    /// The events in the selected time.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ impl Notices {
         self.more_named += marks.left_out;
     }
 
-    /// Every row after those of the begin is a change, of the state or of the counters that a CPU reads.
+    /// Every row after the first of each CPU is a change of its state or its counters.
     fn add_cpus(&mut self, recording: &Recording, span: &Span) -> Result<()> {
         let mut states: BTreeMap<i32, String> = BTreeMap::new();
         for batch in recording.table(&cpus::TABLE)?.scan(&["mono_ns", "cpu", "state"])? {
@@ -141,7 +142,7 @@ impl Notices {
     }
 }
 
-/// Whether a stretch of time touches what is shown.
+/// Whether a time span overlaps the shown time.
 fn within(span: &Span, from_ns: i64, to_ns: i64) -> bool {
     from_ns <= span.end_ns && to_ns >= span.begin_ns
 }
@@ -188,7 +189,7 @@ fn of_table(recording: &Recording, span: &Span) -> Result<Vec<Lost>> {
     Ok(found)
 }
 
-/// A file has the sums and the first of each cause only.
+/// A file has only the sums, and the first loss of each cause.
 fn of_metadata(facts: &Facts) -> Option<Vec<Lost>> {
     let totals = facts.loss.as_ref().ok()?;
     let some = totals.iter().filter(|(_, count)| **count > 0);

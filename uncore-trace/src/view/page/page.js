@@ -1,6 +1,6 @@
-// What the page does: it shows all parts, and follows what the user looks at.
+// Shows all parts of the page, and updates them when the selection changes.
 
-/** Shows a stretch of time in all plots. */
+/** Shows a time span in all plots. */
 function look(from, to) {
   const all = TIME.end - TIME.begin;
   const least = Math.min(all, 4 * TIME.bucket);
@@ -19,12 +19,12 @@ function look(from, to) {
   showAgain();
 }
 
-/** Shows a part or a multiple of the time, with a moment where it was. */
+/** Zooms by a factor; the moment `around` stays at its place on the screen. */
 function zoom(factor, around = (state.from + state.to) / 2) {
   look(around - (around - state.from) * factor, around + (state.to - around) * factor);
 }
 
-/** Shows the time before or after. */
+/** Moves to the time before or after. */
 function shift(sign) {
   const by = sign * (state.to - state.from) / 2;
   look(state.from + by, state.to + by);
@@ -42,7 +42,7 @@ function single(tenant) {
   showLines();
 }
 
-/** Draws everything anew, in the colours of the theme. */
+/** Redraws everything in the colours of the theme. */
 function repaint() {
   readTheme();
   for (const canvas of document.querySelectorAll("canvas.swatch[data-tenant]")) paintSwatch(canvas);
@@ -69,7 +69,7 @@ function startPlots() {
   }
 }
 
-/** The name of a link, what fills it, and whether in and out are one plot. */
+/** The heading of a link: its name, its tenants, and whether in and out are one plot. */
 function linkHead(link, members, section) {
   const of = (direction) => members.find(({ plot }) => plot.direction === direction)?.plot;
   const [into, out] = [of("in"), of("out")];
@@ -81,7 +81,7 @@ function linkHead(link, members, section) {
       watcher.unobserve(its.element);
       CARDS.splice(CARDS.indexOf(its), 1);
     }
-    // Where those that they replace were, in the order of the page.
+    // At the place of those that they replace, in the order of the page.
     shown = plots.map(card);
     box.replaceChildren(...shown.map((its) => its.element));
     CARDS.sort((a, b) => a.plot.place - b.plot.place);
@@ -104,7 +104,7 @@ function linkHead(link, members, section) {
       showGlance();
     });
     head.append(button);
-    // A peak of both together limits their sum.
+    // A peak of both directions limits their sum.
     set(link.peak !== null && !into.peak && !out.peak);
   } else {
     show(apart);
@@ -122,7 +122,7 @@ function start() {
   document.title = DATA.host === null ? "Who used what" : `${DATA.host}: who used what`;
   const span = `${duration(TIME.end - TIME.begin)}${TIME.begin > 0 ? ` from ${clock(TIME.begin)} on` : ""}`;
   find("when").textContent = [DATA.host, wall(TIME.begin, 0), span].filter(Boolean).join(" · ");
-  // No line ends between a figure and its unit.
+  // No line break between a figure and its unit.
   const [answer, more] = DATA.answer.map((text) => text.replace(/(\d) (?=[%A-Za-z])/g, `$1${SPACE}`));
   find("answer").textContent = answer;
   find("more-answer").textContent = more;
@@ -156,7 +156,7 @@ function start() {
   addEventListener("afterprint", () => print(false));
 }
 
-/** Paper has all plots. */
+/** A print has all plots. */
 function print(begins) {
   for (const its of CARDS) its.near ||= begins;
   printTheme(begins);

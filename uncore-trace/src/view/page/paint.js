@@ -1,17 +1,17 @@
-// Colours, and what is drawn into a plot.
+// Colours, and the drawing of a plot.
 
-/** Of Okabe and Ito, which people with any kind of colour vision tell apart, and a dark red. */
+/** The colours of Okabe and Ito, which are distinct with any kind of colour vision, and a dark red. */
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#994455"];
-/** Tenants beyond the first eight have the colours again, with lines or dots. */
+/** Tenants beyond the first eight have the same colours again, with lines or dots. */
 const TEXTURES = ["plain", "rising", "dots", "level", "falling"];
-/** An area is as pale as this where nothing is sure. */
+/** Opacity of an area at a confidence of 0. */
 const PALEST = 0.3;
 /** Steps between that and the full colour. */
 const SHADES = 5;
 
 let theme = null;
 
-/** The colours of the page, as the style has them now. */
+/** The current colours of the style sheet. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
@@ -25,7 +25,7 @@ function readTheme() {
 
 const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 
-/** A colour on the ground, as if it were transparent. */
+/** A colour blended with the background. */
 function mix(colour, part) {
   const [over, under] = [parts(colour), parts(theme.ground)];
   const hex = over.map((value, at) => Math.round(value * part + under[at] * (1 - part)));
@@ -42,7 +42,7 @@ function colourOf(tenant) {
   return [COLOURS[tenant % COLOURS.length], texture];
 }
 
-/** What the area of a tenant is filled with: a shade of 0 is the palest. */
+/** The fill of a tenant's area: shade 0 is the palest. */
 function fillOf(tenant, shade, context) {
   const key = tenant * SHADES + shade;
   const ready = theme.fills.get(key);
@@ -54,7 +54,7 @@ function fillOf(tenant, shade, context) {
   return fill;
 }
 
-/** A small square that is repeated. */
+/** A pattern: a small square that is repeated. */
 function tile(colour, texture) {
   const size = Math.round(6 * devicePixelRatio);
   const canvas = make("canvas", { width: size, height: size });
@@ -86,13 +86,13 @@ function paintSwatch(canvas) {
   context.fillRect(0, 0, canvas.width, canvas.height);
 }
 
-/** The shade of a confidence; what is nobody's is not a claim. */
+/** The shade of a confidence; areas of no tenant have the full colour. */
 function shadeOf(tenant, confidence) {
   if (TENANTS[tenant].kind === "nobody" || Number.isNaN(confidence)) return SHADES - 1;
   return Math.round(confidence / 100 * (SHADES - 1));
 }
 
-/** What is seen, as columns of whole pixels: the buckets of each, and where it is. */
+/** The visible time as columns of whole pixels: the buckets and the position of each. */
 function columns(u) {
   const [first, last] = buckets(state.from, state.to);
   const x = (seconds) => Math.round(u.valToPos(seconds, "x", true));
@@ -110,7 +110,7 @@ function columns(u) {
   return found;
 }
 
-/** The mean of a column; not a number where nothing is known. */
+/** The mean of a column; NaN if nothing is known. */
 const meanIn = (values, { at, next }) => (next === at + 1 ? values[at] : mean(values, at, next));
 
 function extremeIn(values, { at, next }, better) {
@@ -121,7 +121,7 @@ function extremeIn(values, { at, next }, better) {
   return found;
 }
 
-/** Draws everything that is between the axes. */
+/** Draws everything between the axes. */
 function paint(u, plot) {
   const { ctx, bbox } = u;
   const cells = columns(u);
@@ -140,7 +140,7 @@ function paint(u, plot) {
   ctx.restore();
 }
 
-/** Areas on top of each other; each in runs of one shade without gaps. */
+/** Draws stacked areas, each in runs of one shade without gaps. */
 function paintStack(ctx, cells, y, plot) {
   const floor = new Float64Array(cells.length);
   for (const area of plot.areas) {
@@ -176,7 +176,7 @@ function fillBetween(ctx, cells, first, last, low, high) {
   ctx.fill();
 }
 
-/** One tenant in front of all others, with its interval. */
+/** Draws one tenant in front of all others, with its interval. */
 function paintOne(ctx, cells, y, plot, area) {
   const total = cells.map((cell) => meanIn(plot.mean, cell));
   ctx.fillStyle = theme.total;
@@ -189,14 +189,14 @@ function paintOne(ctx, cells, y, plot, area) {
   };
   const [low, high] = ["low", "high"].map((name) => value.map((_, at) => end(name, at)));
   const colour = colourOf(area.tenant)[0];
-  // From what is sure to what is only possible.
+  // From the lower to the higher end of the interval.
   for (const [part, from, to] of [[1, null, low], [0.65, low, value], [0.35, value, high]]) {
     ctx.fillStyle = mix(colour, part);
     fillBetween(ctx, cells, 0, cells.length, (k) => y(from === null ? 0 : from[k]), (k) => y(to[k]));
   }
 }
 
-/** Time of which nothing is known is hatched; where only a part is, there is a strip at the top. */
+/** Hatches time in which nothing is known; partly known time has a strip at the top. */
 function paintGaps(ctx, cells, bbox, plot) {
   ctx.fillStyle = theme.gap ??= ctx.createPattern(tile(theme.line, "falling"), "repeat");
   for (const cell of cells) {
@@ -207,7 +207,7 @@ function paintGaps(ctx, cells, bbox, plot) {
   }
 }
 
-/** From the lowest to the highest window, where a column has several: a band, and a line at its top. */
+/** Draws a band from the lowest to the highest window of columns with several windows, with a line at its top. */
 function paintExtremes(ctx, cells, y, plot) {
   if (!plot.max && cells.every(({ at, next }) => next === at + 1)) return;
   const high = cells.map((cell) => extremeIn(plot.max ?? plot.mean, cell, (a, b) => a >= b));
@@ -267,7 +267,7 @@ function paintPeak(u, peak) {
   ctx.fillText(text, right, top);
 }
 
-/** Losses, CPUs and what users named: a line where it was, and a triangle at the top. */
+/** Draws losses, changes of CPUs and marks: a line at their time, and a triangle at the top. */
 function paintMarks(u) {
   const { ctx, bbox } = u;
   const size = 5 * devicePixelRatio;
@@ -282,7 +282,7 @@ function paintMarks(u) {
     const [from, to] = [x(mark.from), x(mark.to)];
     ctx.strokeStyle = ctx.fillStyle = mark.faint ? theme.muted : theme[mark.kind];
     if (!mark.faint) {
-      // A loss concerns all that is below; a name only says when.
+      // The line of a loss crosses the areas; a mark only shows a time.
       ctx.globalAlpha = mark.kind === "loss" ? 0.25 : 0.45;
       if (to - from > 2) {
         ctx.fillRect(from, bbox.top, to - from - devicePixelRatio, mark.kind === "loss" ? bbox.height : 0.6 * size);
@@ -295,7 +295,7 @@ function paintMarks(u) {
       ctx.lineTo(from, bbox.top + bbox.height);
       ctx.stroke();
     }
-    // What costs precision only has a small triangle and no line.
+    // A note, which reduced the precision only, has a small triangle and no line.
     const half = mark.faint ? size / 2 : size;
     ctx.beginPath();
     ctx.moveTo(from - half, bbox.top);
@@ -306,7 +306,7 @@ function paintMarks(u) {
   ctx.setLineDash([]);
 }
 
-/** A name beside its mark; returns where there is room for the next one. */
+/** Draws the name of a mark; returns where the next one has room. */
 function paintLabel({ ctx, bbox }, name, left) {
   const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
   ctx.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;

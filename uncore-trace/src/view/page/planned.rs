@@ -1,4 +1,4 @@
-//! What a page needs of the plan in a recording's metadata.
+//! The fields of the plan in a recording's metadata that a page needs.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Planned {
     pub notes: Vec<String>,
 }
 
-/// A counter, as `schema/counters.rs` describes it. How it was read is not known of one in a roll-up.
+/// A counter, as in `schema/counters.rs`. A roll-up does not have its encoding.
 #[derive(Debug, Deserialize)]
 pub(super) struct Counter {
     pub id: u32,
@@ -35,7 +35,7 @@ pub(super) struct Counter {
     pub config: Vec<u64>,
     #[serde(default)]
     pub cpu: Option<u32>,
-    /// Not written where its counts are divided and nothing else.
+    /// Missing if its counts are only divided.
     #[serde(default = "counted")]
     pub role: String,
 }
@@ -45,12 +45,12 @@ fn counted() -> String {
 }
 
 impl Planned {
-    /// Of a recording; none where its metadata have none that can be read.
+    /// Reads the plan; `None` if the metadata have no readable one.
     pub(super) fn of(pairs: &BTreeMap<String, String>) -> Option<Self> {
         serde_json::from_str(pairs.get(metadata::PLAN)?).ok()
     }
 
-    /// The counters that have rows, and whose bytes, if they count bytes, go over no link.
+    /// The counters with rows that are on no link, and those that do not count bytes.
     pub(super) fn apart<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = &'a Counter> {
         let counts = |its: &&Counter| its.role != counters::WEIGHT;
         self.counters.iter().filter(counts).filter(|its| its.way(links).is_none())
@@ -58,12 +58,13 @@ impl Planned {
 }
 
 impl Counter {
-    /// The link that it is on and its direction.
+    /// Its link and direction.
     pub(super) fn way(&self, links: &Links) -> Option<(usize, Direction)> {
         links.on(i32::try_from(self.id).ok()?)
     }
 
-    /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0. Empty where it is not known.
+    /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0. Empty if not
+    /// known.
     pub(super) fn encoding(&self) -> String {
         let Some(attr_type) = self.attr_type else { return String::new() };
         let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };

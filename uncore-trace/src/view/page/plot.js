@@ -1,8 +1,8 @@
-// A plot with its heading and names, and what is said at the pointer.
+// A plot with its heading, legend, and the text at the pointer.
 
 /** All cards of the page, in its order. */
 const CARDS = [];
-/** So many tenants are named below a plot and at the pointer. */
+/** Number of tenants that are named below a plot and at the pointer. */
 const NAMES = 8;
 /** Steps between the lines of the time axis, seconds. */
 const STEPS = [1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300,
@@ -42,7 +42,7 @@ const watcher = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "300px" });
 
-/** Draws a card, if anybody sees it. */
+/** Draws a card, if it is visible. */
 function refresh(its) {
   if (!its.near) {
     its.stale = true;
@@ -60,14 +60,14 @@ function refresh(its) {
 
 const heightOf = () => (innerWidth < 600 ? 180 : 220);
 
-/** What is above the highest value: a peak that is near is in view. */
+/** The upper end of the scale: above the highest value, and above a peak that is near. */
 function ceiling(plot) {
   const { highest, parts } = seen(plot);
   let most = Number.isFinite(highest) ? highest : 0;
   if (plot.peak && most > 0.3 * plot.peak.rate) most = Math.max(most, plot.peak.rate);
   const one = state.tenant === null ? null : plot.areas.find((area) => area.tenant === state.tenant);
   if (one) {
-    // A small one alone has the plot for itself.
+    // A single tenant is scaled to the plot.
     const [first, last] = buckets(state.from, state.to);
     let high = 0;
     for (let at = first; at < last; at++) {
@@ -107,7 +107,7 @@ function chart(its) {
     cursor: {
       y: false, points: { show: false },
       drag: { x: true, y: false, setScale: false },
-      // Others show where the pointer is; what is chosen is told to them by `look`.
+      // Other plots show the position of the pointer; `look` tells them the selected time.
       sync: { key: "time", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
       bind: { dblclick: () => () => { look(TIME.begin, TIME.end); return null; } },
     },
@@ -128,7 +128,7 @@ function chart(its) {
   return u;
 }
 
-/** The words around a plot, for the time that is seen. */
+/** The texts of a plot, for the visible time. */
 function describe(its) {
   const { plot } = its;
   const { mean, highest, parts } = seen(plot);
@@ -155,17 +155,17 @@ function describe(its) {
   its.space.setAttribute("aria-label", `${plot.name}: ${texts.join(", ")}. ${best}`);
 }
 
-/** Why the tenant that is shown alone has no area in a plot. */
+/** Why the selected tenant has no area in a plot. */
 function absent(plot) {
   const { name } = TENANTS[state.tenant];
   const of = (kind) => plot.areas.filter(({ tenant }) => TENANTS[tenant].kind === kind);
-  // What a device moved by itself is apart from the largest, whatever its size.
+  // `(device)` always has an area of its own, whatever its size.
   const largest = of("tenant").filter(({ tenant }) => TENANTS[tenant].name !== "(device)").length;
   return of("others").length > 0 ? `${name} is not among the largest ${largest} here; (others) may have a part of it.`
     : `${name} had nothing here.`;
 }
 
-/** What is known of one moment, beside the pointer. */
+/** The values at the pointer. */
 function showTip(its) {
   const { u, plot } = its;
   const at = u.cursor.idx;
@@ -205,7 +205,7 @@ function showTip(its) {
   const x = over.left + u.cursor.left;
   const left = x + 16 + tip.offsetWidth < innerWidth ? x + 16 : Math.max(4, x - 16 - tip.offsetWidth);
   tip.style.left = `${left}px`;
-  // Below the plot or above it, where there is room: what is pointed at stays in view.
+  // Below the plot or above it, where there is room, so that it hides nothing.
   const [below, above] = [over.bottom + 34, over.top - 10 - tip.offsetHeight];
   const top = below + tip.offsetHeight < innerHeight ? below : above >= 4 ? above : Math.min(over.top, innerHeight - tip.offsetHeight - 8);
   tip.style.top = `${Math.max(4, top)}px`;
@@ -215,7 +215,7 @@ function hideTip() {
   find("tip").hidden = true;
 }
 
-/** The bucket that the pointer of a plot is at, or the middle of what is seen. */
+/** The bucket at the pointer of a plot, or in the middle of the visible time. */
 function cursorOf(its) {
   const [first, last] = buckets(state.from, state.to);
   const at = its.u?.cursor.idx;
@@ -232,7 +232,7 @@ function place(its, at) {
   showTip(its);
 }
 
-/** A plot by keys: arrows go along it, + and - change the time, 0 shows all of it. */
+/** Keys of a plot: arrows move along it, + and - zoom, 0 shows all of it. */
 function onKey(event, its) {
   const [first, last] = buckets(state.from, state.to);
   const step = Math.max(1, Math.round((last - first) / 200));

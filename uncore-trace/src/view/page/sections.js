@@ -1,6 +1,6 @@
-// What is beside the plots: the overview, the marks, the recording, and how to ask more.
+// The sections beside the plots: overview, marks, the recording, and queries.
 
-/** What is marked in the plots, and said below them. */
+/** The list of the events that are marked in the plots. */
 const MARKS = [
   ...(DATA.losses ?? []).filter(({ from }) => from !== null).map((lost) => ({
     kind: "loss", faint: lost.precision, from: Math.max(lost.from, TIME.begin), to: lost.to ?? lost.from,
@@ -12,7 +12,7 @@ const MARKS = [
   ...DATA.cpus.map(([from, cpu, word]) => ({ kind: "cpu", faint: false, from, to: from, text: `CPU ${cpu} ${word}` })),
 ];
 
-/** A row for each plot: how much, how full, and who. */
+/** A row for each plot: rate, percent of the peak, and tenants. */
 function showGlance() {
   const plots = CARDS.map(({ plot }) => plot);
   const full = plots.some((plot) => plot.peak);
@@ -28,7 +28,7 @@ function showGlance() {
   find("glance").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
 }
 
-/** The parts of all tenants side by side, and the largest by name. */
+/** A bar with the fractions of all tenants, and the names of the largest. */
 function bar(areas) {
   const some = areas.filter(({ part }) => part > 0);
   const [width, height] = [180, 14];
@@ -47,7 +47,7 @@ function bar(areas) {
   return make("span", { className: "who" }, canvas, words);
 }
 
-/** What each shade and colour means. */
+/** The legend of shades and colours. */
 function showKey() {
   const sure = make("span", { className: "shades" });
   const tenant = TENANTS.findIndex(({ kind }) => kind === "tenant");
@@ -94,7 +94,7 @@ function showRecording() {
   }
   const count = DATA.counters[0].cells.length;
   plan.firstElementChild.textContent = count === 1 ? "The counter" : `The ${count} counters`;
-  // A large machine has thousands: they are made when they are asked for.
+  // A large machine has thousands, so they are made when the section is opened.
   plan.addEventListener("toggle", () => {
     const heads = DATA.counters.map(({ name }) => make("th", { scope: "col", className: "text" }, name));
     const row = (at) => make("tr", {}, ...DATA.counters.map(({ cells }) => make("td", { className: "text" }, cells[at])));
@@ -103,7 +103,7 @@ function showRecording() {
   }, { once: true });
 }
 
-/** A word for a shell, in quotes where it needs them. */
+/** A word for a shell, quoted if necessary. */
 const quoted = (word) => (/^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 
 function showAsk() {

@@ -1,12 +1,12 @@
-//! The values of a page's plots over time: a second look at the rows, with the buckets and the areas
+//! Values of a page's plots over time: a second pass over the rows, when buckets and areas are
 //! known.
 //!
-//! Guarantees: the areas of a plot sum to its mean, and over time to what was counted; the highest
-//! window of a bucket is kept beside the mean; what is not known is none, and never 0. Memory is that of
-//! the buckets of all areas, whatever the recording's length.
+//! Guarantees: the areas of a plot sum to its mean, and over time to the count; the highest window
+//! of a bucket is kept beside the mean; an unknown value is `None`, never 0. Memory is that of the
+//! buckets of all areas, whatever the length of the recording.
 //!
-//! A window that covers more than a bucket, as after a reading that failed, is spread evenly over its
-//! time. Where only a part of the windows of a bucket is known, the mean is of that part.
+//! A window that is longer than a bucket, as after a failed reading, is spread evenly over its
+//! time. If only some windows of a bucket are known, the mean is over these.
 
 use std::collections::HashMap;
 
@@ -28,16 +28,15 @@ use crate::tables::reader::Recording;
 /// One area over time.
 #[derive(Debug, Default)]
 pub(super) struct Area {
-    /// What each bucket has.
+    /// Value in each bucket.
     pub value: Vec<f64>,
-    /// The lower end of the 90 % interval, as a part of the value; not a number where nothing is known
-    /// of it.
+    /// The lower end of the 90 % interval, as a fraction of the value; NaN if not known.
     pub low: Vec<f32>,
     /// The higher end.
     pub high: Vec<f32>,
-    /// The mean confidence of the rows, by value; not a number where none has one.
+    /// The mean confidence, weighted by value; NaN if no row has one.
     pub confidence: Vec<f32>,
-    /// The rows of the windows that end in the present bucket.
+    /// Sums of the windows that end in the current bucket.
     now: Share,
 }
 
@@ -52,7 +51,7 @@ impl Area {
         }
     }
 
-    /// The windows that end in `bucket` are complete.
+    /// Stores the sums of `bucket`, whose windows are complete.
     fn end(&mut self, bucket: usize) {
         let now = &mut self.now;
         let said = now.sure.mean().zip(now.interval(f64::INFINITY)).filter(|_| now.value > 0.0);
@@ -64,7 +63,8 @@ impl Area {
         now.clear();
     }
 
-    /// A bucket in the middle of a window has no end of one: what is said of the window is said of it.
+    /// A bucket in which no window ends, because it lies within one, gets interval and confidence
+    /// of that window.
     fn finish(&mut self) {
         for column in [&mut self.low, &mut self.high, &mut self.confidence] {
             let mut next = f32::NAN;
@@ -81,7 +81,7 @@ impl Area {
 /// One plot over time.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Its sums.
+    /// Its totals.
     pub total: Total,
     /// In the order of [`Plot::areas`].
     pub areas: Vec<Area>,
@@ -92,11 +92,11 @@ pub(super) struct Series {
 pub(super) struct AllSeries {
     /// In the order of the plots.
     pub plots: Vec<Series>,
-    /// Highest and lowest rates of in and out together, by link.
+    /// Highest and lowest rates of both directions together, by link.
     pub together: HashMap<usize, Rates>,
 }
 
-/// Where the rows of one counter and line go.
+/// The plot and area for the rows of one counter and line.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     plot: usize,
@@ -104,7 +104,7 @@ struct Slot {
     cause: usize,
 }
 
-/// Divides the rows of a recording over the buckets and areas.
+/// Sums the rows of a recording by bucket and area.
 ///
 /// # Errors
 ///
@@ -142,13 +142,13 @@ struct Filling<'a> {
     survey: &'a Survey,
     links: &'a Links,
     grid: Grid,
-    /// The plot of each direction of a link, and of each event.
+    /// Index of the plot for each direction of a link.
     of_links: HashMap<(usize, Direction), usize>,
     of_events: HashMap<(&'a str, &'a str), usize>,
     all: AllSeries,
-    /// The bucket that windows end in.
+    /// The bucket in which the current windows end.
     bucket: usize,
-    /// The areas that have rows in it.
+    /// The areas with rows in it.
     touched: Vec<(usize, usize)>,
     end_ns: i64,
 }
@@ -184,7 +184,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Windows that end at `end_ns` come next: rows are in the order of their windows' ends.
+    /// The next rows belong to windows that end at `end_ns`; rows come in the order of their
+    /// windows' ends.
     fn goes_to(&mut self, end_ns: i64) {
         if end_ns == self.end_ns {
             return;
@@ -198,7 +199,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Where a row goes: to its link, and to its event where that is shown apart.
+    /// Where a row belongs: to its link, and to its event if that has a plot of its own.
     fn slots(&mut self, columns: &Columns<'_>, row: usize) -> [Option<Slot>; 2] {
         let link = self.links.on(columns.counter.value(row));
         let of_link = link.and_then(|way| self.of_links.get(&way).copied());
@@ -235,7 +236,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// All rows of the windows that end at one moment have come.
+    /// Called when all rows of the windows that end at one time have come.
     fn end_windows(&mut self) {
         let rates: Vec<Rate> =
             self.all.plots.iter_mut().map(|series| series.total.end_windows()).collect();

@@ -1,4 +1,4 @@
-//! Questions in SQL that a page shows: they run as they are in `DuckDB`, on this very recording.
+//! SQL queries in a page; they run unchanged in `DuckDB` on this recording.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use crate::schema::{fabric, links};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
-/// A query and what it answers.
+/// A query and the question that it answers.
 #[derive(Debug, Serialize)]
 pub(super) struct Query {
     pub question: String,
     pub sql: String,
 }
 
-/// The queries for a recording at `path` as the user typed it; `event` is one that it has.
+/// The queries for a recording at `path`, as typed; `event` is one that it has.
 pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) -> Vec<Query> {
     let table = |name: &str| {
         let file = if recording.is_dataset() {
@@ -66,7 +66,8 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
     queries
 }
 
-/// The inside of a string in SQL, fit to be shown: what is not runs into an error, and does nothing else.
+/// The content of an SQL string, escaped for display; a path with escapes makes the query fail, and
+/// nothing else.
 fn quoted(text: &str) -> String {
     printable(text).replace('\'', "''")
 }

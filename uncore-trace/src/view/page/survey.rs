@@ -1,7 +1,7 @@
-//! What a page shows: its plots, the lines of each, and who the areas of a plot are of.
+//! The content of a page: its plots, the lines of each, and the tenants of its areas.
 //!
-//! Guarantee: each row of the time asked for is in one area of each plot that it is in, so that the
-//! areas of a plot sum to what was counted.
+//! Guarantee: each row of the selected time is in one area of each plot to which it belongs, so the
+//! areas of a plot sum to the count.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,19 +15,19 @@ use crate::schema::owner;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
-/// What an area is drawn as.
+/// How an area is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// Somebody's: a colour.
+    /// A tenant: in colour.
     Tenant,
-    /// All that are too small to be shown, or were not asked for.
+    /// The sum of all that are too small, or beyond the selected number.
     Others,
-    /// No tenant: the owner is not known, or it is the kernel.
+    /// No tenant: the kernel, or an unknown owner.
     Nobody,
 }
 
 impl Kind {
-    /// The word for it in the data of the page.
+    /// Its name in the data of the page.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
@@ -37,16 +37,16 @@ impl Kind {
     }
 }
 
-/// Who areas are of, in all plots.
+/// The owner of areas in all plots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Tenant {
     pub kind: Kind,
-    /// Fit to be shown.
+    /// Escaped.
     pub name: String,
 }
 
 impl Tenant {
-    /// Whose area a line is in: owners that are no tasks have one each.
+    /// The tenant of a line; each owner other than tasks has its own.
     fn of(line: &Line, by: By) -> Self {
         let own = |kind| Self { kind, name: format!("({})", line.owner) };
         match line.owner.as_str() {
@@ -57,23 +57,23 @@ impl Tenant {
         }
     }
 
-    /// Of the line that is the sum of the small ones.
+    /// The sum of small lines.
     fn others() -> Self {
         Self { kind: Kind::Others, name: "(others)".to_owned() }
     }
 }
 
-/// An event with its largest lines, and who each of them is of.
+/// An event with its largest lines, and the tenant of each.
 #[derive(Debug)]
 struct Shown {
     event: Event,
     tenants: Vec<Tenant>,
-    /// Whether the last line is the sum of small ones.
+    /// Whether the last line is a sum of small ones.
     summed: bool,
 }
 
 impl Shown {
-    /// The `count` largest lines of tasks stay, and all of other owners.
+    /// Keeps the `count` largest lines of tasks, and all lines of other owners.
     fn new(event: Event, by: By, count: usize) -> Self {
         let is_task = |line: &&Line| line.owner == owner::TASK || line.owner.is_empty();
         let summed = event.lines.iter().filter(is_task).count() > count;
@@ -92,13 +92,13 @@ impl Shown {
 /// One direction of a link, or an event.
 #[derive(Debug)]
 pub(super) struct Plot {
-    /// Its sums, with its largest lines and one for all others.
+    /// Its sums, with the largest lines and one for all others.
     pub event: Event,
-    /// The tenants of its areas, by their place in [`Survey::tenants`], ascending.
+    /// The tenants of its areas, as indices in [`Survey::tenants`], ascending.
     pub areas: Vec<usize>,
-    /// The tenant of each line of the event, by its place.
+    /// The tenant of each line of the event.
     tenants: Vec<usize>,
-    /// The area of each line that is shown, by owner and key.
+    /// The area of each shown line, by owner and key.
     lines: HashMap<(String, String), usize>,
     /// The area of all others.
     others: Option<usize>,
@@ -110,7 +110,7 @@ impl Plot {
         let places: Vec<usize> =
             tenants.iter().map(|its| index.get(its).copied().unwrap_or_default()).collect();
         let numbered = || event.lines.iter().zip(&places);
-        // Where nothing was counted there is nothing to draw.
+        // An event with a count of 0 has no areas.
         let drawn =
             numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.sure.claims > 0);
         let areas: BTreeSet<usize> = drawn.map(|(_, place)| *place).collect();
@@ -125,35 +125,35 @@ impl Plot {
         Self { lines, others, areas, tenants: places, event }
     }
 
-    /// The area of the rows of a line; none where all of them are without any value.
+    /// The area for the rows of a line; `None` if none of them has a value.
     pub(super) fn area(&self, owner: &str, key: String) -> Option<usize> {
         self.lines.get(&(owner.to_owned(), key)).copied().or(self.others)
     }
 
-    /// Its lines, and the tenant of each by its place in [`Survey::tenants`].
+    /// Its lines, and the tenant of each as an index in [`Survey::tenants`].
     pub(super) fn lines(&self) -> impl Iterator<Item = (&Line, usize)> {
         self.event.lines.iter().zip(self.tenants.iter().copied())
     }
 }
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// Begin of the recording, `CLOCK_MONOTONIC` ns.
+    /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
     /// Directions of links in the order of the plan, then events by name.
     pub plots: Vec<Plot>,
-    /// The owners of the areas: the tenant with the largest part of a plot first. [`Kind::Others`] and
-    /// [`Kind::Nobody`] are last.
+    /// The owners of areas: the tenant with the largest part of a plot first, [`Kind::Others`] and
+    /// [`Kind::Nobody`] last.
     pub tenants: Vec<Tenant>,
 }
 
 impl Survey {
-    /// What `recording` has; of the lines of tasks, the `count` largest of each plot are shown.
+    /// The survey of `recording`; of the lines of tasks, the `count` largest of each plot are kept.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read, or nothing was recorded in the time asked for.
+    /// The recording cannot be read, or nothing was recorded in the selected time.
     pub(super) fn of(
         recording: &Recording,
         plan: Option<&Planned>,
@@ -185,7 +185,8 @@ impl Survey {
     }
 }
 
-/// All who have lines: the one with the largest part of an event first; of links, where there are any.
+/// All owners of lines, by the largest part of an event; if there are links, only links are
+/// considered.
 fn ranked(all: &[Shown]) -> Vec<Tenant> {
     let any_link = all.iter().any(|its| its.event.link.is_some());
     let mut parts: HashMap<&Tenant, f64> = HashMap::new();

@@ -1,16 +1,16 @@
 // The table of tenants.
 
-/** All lines of all plots, with what is worked out from them. */
+/** All lines of all plots, with computed values. */
 const LINES = DATA.plots.flatMap((plot, place) => plot.lines.map((line) => ({
   ...line, plot, place,
   share: plot.total > 0 && line.value !== null ? line.value / plot.total : null,
   average: line.value !== null && plot.seconds > 0 ? line.value / plot.seconds : null,
 })));
 
-/** So many lines are shown until all are asked for. */
+/** Number of lines that are shown until all are requested. */
 const FEW = 30;
 
-/** What lines are sorted by, which plot they are of, and whether all are shown. */
+/** The column of the sort, the plot of the lines, and whether all are shown. */
 const sorting = { by: "share", down: true, plot: "", all: false };
 
 const COLUMNS = [
@@ -27,12 +27,12 @@ const COLUMNS = [
   { by: "missing", head: "Not known", text: ({ missing }) => String(missing), title: "Rows without a value" },
 ];
 
-/** Whether anything is missing at all: else the column says nothing. */
+/** Whether any line has missing windows; if not, the column is left out. */
 const shownColumns = () => COLUMNS.filter(({ by }) => by !== "missing" || LINES.some((line) => line.missing > 0));
 
 function compare(a, b) {
   const [x, y] = [a[sorting.by], b[sorting.by]];
-  // What is not known comes last in both directions.
+  // Unknown values come last in both directions.
   if (known(x) !== known(y) && typeof x !== "string" && typeof y !== "string") return known(x) ? -1 : 1;
   const order = typeof x === "string" ? x.localeCompare(y) : x - y;
   return (sorting.down ? -order : order) || a.place - b.place || (b.value ?? 0) - (a.value ?? 0);

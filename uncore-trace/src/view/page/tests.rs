@@ -1,4 +1,4 @@
-//! Pages of made recordings: what is in the data, and that nothing in it is more than data.
+//! Pages of made recordings: their data are right, and recorded text in them is inert.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ fn of(broken: &Broken, by: By) -> Value {
     data(&page(&Sample::new(false, broken).open(), Question::by(by), TENANTS))
 }
 
-/// A column without its runs.
+/// A column with its runs expanded.
 fn column(entries: &Value) -> Vec<Option<f64>> {
     let mut numbers = Vec::new();
     for entry in entries.as_array().unwrap() {
@@ -134,7 +134,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
         assert!(series.total.mean(1).unwrap() < 2.0 * usual);
         assert!((series.total.rates.lowest[1] - usual).abs() < 1e-6 * usual);
     }
-    // The third bucket is not known as a whole, the one before in part.
+    // The third bucket is not known at all, the one before it in part.
     let link = &series.plots[0].total;
     assert_eq!((link.mean(3), link.known(3)), (None, Some(0.0)));
     assert!(link.known(2).is_some_and(|known| known > 0.0 && known < 1.0));
@@ -149,7 +149,7 @@ fn an_interval_is_a_part_of_the_value() {
     for (name, expected) in [("low", 73.0), ("high", 127.0), ("confidence", 50.0)] {
         assert!(column(&area[name]).iter().all(|it| *it == Some(expected)), "{name}");
     }
-    // Of all owners nothing was divided.
+    // By PMU, nothing was divided.
     let by_pmu = of(&PHASES, By::Pmu);
     let area = &plot(&by_pmu, "page-faults")["areas"][0];
     assert_eq!(column(&area["low"])[0], Some(100.0));

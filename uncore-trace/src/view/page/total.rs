@@ -1,12 +1,12 @@
-//! What a plot counted in all, over time: its mean, and its highest and lowest window.
+//! The total of a plot over time: its mean, and its highest and lowest window.
 
 use std::mem;
 
 use super::super::sums::{Lengths, Rate, Steps as _, Time, Window};
 use super::grid::Grid;
 
-/// The highest and lowest rate of a window that ends in each bucket, per second; not a number where no
-/// window does whose rate is known.
+/// The highest and lowest rate of windows that end in each bucket, per second; NaN if there is none
+/// with a known rate.
 #[derive(Debug)]
 pub(super) struct Rates {
     pub highest: Vec<f64>,
@@ -18,10 +18,10 @@ impl Rates {
         Self { highest: vec![f64::NAN; grid.count], lowest: vec![f64::NAN; grid.count] }
     }
 
-    /// Adds the windows that end at one moment.
+    /// Adds the rate of the windows that end at one time.
     pub(super) fn add(&mut self, bucket: usize, rate: Rate) {
         let Rate::Known(rate) = rate else { return };
-        // What is not a number loses against any.
+        // `max` and `min` ignore NaN.
         self.highest[bucket] = self.highest[bucket].max(rate);
         self.lowest[bucket] = self.lowest[bucket].min(rate);
     }
@@ -31,12 +31,12 @@ impl Rates {
 #[derive(Debug)]
 pub(super) struct Total {
     grid: Grid,
-    /// What each bucket has.
+    /// Value in each bucket.
     value: Vec<f64>,
     time: Time,
-    /// Of single windows.
+    /// Rates of single windows.
     pub rates: Rates,
-    /// The rate of the windows that end at one moment.
+    /// The rate of the windows that end at the current time.
     rate: Rate,
     end_ns: i64,
 }
@@ -53,7 +53,7 @@ impl Total {
         }
     }
 
-    /// Adds a row of a counter; none: the window's value is not known.
+    /// Adds a row of a counter; `None`: the value of the window is not known.
     pub(super) fn add(&mut self, counter: i32, window: Window, value: Option<f64>) {
         self.time.add(counter, window, &self.grid);
         if let Some(value) = value {
@@ -64,24 +64,24 @@ impl Total {
         self.rate.add(value.map(|value| value * window.per_second()));
     }
 
-    /// All rows of the windows that end at one moment have come: returns their rate.
+    /// Returns the rate of the windows that end at one time, when all their rows have come.
     pub(super) fn end_windows(&mut self) -> Rate {
         let rate = mem::take(&mut self.rate);
         self.rates.add(self.grid.ends_in(self.end_ns), rate);
         rate
     }
 
-    /// A sum of a bucket as a rate per second; none where nothing is known.
+    /// A sum in a bucket as a rate per second; `None` if nothing is known.
     pub(super) fn rate(&self, bucket: usize, value: f64) -> Option<f64> {
         self.time.step(bucket).per_second().map(|per_second| value * per_second)
     }
 
-    /// The mean of a bucket, per second.
+    /// The mean rate in a bucket, per second.
     pub(super) fn mean(&self, bucket: usize) -> Option<f64> {
         self.rate(bucket, self.value[bucket])
     }
 
-    /// The part of a bucket's windows whose values are known, 0 to 1; none where there are no windows.
+    /// Fraction of a bucket's windows with known values, 0 to 1; `None` without windows.
     pub(super) fn known(&self, bucket: usize) -> Option<f64> {
         Lengths::part(&self.time.step(bucket))
     }
@@ -97,7 +97,7 @@ mod tests {
         (0..4).map(|bucket| total.mean(bucket).map(|mean| mean * 1e-9)).collect()
     }
 
-    /// Windows of 50 ns, each of two owners who have half of it.
+    /// Windows of 50 ns with two owners, each with half of the value.
     fn total(values: &[Option<f64>]) -> Total {
         let mut total = Total::new(GRID);
         for (window, value) in (0..).zip(values) {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn counters_add_up_also_where_one_is_late() {
         let mut total = Total::new(GRID);
-        // One counter has no reading at 100, and one window of 200 in place of two.
+        // One counter has no reading at 100, and one window of 200 instead of two.
         for (counter, window, value) in
             [(0, (0, 100), 100.0), (0, (100, 200), 100.0), (1, (0, 200), 400.0)]
         {

@@ -1,17 +1,19 @@
-//! `fabric` in longer windows: the rows of the table [`rollup`].
+//! Sums `fabric` in longer windows: the rows of the table [`rollup`].
 //!
-//! Counters of one PMU that count the same on several CPUs are added up. Guarantees: every share of `fabric` is in exactly one row, so that the shares of a counter's window sum
-//! to what it counted, as they do in `fabric`; a window of `fabric` without a value adds nothing, not 0, and
-//! is not in `known_ns`; memory is bounded by [`MOST_LINES`] of each window and [`OPEN`] windows.
+//! Counters of one PMU that count the same event on several CPUs are summed. Guarantees: every
+//! share of `fabric` is in exactly one row, so the shares of a counter's window sum to its total,
+//! as in `fabric`; a window of `fabric` without a value adds nothing, and is not in `known_ns`;
+//! memory is bounded by [`MOST_LINES`] of each window and [`OPEN`] windows.
 //!
 //! # Confidence
 //!
-//! A sum of many shares has no chance of its own to be within 10 % of the truth: that depends on which of
-//! their errors are the same. So a row says two things. `confidence` is the mean of the confidences of its
-//! shares, weighted by their values: the part of `value` that is expected in shares that are right. `low`
-//! and `high` are the 90 % interval of the sum ([`super::interval`]: errors of one program add up, those of
-//! different programs add in squares). Where rows are summed again, the sums of their lows and of their
-//! highs are an interval that is never too narrow for errors that add up: those of one owner over time.
+//! The probability that a sum of many shares is within 10 % of the truth depends on the correlation
+//! of their errors, so it is not a mean of their confidences. So a row has two figures.
+//! `confidence` is the mean of the confidences of its shares, weighted by value: the part of
+//! `value` that is expected in shares that are right. `low` and `high` are the 90 % interval of the
+//! sum ([`super::interval`]: errors of one program are added, those of different programs are added
+//! in squares). If rows are summed again, the sums of `low` and of `high` are an interval that is
+//! never too narrow for errors that add up, as those of one owner do over time.
 
 mod window;
 
@@ -31,14 +33,14 @@ use crate::schema::origin::Origin;
 use crate::schema::owner::TASK;
 use crate::schema::rollup;
 
-/// Lines of a window that are kept apart; what comes beyond them is `other_tasks`.
+/// Most lines of a window; further ones are summed in `other_tasks`.
 pub const MOST_LINES: usize = 50_000;
 
-/// Windows that are open at once: the oldest is closed when there are more.
+/// Most open windows: if there are more, the oldest is closed.
 pub const OPEN: usize = 8;
 
-/// A counter, as its rows have it. Counters of which all this is the same are one: those of an event that is
-/// counted on each CPU.
+/// A counter, as its rows describe it. Counters with equal fields are summed: those of an event
+/// that is counted on each CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counter {
     socket: Option<i16>,
@@ -52,7 +54,7 @@ pub(super) struct Counter {
     peak: Option<(f64, Direction)>,
 }
 
-/// Who a line is of: kind, number, name where it is no task, cgroup, container, pod.
+/// The owner of a line: kind, number, name if it is no task, cgroup, container, pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Owner {
     kind: String,
@@ -64,7 +66,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// A kind without names.
+    /// An owner with only a kind.
     fn bare(kind: &str) -> Self {
         let kind = kind.to_owned();
         Self { kind, number: None, comm: None, cgroup: None, container: None, pod: None }
@@ -74,29 +76,29 @@ impl Owner {
 /// Rows of one window.
 #[derive(Debug)]
 pub struct Rows {
-    /// End of the window: wall clock, microseconds since 1970, UTC, and `CLOCK_MONOTONIC`, ns.
+    /// End of the window: wall clock, microseconds since 1970, UTC; and `CLOCK_MONOTONIC`, ns.
     pub end: (i64, i64),
     /// The rows.
     pub batch: RecordBatch,
 }
 
-/// Where the wall time of a window comes from.
+/// Source of the wall time of a window.
 #[derive(Debug, Clone, Copy)]
 pub enum Label {
-    /// The rows of `fabric` that it is made of.
+    /// The rows of `fabric` that were summed.
     Recorded,
-    /// Both clocks as they are now: those of a recording without an end are set meanwhile.
+    /// Both clocks now: during a continuous recording the wall clock may be set.
     Clock(Snapshot),
 }
 
-/// What a roll-up is to be like.
+/// Form of a roll-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     /// Length of a window, ns.
     pub window_ns: i64,
-    /// Cgroups that are kept apart for each counter and window: those with most.
+    /// Number of cgroups with rows of their own, for each counter and window: the largest.
     pub owners: usize,
-    /// After this time without a row of a window it is closed, ns.
+    /// A window without new rows is closed after this time, ns.
     pub slack_ns: i64,
 }
 
@@ -106,24 +108,24 @@ pub struct Summer {
     form: Form,
     links: Links,
     origin: Origin,
-    /// What is told apart.
+    /// The different counters.
     things: Vec<Counter>,
-    /// The thing of each counter, by its place.
+    /// Index in `things`, by counter id.
     counters: HashMap<i32, usize>,
     open: BTreeMap<i64, Open>,
     newest_ns: i64,
-    /// The window of `fabric` whose count was added last, for each source and counter.
+    /// The window of `fabric` that was last counted, for each source and counter.
     counted: HashMap<(u32, i32), i64>,
-    /// Shares that were given to `other_tasks` because there were too many lines.
+    /// Shares that were summed in `other_tasks` because there were too many lines.
     joined: u64,
 }
 
-/// Dictionary keys of a row, which tell its line within a batch: window, counter, owner, number, comm,
-/// cgroup, container, pod, method.
+/// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
+/// comm, cgroup, container, pod, method.
 type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32);
 
 impl Summer {
-    /// Nothing yet.
+    /// No rows yet.
     pub fn new(form: Form) -> Self {
         Self {
             form,
@@ -138,16 +140,16 @@ impl Summer {
         }
     }
 
-    /// Windows are to be like this from here on. Those that are open are to be closed before.
+    /// Changes the form. All windows must be closed before.
     pub fn set_form(&mut self, form: Form) {
         self.form = form;
     }
 
-    /// Takes the metadata of a recording, before its rows.
+    /// Reads the metadata of a recording, before its rows.
     ///
     /// # Errors
     ///
-    /// The plan in it cannot be read.
+    /// The plan in them cannot be read.
     pub fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
         self.links = Links::of_metadata(pairs)?;
         self.origin = Origin::of(pairs);
@@ -156,12 +158,12 @@ impl Summer {
         Ok(())
     }
 
-    /// Adds rows of `fabric` from one `source`: a recording, or one part of it. Rows of a source come in
-    /// the order of their windows.
+    /// Adds rows of `fabric` from one `source`: a recording, or one part of it. The rows of a
+    /// source come in the order of their windows.
     ///
     /// # Errors
     ///
-    /// The batch has not the columns of the table.
+    /// The batch lacks columns of the table.
     pub fn fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
         let ends = columns::i64s(batch, "mono_ns")?;
         let lengths = columns::i64s(batch, "window_ns")?;
@@ -237,17 +239,17 @@ impl Summer {
         Ok(())
     }
 
-    /// Forgets a source that is over.
+    /// Forgets a source that has ended.
     pub fn end(&mut self, source: u32) {
         self.counted.retain(|(of, _), _| *of != source);
     }
 
-    /// How many shares had no line of their own, because a window had [`MOST_LINES`].
+    /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
     pub const fn joined(&self) -> u64 {
         self.joined
     }
 
-    /// The rows of the oldest window that is complete.
+    /// The rows of the oldest window, if it is complete.
     pub fn closed(&mut self, label: Label) -> Option<Rows> {
         let (&end_ns, _) = self.open.first_key_value()?;
         let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
@@ -315,7 +317,7 @@ impl Summer {
         });
     }
 
-    /// The place of the thing that a counter is of, which is seen for the first time.
+    /// Adds the counter of a row, if it is new. Returns its index in `things`.
     fn meet(&mut self, id: i32, batch: &RecordBatch, row: usize) -> Result<usize> {
         let described = self.described(id, batch, row)?;
         let place = self.things.iter().position(|thing| *thing == described);
@@ -343,7 +345,7 @@ impl Summer {
             unit: word("unit")?,
             link: place.map(|(link, _)| link.name.clone()),
             direction: place.map(|(_, direction)| direction.name()),
-            // Of a memory only the peak of both directions may be known.
+            // A memory may have a known peak only for both directions together.
             peak: place.and_then(|(link, way)| {
                 let peak = limit(link, way).or_else(|| limit(link, Direction::Both))?.peak;
                 Some((peak.bytes_per_s, peak.direction))

@@ -113,7 +113,7 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     let batches: Vec<_> = table.scan(&columns).unwrap().map(Result::unwrap).collect();
     let mut summer = Summer::new(Form { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
     summer.metadata(table.metadata()).unwrap();
-    // The first rows of the second half come between those of the first.
+    // The first rows of the second half arrive between those of the first half.
     for batch in &batches {
         let half = batch.num_rows() / 2;
         let cut = |begin: usize, end: usize| batch.slice(begin, end - begin);

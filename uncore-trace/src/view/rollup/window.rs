@@ -8,17 +8,17 @@ use super::super::sums::{Share, Time, Window};
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
-/// Digits of an end of an interval: it is rounded outwards to so many bits, which is 0.1 %, so that it
-/// takes 2 bytes in a file and not 8.
+/// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
+/// take 2 bytes in a file instead of 8.
 const INTERVAL_BITS: u32 = 10;
 
-/// What the counters of one thing counted in a window.
+/// Total and times of the counters of one thing in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Sum of their totals.
+    /// Sum of the totals, in the unit of the counter.
     pub total: f64,
     time: Time,
-    /// Sum of `running` x length of a window, and of these lengths, ns.
+    /// Sum of `running` x length of a window, and sum of these lengths, ns.
     running: (f64, f64),
 }
 
@@ -35,7 +35,7 @@ impl Counted {
     }
 }
 
-/// What a line shows.
+/// The values of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shown {
     pub value: f64,
@@ -44,7 +44,7 @@ pub(super) struct Shown {
     pub confidence: Option<f32>,
 }
 
-/// The shares of one counter that one owner has by one method.
+/// The shares of one counter by owner and method.
 #[derive(Debug)]
 pub(super) struct Line {
     pub thing: usize,
@@ -58,7 +58,7 @@ impl Line {
         Self { thing, owner, method, sum: Share::default() }
     }
 
-    /// What its row says; nothing where its counters had no value in the whole window.
+    /// The values of its row; `None` if its counters had no value in the whole window.
     pub(super) fn shown(&self, counted: &Counted) -> Option<Shown> {
         if counted.known_ns() == 0 {
             return None;
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// The bits of a double that are left out of an end of an interval.
+/// The bits of a double that are cleared in an interval's ends.
 const COARSE: u64 = (1 << (f64::MANTISSA_DIGITS - 1 - INTERVAL_BITS)) - 1;
 
 fn coarse_down(value: f64) -> f64 {
@@ -86,7 +86,7 @@ fn coarse_up(value: f64) -> f64 {
     f64::from_bits(bits.saturating_add(COARSE) & !COARSE)
 }
 
-/// A window that is open: its lines, and what each thing counted.
+/// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     lines: Vec<Line>,
@@ -97,7 +97,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// A window of `fabric` ended at these times.
+    /// Notes the end of a window of `fabric` on both clocks.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
             self.label = Some((mono_ns, ts_us));
@@ -109,7 +109,7 @@ impl Open {
         self.label.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
     }
 
-    /// Adds what a counter counted in a window of `fabric`.
+    /// Adds the total of a counter in a window of `fabric`.
     pub(super) fn count(
         &mut self,
         thing: usize,
@@ -126,7 +126,7 @@ impl Open {
         its.total += total.unwrap_or(0.0);
     }
 
-    /// The line of an owner, and whether it is that of all for whom there is no room.
+    /// Index of an owner's line, and whether it is the sum of owners for which there is no room.
     pub(super) fn line(&mut self, thing: usize, owner: Owner, method: &str) -> (usize, bool) {
         let key = (thing, owner, method.to_owned());
         if let Some(line) = self.index.get(&key) {
@@ -142,7 +142,7 @@ impl Open {
         (line, is_full)
     }
 
-    /// The number of the cause of errors of this program in a line.
+    /// Number of a cause of error in a line: a program on a socket.
     pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, program: &str) -> usize {
         self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, program))
     }
@@ -153,8 +153,8 @@ impl Open {
         line.sum.add(cause, claim);
     }
 
-    /// Its lines, with at most `owners` cgroups of each counter: those with most. The others are one
-    /// line of each method. Beside them, what each thing counted.
+    /// Its lines, with at most `owners` cgroups of each counter: the largest. The others are summed
+    /// in one line for each method. Also returns the totals of the counters.
     pub(super) fn into_lines(self, owners: usize) -> (Vec<Line>, HashMap<usize, Counted>) {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.

@@ -1,28 +1,29 @@
-//! Windows that end at one moment: the rate of all counters of a thing together.
+//! Rates of moments: of all windows that end at the same time.
 //!
-//! Rows are in the order of their windows' ends. Windows of different length that end together add up as
-//! rates. Where one of them has no value, the rate of the moment is not known. The highest rate of a thing or
-//! of an owner is that of a moment whose rate is known, so that no owner's is above that of all of them.
+//! Rows come in the order of their windows' ends. Windows of different length that end together are
+//! added as rates. If one of them has no value, the rate of the moment is unknown. The highest rate
+//! of a total or an owner is taken over moments with known rates, so that no owner's is above the
+//! total's.
 
 use std::collections::BTreeMap;
 use std::mem;
 
 use super::Window;
 
-/// What the windows that end at one moment say of a rate.
+/// Rate of the windows that end at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Rate {
     /// No window ends.
     #[default]
     Absent,
-    /// A part of it is not known.
+    /// At least one of them has no value.
     Unknown,
     /// Per second.
     Known(f64),
 }
 
 impl Rate {
-    /// Adds a part; `None`: it is not known.
+    /// Adds a window; `None`: its value is not known.
     pub fn add(&mut self, part: Option<f64>) {
         *self = match (*self, part) {
             (Self::Unknown, _) | (_, None) => Self::Unknown,
@@ -31,7 +32,7 @@ impl Rate {
         }
     }
 
-    /// Of two directions together.
+    /// The sum of two directions.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -47,17 +48,17 @@ impl Rate {
 pub struct Highest {
     /// The highest so far, per second.
     pub rate: Option<f64>,
-    /// Of the windows that end at the present moment.
+    /// Sum at the current moment, per second.
     now: f64,
 }
 
 impl Highest {
-    /// Adds a part of the present moment.
+    /// Adds to the current moment.
     pub fn add(&mut self, rate: f64) {
         self.now += rate;
     }
 
-    /// The moment is over; `is_known`: all windows that end there have a value.
+    /// Ends the moment; `is_known`: all windows that end there have a value.
     pub fn end(&mut self, is_known: bool) {
         let now = mem::take(&mut self.now);
         if is_known {
@@ -66,13 +67,13 @@ impl Highest {
     }
 }
 
-/// What went over a link in the windows that end at one moment.
+/// Bytes over a link in the windows that end at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Moved {
-    /// Its rate, bytes a second.
+    /// Its rate, bytes per second.
     pub rate: Rate,
-    /// Length of the window: the longest of the link's own, ns. Counters of other links may have a longer
-    /// one that ends with it.
+    /// Length of the longest window of the link, ns. Counters of other links may have longer ones
+    /// that end at the same time.
     pub length_ns: i64,
     /// Sum of the values.
     pub value: f64,
@@ -90,7 +91,7 @@ impl Moved {
     }
 }
 
-/// What went over each link, one moment after the other.
+/// Bytes over each link, moment by moment.
 #[derive(Debug)]
 pub struct Moments {
     links: Vec<Moved>,
@@ -98,19 +99,19 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Nothing yet, of so many links.
+    /// No rows yet, for this number of links.
     pub fn new(links: usize) -> Self {
         Self { links: vec![Moved::default(); links], end_ns: i64::MIN }
     }
 
-    /// The moment of the row that comes: if it is another one, what was moved until then.
+    /// Begins the moment of the next row. Returns the previous moment, if that is another one.
     pub fn at(&mut self, end_ns: i64) -> Option<Vec<Moved>> {
         let is_over = end_ns != self.end_ns && self.end_ns != i64::MIN;
         self.end_ns = end_ns;
         is_over.then(|| self.finish())
     }
 
-    /// Adds a row; `who`: the owner that is told apart.
+    /// Adds a row; `who` is the number of the owner.
     pub fn add(&mut self, link: usize, window: Window, who: Option<usize>, value: Option<f64>) {
         let Some(moved) = self.links.get_mut(link) else { return };
         moved.length_ns = moved.length_ns.max(window.length_ns());
@@ -122,7 +123,7 @@ impl Moments {
         }
     }
 
-    /// What was moved in the last moment.
+    /// Returns the last moment.
     pub fn finish(&mut self) -> Vec<Moved> {
         let none = vec![Moved::default(); self.links.len()];
         mem::replace(&mut self.links, none)

@@ -1,19 +1,19 @@
-//! What the rows of one line add up to.
+//! Sum of the rows of one line.
 //!
-//! The confidence of a sum is the mean of those of its rows, weighted by their values: the part of the sum
-//! that is expected in shares that are right. Where all values are 0 it is the mean of the rows. The interval
-//! of a sum is made of the reaches of its rows ([`super::super::interval`]).
+//! The confidence of a sum is the mean of the rows' confidences, weighted by value: the part of the
+//! sum that is expected in shares that are right. If all values are 0 it is the plain mean. The
+//! interval of a sum is computed from the half widths of its rows ([`super::super::interval`]).
 
 use super::super::interval::{Claim, Interval, Width};
 
 /// The confidence of a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Confidence {
-    /// Rows that claim one.
+    /// Number of rows with a confidence.
     pub claims: u64,
-    /// The lowest; `None` where nothing is claimed.
+    /// The lowest; `None` without a confidence.
     pub least: Option<f32>,
-    /// Sum of confidence x value, and of the values that have a confidence.
+    /// Sum of confidence x value, and sum of the values with a confidence.
     by_value: (f64, f64),
     /// Sum of the confidences.
     plain: f64,
@@ -31,7 +31,7 @@ impl Confidence {
         Self { claims: 1, least: Some(confidence), by_value: (plain * value, value), plain }
     }
 
-    /// Adds that of other rows.
+    /// Adds the rows of another sum.
     pub fn join(&mut self, other: &Self) {
         self.claims += other.claims;
         self.least = match (self.least, other.least) {
@@ -43,13 +43,13 @@ impl Confidence {
         self.plain += other.plain;
     }
 
-    /// That of the same rows where each value is `factor` times as much.
+    /// The confidence of the same rows with each value multiplied by `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self { by_value: (self.by_value.0 * factor, self.by_value.1 * factor), ..self }
     }
 
-    /// The confidence of the sum; `None` where nothing is claimed.
+    /// The confidence of the sum; `None` without any.
     pub fn mean(&self) -> Option<f64> {
         if self.by_value.1 > 0.0 {
             return Some(self.by_value.0 / self.by_value.1);
@@ -67,18 +67,18 @@ pub struct Share {
     pub rows: u64,
     /// Rows without one.
     pub missing: u64,
-    /// How sure it is.
+    /// Confidence of the sum.
     pub sure: Confidence,
     width: Width,
 }
 
 impl Share {
-    /// The number of the cause of a row's error: its program on its socket.
+    /// Number of a cause of error: a program on a socket.
     pub(in super::super) fn cause(&mut self, socket: Option<i16>, program: &str) -> usize {
         self.width.cause(socket, program)
     }
 
-    /// Adds a row with a value; `cause` is of [`Self::cause`].
+    /// Adds a row with a value; `cause` is a number from [`Self::cause`].
     pub(in super::super) fn add(&mut self, cause: usize, claim: Claim) {
         self.value += claim.value;
         self.rows += 1;
@@ -86,7 +86,7 @@ impl Share {
         self.width.add(cause, claim);
     }
 
-    /// Adds a row with a value where nothing was divided: it has no interval.
+    /// Adds a row of a count that was not divided: it has no interval.
     pub(in super::super) fn add_whole(&mut self, value: f64, confidence: Option<f32>) {
         self.value += value;
         self.rows += 1;
@@ -98,24 +98,24 @@ impl Share {
         self.missing += 1;
     }
 
-    /// The 90 % interval of the sum, of which everything has `total`; `None` where no row has a value or a
-    /// confidence.
+    /// The 90 % interval of the sum; `total` is the total of the event. `None` if no row has a
+    /// value or a confidence.
     pub fn interval(&self, total: f64) -> Option<Interval> {
         (self.rows > 0 && self.sure.claims > 0).then(|| self.reach(total))
     }
 
-    /// The same where nothing is claimed as well.
+    /// The same, also if no row has a confidence.
     pub(in super::super) fn reach(&self, total: f64) -> Interval {
         self.width.interval(self.value, total)
     }
 
-    /// Adds another owner's.
+    /// Adds the sum of another owner.
     pub(in super::super) fn join(&mut self, other: &Self) {
         self.add_up(other);
         self.width.join(&other.width);
     }
 
-    /// Adds that of another line of the same owner, whose programs are the same.
+    /// Adds the sum of another line of the same owner, with the same programs.
     pub(in super::super) fn unite(&mut self, other: &Self) {
         self.add_up(other);
         self.width.unite(&other.width);
@@ -128,7 +128,7 @@ impl Share {
         self.sure.join(&other.sure);
     }
 
-    /// Forgets all rows, and keeps the numbers of the causes.
+    /// Removes all rows, but keeps the numbers of the causes.
     pub(in super::super) fn clear(&mut self) {
         let mut width = std::mem::take(&mut self.width);
         width.clear();

@@ -1,13 +1,13 @@
-//! For how long something was counted, and for how much of that time its count is known.
+//! The time for which something was counted, and the part of it for which the count is known.
 //!
 //! ```text
 //! known time = covered time x (time of the windows with a value) / (time of all windows)
 //! rate       = sum of the values / known time
 //! ```
 //!
-//! Covered time is the time that the windows of any of its counters cover. The times of windows are summed
-//! over the counters. So a window without a value is in no sum and in no rate; a counter that was off, as
-//! that of a CPU that was offline, adds nothing to the sum and leaves the time as it is.
+//! Covered time is the time that is in a window of any of the counters. The times of windows are
+//! summed over the counters. So a window without a value is in no sum and no rate. A counter that
+//! was off, such as that of an offline CPU, adds nothing to the sum and does not change the time.
 
 use std::collections::HashMap;
 
@@ -20,12 +20,12 @@ pub struct Window {
     pub begin_ns: i64,
     /// Its end.
     pub end_ns: i64,
-    /// How much of it is known: all or nothing of a window of `fabric`, any part of one of a roll-up.
+    /// Known time in it: all or nothing of a window of `fabric`, any part in a roll-up.
     pub known_ns: i64,
 }
 
 impl Window {
-    /// The window of `length_ns` that ends at `end_ns`, of which `known_ns` are known.
+    /// The window of `length_ns` that ends at `end_ns`, with `known_ns` of known time.
     pub fn new(end_ns: i64, length_ns: i64, known_ns: i64) -> Self {
         Self { begin_ns: end_ns.saturating_sub(length_ns), end_ns, known_ns }
     }
@@ -35,23 +35,24 @@ impl Window {
         self.end_ns.saturating_sub(self.begin_ns).max(1)
     }
 
-    /// What makes a value of it a rate per second.
+    /// Factor from a value of the window to a rate per second.
     pub fn per_second(&self) -> f64 {
         1e9 / self.known_ns.max(1) as f64
     }
 }
 
-/// Stretches of time that a view shows apart.
+/// Time spans that a view shows separately.
 pub trait Steps {
-    /// How many there are.
+    /// Number of steps.
     fn count(&self) -> usize;
 
-    /// Hands out the steps that the time from `begin_ns` to `end_ns` is in, and the part of it in each. The
-    /// parts sum to 1; what is before the first or after the last step is in that step.
+    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `take`, with the
+    /// fraction of the time in it. The fractions sum to 1; time before the first or after the last
+    /// step is in that step.
     fn split(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64));
 }
 
-/// No steps: the whole time only.
+/// No steps: only the whole time.
 impl Steps for () {
     fn count(&self) -> usize {
         0
@@ -60,34 +61,34 @@ impl Steps for () {
     fn split(&self, _begin_ns: i64, _end_ns: i64, _take: impl FnMut(usize, f64)) {}
 }
 
-/// Lengths of windows.
+/// Times of windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lengths {
-    /// Time that any window covers, ns.
+    /// Time in at least one window, ns.
     pub covered_ns: f64,
-    /// Time of all windows, summed over the counters, ns.
+    /// Length of all windows, summed over the counters, ns.
     pub all_ns: f64,
-    /// The part of it that is known.
+    /// Length of the windows with a value, summed over the counters, ns.
     with_value_ns: f64,
 }
 
 impl Lengths {
-    /// Time that is known, ns.
+    /// Known time, ns.
     pub fn known_ns(&self) -> f64 {
         self.part().map_or(0.0, |part| self.covered_ns * part)
     }
 
-    /// Covered time that is not known, ns.
+    /// Covered time - known time, ns.
     pub fn unknown_ns(&self) -> f64 {
         self.covered_ns - self.known_ns()
     }
 
-    /// The part that is known, 0 to 1; `None` where there are no windows.
+    /// Fraction of the time that is known, 0 to 1; `None` without windows.
     pub fn part(&self) -> Option<f64> {
         (self.all_ns > 0.0).then(|| self.with_value_ns / self.all_ns)
     }
 
-    /// What makes a sum a rate per second; `None` where nothing is known.
+    /// Factor from a sum to a rate per second; `None` if nothing is known.
     pub fn per_second(&self) -> Option<f64> {
         let known_ns = self.known_ns();
         (known_ns > 0.0).then(|| 1e9 / known_ns)
@@ -103,7 +104,7 @@ struct Last {
     is_known: bool,
 }
 
-/// The time of one thing that is counted: an event, a direction of a link.
+/// Times of one total: an event, or a direction of a link.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Time {
     whole: Lengths,
@@ -114,8 +115,8 @@ pub struct Time {
 }
 
 impl Time {
-    /// Adds the window of a row. A window has a row for each owner: one of them counts. Returns whether it
-    /// was the first.
+    /// Adds the window of a row. A window has a row for each owner and is counted once. Returns
+    /// whether it was new.
     pub fn add(&mut self, counter: i32, window: Window, steps: &impl Steps) -> bool {
         let Window { begin_ns, end_ns, known_ns } = window;
         let is_known = known_ns > 0;
@@ -146,27 +147,27 @@ impl Time {
         true
     }
 
-    /// All of it.
+    /// Times over all steps.
     pub fn whole(&self) -> Lengths {
         self.whole
     }
 
-    /// One step; no time where nothing was added to any.
+    /// Times in one step; 0 if it has no windows.
     pub fn step(&self, step: usize) -> Lengths {
         self.steps.get(step).copied().unwrap_or_default()
     }
 
-    /// Windows with a value: the mean over the counters.
+    /// Number of windows with a value: the mean over the counters.
     pub fn windows(&self) -> u64 {
         self.windows / self.counters.len().max(1) as u64
     }
 
-    /// How many counters it is of.
+    /// Number of counters.
     pub fn counters(&self) -> usize {
         self.counters.len()
     }
 
-    /// Whether each of the counters has a value in some window.
+    /// Whether each counter has a value in some window.
     pub fn has_all(&self) -> bool {
         self.counters.values().all(|last| last.is_known)
     }
@@ -177,15 +178,15 @@ impl Time {
     }
 }
 
-/// Time that windows cover: stretches that neither overlap nor touch, in the order of time. Memory grows with
-/// the holes between windows.
+/// Union of windows: spans that neither overlap nor touch, in the order of time. Memory grows with
+/// the number of gaps between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Covered(Vec<(i64, i64)>);
 
 impl Covered {
-    /// Adds a window, and hands out what it covers as the first.
+    /// Adds a window, and passes the spans that were not covered before to `new`.
     fn add(&mut self, begin: i64, end: i64, mut new: impl FnMut(i64, i64)) {
-        // Windows come in the order of their ends: most of them go on where the last one ended.
+        // Windows come in the order of their ends, so most of them continue the last span.
         if let Some(last) = self.0.last_mut().filter(|last| last.0 <= begin && begin <= last.1) {
             if last.1 < end {
                 new(last.1, end);
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// The time of windows: counter, begin, end, whether they have a value.
+    /// Times of windows: counter, begin, end, whether they have a value.
     fn time(windows: &[(i32, i64, i64, bool)]) -> Time {
         let mut time = Time::default();
         for &(counter, begin, end, is_known) in windows {
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn windows_of_any_length_cover_their_time_once() {
-        // A late reading makes one window of two; another counter has a hole.
+        // A late reading makes one window of two; another counter has a gap.
         let windows = [(0, 0, 10, true), (0, 20, 30, true), (1, 0, 30, true), (1, 50, 60, true)];
         assert_eq!(time(&windows).bounds(), Some((0, 60)));
         assert!((time(&windows).whole().covered_ns - 40.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! The sums as a whole: nothing vanishes, whatever is asked.
+//! Tests of the sums as a whole: nothing is lost in any grouping.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn the_peak_is_that_of_the_best_window() {
     assert_eq!(line.active, Some((BEGIN, BEGIN + WINDOWS * 10_000_000)));
 }
 
-/// By line: the ends of its interval, as parts of the value.
+/// For each line, the ends of its interval as fractions of the value.
 fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
     let mut usage = usage(&sample.open(), &Question::by(by)).unwrap();
     top(&mut usage.events, most);
@@ -86,7 +86,7 @@ fn intervals_follow_from_the_rows() {
         ("irq".to_owned(), None),
     ];
     assert_eq!(intervals(&sample, By::Cgroup, 9), by_cgroup);
-    // Two programs of a container: 2 x 10 % and 1 x 27 %, in squares, of 3.
+    // Two programs of a container: 2 x 10 % and 1 x 27 %, added in squares, of 3.
     let by_container = intervals(&sample, By::Container, 9);
     assert_eq!(by_container[0].1, Some((0.889, 1.111)));
     assert_eq!(intervals(&sample, By::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
@@ -224,7 +224,7 @@ proptest! {
     }
 }
 
-/// A file that another tool sorted otherwise is still counted in full.
+/// A file that another tool has sorted differently is still counted in full.
 #[test]
 fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn rows_in_any_order_are_all_counted() {
     assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
-/// The one row of a window that is not known is nobody's, and says that of everybody's.
+/// The row of a window without a value has no owner, and makes the window unknown for all owners.
 #[test]
 fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
     let dir = tempfile::tempdir().unwrap();

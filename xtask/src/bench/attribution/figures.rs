@@ -1,4 +1,4 @@
-//! What the comparison says of a mix, by method and window.
+//! Figures of a mix, by method and window, from the output of the comparison.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,58 +10,58 @@ use super::Prepared;
 use super::recordings::Arrangement;
 use crate::lab::mixes::Mix;
 
-/// Bins with fewer rows say nothing of calibration.
+/// Least number of rows of a bin for its calibration to be significant.
 pub(super) const ENOUGH: u64 = 1000;
 
-/// The method whose figures are the floor of any model of rates (`tests/lab/floor.py`).
+/// The method whose figures are the lower bound for any model of rates (`tests/lab/floor.py`).
 pub(super) const FLOOR: &str = "floor";
 
-/// What the comparison prints.
+/// The output of the comparison.
 #[derive(Debug, Deserialize)]
 pub(super) struct Compared {
     /// By [`Cell::label`].
     pub figures: BTreeMap<String, Figure>,
-    /// Part of the time of the CPUs near a counter that the recorder used.
+    /// Fraction of the time of the CPUs near a counter that the recorder used.
     pub recorder: f64,
 }
 
-/// Of one mix, method and window, over all seeds and counters.
+/// Figures of one mix, method and window, over all seeds and counters.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Figure {
-    /// Of the relative errors of (cgroup, window).
+    /// Median of the relative errors of (cgroup, window).
     pub median: f64,
     pub p95: f64,
     pub errors: usize,
-    /// The median of each seed.
+    /// The median for each seed.
     pub medians: Vec<f64>,
-    /// Part of a window's bytes that somebody else got, mean over windows.
+    /// Fraction of a window's bytes that were given to another owner, mean over windows.
     pub misplaced: f64,
-    /// Of the relative errors of a cgroup's sum over the recording.
+    /// Median of the relative errors of cgroups' sums over the recording.
     pub bill_median: Option<f64>,
     pub bill_worst: Option<f64>,
-    /// The same of those whose rows say on average, weighted by bytes, more than 0.5.
+    /// The worst error of sums whose rows have a mean confidence above 0.5, weighted by bytes.
     pub bill_worst_relied_on: Option<f64>,
     pub bills_relied_on: usize,
-    /// Intervals of a report, and how many of them hold the truth.
+    /// Number of intervals of a report, and how many of them contain the truth.
     pub intervals: usize,
     pub intervals_held: usize,
-    /// Part of the count that each method gave away, and what it gave to nobody.
+    /// Fraction of the count that each method divided, and that it left unattributed.
     pub methods: BTreeMap<String, f64>,
-    /// Rows by the tenth of confidence.
+    /// Rows by tenth of confidence.
     pub bins: Vec<Bin>,
 }
 
-/// Rows that say about the same.
+/// Rows with a similar confidence.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Bin {
     pub rows: u64,
-    /// Sum of what they say.
+    /// Sum of their confidences.
     pub said: f64,
-    /// How many of them are within 10 % of the truth.
+    /// Number of rows within 10 % of the truth.
     pub right: f64,
 }
 
-/// A figure and what it is of.
+/// A figure, with its method and window.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Cell {
     pub arrangement: Arrangement,
@@ -74,14 +74,14 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// What tells the cells of a mix apart.
+    /// Identifies the cell of a method and window in a mix.
     pub(super) fn label(method: &str, window: &str) -> String {
         format!("{method} {window}")
     }
 }
 
 impl Bin {
-    /// Together with another.
+    /// The sum of two bins.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         Self {
@@ -91,20 +91,20 @@ impl Bin {
         }
     }
 
-    /// What a row says, and the part that is right.
+    /// Mean confidence, and fraction of rows that are right.
     pub(super) fn means(self) -> (f64, f64) {
         let rows = self.rows as f64;
         (self.said / rows, self.right / rows)
     }
 
-    /// What a row says above the part that is right, or below.
+    /// Difference between mean confidence and fraction that is right.
     fn off(self) -> f64 {
         let (said, right) = self.means();
         (said - right).abs()
     }
 }
 
-/// Root mean square of what bins say above or below what is right, by row.
+/// Root mean square of these differences, weighted by rows.
 pub(super) fn rms(bins: &[Bin]) -> Option<f64> {
     let rows: u64 = bins.iter().map(|bin| bin.rows).sum();
     let some = bins.iter().filter(|bin| bin.rows > 0);
@@ -112,7 +112,7 @@ pub(super) fn rms(bins: &[Bin]) -> Option<f64> {
     (rows > 0).then(|| (squares / rows as f64).sqrt())
 }
 
-/// The largest of those of the bins with enough rows.
+/// The largest difference of a bin with enough rows.
 pub(super) fn largest(bins: &[Bin]) -> Option<f64> {
     let enough = bins.iter().filter(|bin| bin.rows >= ENOUGH);
     enough.map(|bin| bin.off()).max_by(f64::total_cmp)

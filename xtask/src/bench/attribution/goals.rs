@@ -1,11 +1,11 @@
-//! What the methods are to reach on the separable mixes, and whether they do.
+//! Goals for the methods on the separable mixes, and whether they are reached.
 
 use super::figures::{Figure, largest, rms};
 use super::recordings::Arrangement;
 use super::tables::{View, percent};
 use crate::bench::stats::Summary;
 
-/// A method that knows nothing of cache misses, where others do.
+/// A method without witnesses, for comparison.
 const WITHOUT: &str = "regression";
 
 /// On which side of its limit a value must be.
@@ -13,21 +13,21 @@ const WITHOUT: &str = "regression";
 enum Side {
     Most,
     Least,
-    /// Between the limit and this.
+    /// Between the limit and this value.
     UpTo(f64),
 }
 
-/// Something that has a limit.
+/// A goal with its limit.
 struct Goal {
     about: &'static str,
-    /// Without cache misses, and with them.
+    /// The limits without and with witnesses.
     limits: fn(window: &str) -> Option<[f64; 2]>,
     value: fn(View<'_>, (&str, &str)) -> Option<f64>,
     side: Side,
     shown: fn(f64) -> String,
 }
 
-/// All, in the order of the table.
+/// All goals, in the order of the table.
 const ALL: &[Goal] = &[
     Goal {
         about: "median error, median of mixes, %",
@@ -120,7 +120,7 @@ fn of(view: View<'_>, column: (&str, &str), number: fn(&Figure) -> Option<f64>) 
     Summary::of(view.separable(column, number))
 }
 
-/// Each goal for each method: its limit, and what was reached in each window.
+/// A row for each goal and method: its limit, and the value in each window.
 pub(super) fn tables(view: View<'_>, methods: &[&str], windows: &[String]) -> Vec<String> {
     let mut lines = Vec::new();
     for method in methods {

@@ -1,9 +1,9 @@
-//! `cargo xtask bench attribution`: what each method says of mixes of tenants in the lab, held
-//! against what they moved.
+//! `cargo xtask bench attribution`: compares the shares of each method with the true traffic of
+//! tenants in the lab.
 //!
-//! Every mix is recorded once a seed and arrangement, tick by tick. `attribute` divides that recording by every
-//! method in windows of every length, so that methods and windows are compared on the same counts;
-//! `tests/lab/attribution.py` says what is compared with what.
+//! Every mix is recorded once for each seed and arrangement, tick by tick. `attribute` divides that
+//! recording with every method in windows of every length, so methods and windows are compared on
+//! the same counts. `tests/lab/attribution.py` defines the comparison.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
 
 use std::collections::BTreeSet;
@@ -117,7 +117,7 @@ struct Report<'a> {
     cells: Vec<Cell>,
 }
 
-/// Records what is not there, divides, compares and prints.
+/// Records what is missing, divides, compares and prints.
 pub(super) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<&Mix> = match args.mixes.as_slice() {
         [] => mixes::ALL.iter().collect(),
@@ -134,7 +134,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Records what is not there; says what failed, and returns how often.
+/// Records what is missing; reports failures and returns their number.
 fn record(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> usize {
     let mut failed = 0;
     for &seed in seeds {
@@ -189,7 +189,7 @@ fn compare(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<(
     Ok(())
 }
 
-/// What makes the same recordings and tables again.
+/// The command that makes the same recordings and tables again.
 fn command(args: &Args) -> String {
     let mut words = vec!["cargo xtask bench attribution".to_owned()];
     words.extend(args.seed.iter().map(|seed| format!("--seed {seed}")));
@@ -200,7 +200,7 @@ fn command(args: &Args) -> String {
     words.join(" ")
 }
 
-/// The tables of a mix: the directory holds them until they were compared.
+/// The tables of a mix, in a directory that is removed after the comparison.
 #[derive(Debug)]
 struct Prepared {
     task: serde_json::Value,

@@ -1,5 +1,5 @@
-//! Recordings of mixes: `DIR/ARRANGEMENT/SEED/MIX/` with `run/`, `truth.bin` and `mix.json`, which says
-//! what the counters must have seen.
+//! Recordings of mixes: `DIR/ARRANGEMENT/SEED/MIX/` with `run/`, `truth.bin` and `mix.json`, which
+//! has the counts that the counters must have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,8 +37,8 @@ impl Arrangement {
         }
     }
 
-    /// How the recording's own table is made, which nothing here reads. To learn and to write a
-    /// window each tick would keep an emulated CPU busy all the time.
+    /// Options for the recording's own `fabric`, which is not used here: estimating rates and
+    /// writing a window for each tick would keep an emulated CPU busy all the time.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Housekeeping => &["--interval", "100ms", "--method", "residency"],
@@ -49,7 +49,7 @@ impl Arrangement {
         }
     }
 
-    /// The machine for a mix; none: it is recorded in the other arrangement only.
+    /// The machine for a mix; `None` if it is recorded only in the other arrangement.
     fn machine(self, mix: &Mix) -> Option<&'static str> {
         match (self, mix.machine()) {
             (Self::Housekeeping | Self::Witness, None) => Some("grace-housekeeping"),
@@ -60,7 +60,7 @@ impl Arrangement {
     }
 }
 
-/// A guest that fails loses all of them.
+/// Mixes per guest: if a guest fails, all of them are lost.
 const OF_A_GUEST: usize = 3;
 
 const MIX: &str = "mix.json";
@@ -70,13 +70,13 @@ pub(super) fn dataset(data: &Path, arrangement: Arrangement, seed: u64, mix: &Mi
     data.join(arrangement.name()).join(seed.to_string()).join(mix.name)
 }
 
-/// Whether a recording is there, whole.
+/// Whether the recording exists and is complete.
 pub(super) fn is_there(dataset: &Path) -> bool {
     dataset.join(MIX).exists()
 }
 
-/// Records the mixes that are not there, some in one guest. After an error those that
-/// could be recorded are there.
+/// Records the missing mixes, some of them in one guest. After an error, those that could be
+/// recorded are kept.
 pub(super) fn complete(
     data: &Path,
     arrangement: Arrangement,
@@ -130,12 +130,12 @@ fn record(
     })
 }
 
-/// Moves what a step left to where it is kept.
+/// Moves the results of a step to their place.
 fn keep(from: &Path, to: &Path, planned: &Planned, seed: u64) -> Result<()> {
     let result = read(&from.join("result.json"))?;
     let log = fs::read_to_string(from.join("log.txt")).unwrap_or_default();
     let exit = result["exit"].as_i64();
-    // 1: recorded, with losses, which stand in the tables.
+    // 1: recorded, with losses, which are in the tables.
     ensure!(matches!(exit, Some(0 | 1)), "the recording ended with {exit:?}: {}", log.trim());
     fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
     for name in ["run", "truth.bin", "cgroups.json", "log.txt"] {
@@ -149,11 +149,11 @@ fn keep(from: &Path, to: &Path, planned: &Planned, seed: u64) -> Result<()> {
     let Planned { step, counters } = planned;
     let about = json!({ "seed": seed, "work": step.work, "counters": counters });
     let text = serde_json::to_string_pretty(&about).context("cannot write JSON")?;
-    // The last: what is there is whole.
+    // Last, because this file marks the recording as complete.
     fs::write(to.join(MIX), text).with_context(|| format!("cannot write {}", to.display()))
 }
 
-/// What the counters of a recording must have seen.
+/// The counts that the counters of a recording must have.
 pub(super) fn counters(dataset: &Path) -> Result<Value> {
     Ok(read(&dataset.join(MIX))?["counters"].take())
 }

@@ -1,4 +1,4 @@
-//! The figures of one arrangement as Markdown tables: errors by mix, confidence by what it says.
+//! The figures of one arrangement as Markdown tables: errors by mix, confidence by bins.
 
 use super::Report;
 use super::figures::{Bin, Cell, FLOOR, Figure, largest, rms};
@@ -7,7 +7,7 @@ use super::recordings::Arrangement;
 use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
 
-/// What the others are held against.
+/// The method that others are compared with.
 pub(super) const BASE: &str = "residency";
 
 /// The figures of one arrangement.
@@ -23,14 +23,14 @@ impl<'a> View<'a> {
         self.cells.iter().filter(move |cell| cell.arrangement == self.arrangement)
     }
 
-    /// Of one mix.
+    /// The figure of one mix.
     pub(super) fn figure(self, mix: &str, (method, window): (&str, &str)) -> Option<&'a Figure> {
         let is_it = |cell: &&Cell| cell.mix == mix && cell.method == method;
         let mut cells = self.cells().filter(is_it);
         Some(&cells.find(|cell| cell.window == window)?.figure)
     }
 
-    /// A number of each separable mix.
+    /// A value for each separable mix.
     pub(super) fn separable(
         self,
         column: (&str, &str),
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
         mixes.filter_map(|mix| number(self.figure(mix.name, column)?)).collect()
     }
 
-    /// How many times the median error of the base is above that of a method, where that is least.
+    /// Smallest ratio of the base's median error to that of a method.
     pub(super) fn gain(self, (method, window): (&str, &str)) -> Option<f64> {
         let mixes = self.mixes.iter().filter(|mix| mix.separable && method != BASE);
         let gains = mixes.filter_map(|mix| {
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
         gains.min_by(f64::total_cmp)
     }
 
-    /// Part of the intervals that hold the truth, over all mixes.
+    /// Fraction of the intervals that contain the truth, over all mixes.
     pub(super) fn held(self, column: (&str, &str)) -> Option<f64> {
         let figures = self.mixes.iter().filter_map(|mix| self.figure(mix.name, column));
         let (held, all) = figures.fold((0, 0), |(held, all), figure| {
@@ -59,7 +59,7 @@ impl<'a> View<'a> {
         (all > 0).then(|| held as f64 / all as f64)
     }
 
-    /// Rows by what they say, over all mixes.
+    /// Rows by tenth of confidence, over all mixes.
     pub(super) fn bins(self, column: (&str, &str)) -> Vec<Bin> {
         let mut sum: Vec<Bin> = Vec::new();
         for figure in self.mixes.iter().filter_map(|mix| self.figure(mix.name, column)) {
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// All tables of an arrangement, and what they were made with.
+/// All tables of an arrangement, with the command that makes them.
 pub(super) fn markdown(
     report: &Report<'_>,
     view: View<'_>,
@@ -124,7 +124,7 @@ fn about(view: View<'_>) -> String {
     format!("{place} and takes at most {} % of the time of their CPUs.", percent(part))
 }
 
-/// What the mixes are.
+/// The list of mixes.
 fn mixes(view: View<'_>) -> Vec<String> {
     let of_mix = |mix: &&Mix| format!("| {} | {} |", mix.name, mix.about);
     let mut lines = vec!["| mix | tenants |".to_owned(), "|---|---|".to_owned()];
@@ -211,7 +211,7 @@ fn errors(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     lines
 }
 
-/// What somebody else got.
+/// Fraction given to other owners.
 fn misplaced(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("misplaced, % of bytes", columns);
     lines.extend(by_name(view, columns, |figure| Some(percent(figure.misplaced))));
@@ -233,7 +233,7 @@ fn bills(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     lines
 }
 
-/// How many intervals of a report hold the truth; nothing where reports have none.
+/// Number of intervals that contain the truth; nothing if reports have none.
 fn intervals(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     if view.cells().all(|cell| cell.figure.intervals == 0) {
         return Vec::new();
@@ -247,7 +247,7 @@ fn intervals(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     lines
 }
 
-/// Rows by what they say, over all mixes.
+/// Rows by tenth of confidence, over all mixes.
 fn confidence(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("confidence: mean / right (rows)", columns);
     let sums: Vec<Vec<Bin>> = columns.iter().map(|column| view.bins(*column)).collect();
@@ -268,14 +268,14 @@ fn confidence(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     lines
 }
 
-/// How far what rows say is from what is right.
+/// Differences between confidence and fraction that is right.
 fn calibration(bins: &[Bin]) -> Option<String> {
     let rms = rms(bins)?;
     let largest = largest(bins).map_or_else(|| "-".to_owned(), |off| format!("{off:.2}"));
     Some(format!("{rms:.2} / {largest}"))
 }
 
-/// The same of the rows of each mix alone, with what they say and how right they are.
+/// The same for each mix alone, with mean confidence and fraction that is right.
 fn by_mix(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("confidence: mean / right; root mean square / largest", columns);
     lines.extend(by_name(view, columns, |figure| {

@@ -1,9 +1,9 @@
-//! A block device that costs nearly nothing but the kernel's block layer.
+//! A block device whose only cost is the kernel's block layer.
 //!
-//! `null_blk` is best: it completes requests without doing anything. Where the kernel has none, a loop
-//! device on a file in memory takes its place. A worker of the kernel copies its pages, so that a request
-//! takes longer and what is added by a recorder is a smaller part of it. `fio --ioengine=null` never
-//! reaches the block layer, and zram has no requests (it is `bio`-based).
+//! `null_blk` is best: it completes requests without work. On kernels without it, a loop device on
+//! a file in memory is used: a worker of the kernel copies its pages, so a request takes longer and
+//! the relative cost of a recorder is smaller. `fio --ioengine=null` never reaches the block layer,
+//! and zram has no requests (it is `bio`-based).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::command::quietly;
 
 /// A device of `null_blk`.
 const NULL: &str = "/dev/nullb0";
-/// Where files are in memory.
+/// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 /// Bytes of the file behind a loop device.
 const BYTES: u64 = 256 << 20;
@@ -27,7 +27,7 @@ pub(super) struct Disk {
     made: Made,
 }
 
-/// What was made for it.
+/// How the device was made.
 #[derive(Debug)]
 enum Made {
     /// It was there.
@@ -39,7 +39,7 @@ enum Made {
 }
 
 impl Disk {
-    /// Finds or makes one.
+    /// Finds or makes a device.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Disk {
     fn in_memory() -> Result<Self> {
         let file = NamedTempFile::new_in(MEMORY)
             .with_context(|| format!("cannot make a file in {MEMORY}"))?;
-        // All of it is written: a hole has no pages to copy.
+        // Written completely: a hole has no pages to copy.
         let zeros = vec![0; 1 << 20];
         let mut to = file.as_file();
         for _ in 0..BYTES / zeros.len() as u64 {
@@ -79,7 +79,7 @@ impl Disk {
         &self.path
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub(super) fn about(&self) -> &'static str {
         match self.made {
             Made::Nothing | Made::Module => "a device of null_blk",

@@ -1,4 +1,4 @@
-//! What runs while recorders run beside it, and what it says of its speed.
+//! Loads beside which recorders run, and their results.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::disk::Disk;
 use super::tools;
 
-/// A load, by the name that `--load` takes.
+/// A load, with its name for `--load`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Load {
     /// Two processes that hand each other a byte on one CPU
@@ -20,12 +20,12 @@ pub(super) enum Load {
     Disk,
 }
 
-/// Requests that fio has under way: with one, half of the time is that of the switches between them.
+/// Requests in flight: with one, half of the time is spent on switches between them.
 const DEPTH: &str = "--iodepth=32";
 /// Groups of 20 senders and 20 receivers each.
 const GROUPS: &str = "4";
 
-/// How much of each load is run, and where.
+/// Amount and place of each load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Amount {
     /// CPU that `Pipe` and `Disk` are pinned to.
@@ -50,7 +50,7 @@ impl Load {
         }
     }
 
-    /// What a sample is in.
+    /// Unit of a sample.
     pub(super) const fn unit(self) -> &'static str {
         match self {
             Load::Pipe => "us/switch",
@@ -59,7 +59,7 @@ impl Load {
         }
     }
 
-    /// Hooks of the recorder that the load runs through: what the floor has an empty program on.
+    /// Hooks of the recorder that the load triggers: the floor has an empty program on each.
     pub(super) const fn hooks(self) -> &'static [&'static str] {
         match self {
             Load::Pipe | Load::Messaging => &["sched_switch"],
@@ -67,7 +67,7 @@ impl Load {
         }
     }
 
-    /// Makes sure that what it runs is there.
+    /// Installs what it runs, if that is missing.
     pub(super) fn prepare(self) -> Result<Prepared> {
         let (tool, package) = match self {
             Load::Pipe | Load::Messaging => ("perf", "linux-perf"),
@@ -79,7 +79,7 @@ impl Load {
     }
 }
 
-/// A load that can be run.
+/// A load that is ready to run.
 #[derive(Debug)]
 pub(super) struct Prepared {
     load: Load,
@@ -87,7 +87,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// How much is run and on what, for the line below the table.
+    /// Amount and device, for the line below the table.
     pub(super) fn about(&self, amount: Amount) -> String {
         let Amount { loops, messages, requests, .. } = amount;
         match self.load {
@@ -100,7 +100,7 @@ impl Prepared {
         }
     }
 
-    /// Runs it once; returns what it took, in its unit.
+    /// Runs it once; returns the time in its unit.
     pub(super) fn run(&self, amount: Amount) -> Result<f64> {
         let Amount { cpu, loops, messages, requests } = amount;
         match (self.load, &self.disk) {
@@ -144,7 +144,7 @@ fn fio(device: &PathBuf, cpu: u32, requests: u32) -> Result<String> {
     output(command)
 }
 
-/// What a command writes to standard output; an error has the last of standard error.
+/// Standard output of a command; an error has the last lines of standard error.
 fn output(mut command: Command) -> Result<String> {
     let ended = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !ended.status.success() {
@@ -154,21 +154,22 @@ fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
 }
 
-/// Microseconds a switch, of what `perf bench --format simple sched pipe` prints: two switches a loop.
+/// Microseconds per switch, from the output of `perf bench --format simple sched pipe`: two
+/// switches per loop.
 pub(in super::super) fn per_switch(text: &str, loops: u32) -> Result<f64> {
     Ok(seconds(text)? * 1e6 / (2.0 * f64::from(loops)))
 }
 
-/// Reads what `perf bench --format simple` prints: the seconds it took, alone on a line.
+/// Parses the output of `perf bench --format simple`: the seconds, alone on a line.
 fn seconds(text: &str) -> Result<f64> {
     let seconds = text.lines().find_map(|line| line.trim().parse::<f64>().ok());
     let seconds = seconds.filter(|seconds| *seconds > 0.0);
     seconds.with_context(|| format!("perf bench printed no time: {text:?}"))
 }
 
-/// Microseconds a request, of what `fio --output-format=json` prints.
+/// Microseconds per request, from the output of `fio --output-format=json`.
 fn per_request(text: &str) -> Result<f64> {
-    // It may print a line for people before.
+    // A line of text may come first.
     let json = text.find('{').map_or("", |begin| &text[begin..]);
     let report: Value = serde_json::from_str(json).context("cannot read what fio printed")?;
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64);

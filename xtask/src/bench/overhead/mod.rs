@@ -1,9 +1,9 @@
-//! `cargo xtask bench overhead`: what loads take under each recorder.
+//! `cargo xtask bench overhead`: the time of loads beside each recorder.
 //!
 //! The loads are context switches on one CPU, context switches on all CPUs, and requests to a block
-//! device; each has a table. Every variant is measured once a round, and each round begins with another
-//! one, so that neither drift nor order favours any. A variant whose program is neither there nor can be
-//! installed, or that fails, has a line that says why.
+//! device; each has a table. Every variant is measured once in each round, and each round begins
+//! with another one, so that drift and order favour none. If the program of a variant cannot be
+//! installed, or a variant fails, its line says why.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
 
 mod disk;
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What all measurements share.
+/// State that all measurements share.
 struct Common {
     bin: PathBuf,
     object: PathBuf,
@@ -149,7 +149,7 @@ fn series(
                 .with_context(|| format!("round {}, {name}", round + 1));
             let sample = match sample {
                 Ok(sample) => sample,
-                // What others' programs do is no reason to lose the rounds that were measured.
+                // A failure of another program must not discard the rounds that were measured.
                 Err(error) if chosen[index].is_peer() && !common.is_interrupted() => {
                     eprintln!("{error:#}");
                     series[index].samples.clear();
@@ -165,7 +165,7 @@ fn series(
     Ok(series)
 }
 
-/// One sample: the load beside one variant, which is gone afterwards.
+/// One sample: the load beside one variant, which is stopped afterwards.
 fn measure(common: &Common, load: Load, prepared: &Prepared, variant: &Variant) -> Result<f64> {
     let bench = Bench {
         bin: common.bin.clone(),

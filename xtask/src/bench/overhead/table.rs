@@ -7,7 +7,7 @@ use super::super::stats::{self, Summary};
 use super::loads::Load;
 use super::variants::{BASE, FLOOR};
 
-/// A variant and its samples, one a round.
+/// A variant and its samples, one per round.
 #[derive(Debug, Serialize)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -20,11 +20,11 @@ pub(super) struct Series {
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     name: &'a str,
-    /// In the load's unit; `None` where it was not measured.
+    /// In the unit of the load; `None` if it was not measured.
     summary: Option<Summary>,
     /// Median over the rounds, in percent of `nothing` in the same round.
     percent: Option<f64>,
-    /// Its cost in costs of the floor; `None` where the floor is lost in noise.
+    /// Its cost divided by that of the floor; `None` if the floor's cost is below the noise.
     floors: Option<f64>,
     absent: Option<&'a str>,
     samples: &'a [f64],
@@ -77,7 +77,7 @@ impl Row<'_> {
         };
         let percent = self.percent.map_or_else(String::new, |percent| format!("{percent:+.1} %"));
         let floors = self.floors.map_or_else(String::new, |floors| format!("{floors:.2}"));
-        // Three digits behind the point are noise in a number of four before it.
+        // Three decimals of a number above 100 are noise.
         let digits = if median < 100.0 { 3 } else { 0 };
         format!(
             "| {name} | {median:.digits$} | {min:.digits$}-{max:.digits$} | {percent} | {floors} |"

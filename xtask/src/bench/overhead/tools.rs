@@ -6,11 +6,11 @@ use anyhow::{Context as _, Result};
 use crate::apt::Apt;
 use crate::command::version;
 
-/// Makes sure that `tool` is there.
+/// Installs `tool` if it is missing.
 ///
 /// # Errors
 ///
-/// It is not, and `package` cannot be installed.
+/// It is missing, and `package` cannot be installed.
 pub(super) fn install(tool: &str, package: &str) -> Result<()> {
     let Err(error) = version(tool) else { return Ok(()) };
     eprintln!("installing {package} ({error:#})");

@@ -1,4 +1,4 @@
-//! What is compared beside each load.
+//! Recorders that are compared beside each load.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -40,22 +40,22 @@ const TRACEPOINT: u32 = 5;
 /// How long bpftrace may take to compile and attach its program.
 const ATTACH: Duration = Duration::from_secs(30);
 
-/// What the others are compared with.
+/// The variant that the others are compared with.
 pub(super) const BASE: usize = 0;
 pub(super) const FLOOR: usize = 1;
 const NOTHING: Variant = Variant { name: "nothing", start: Start::Nothing };
 const EMPTY: Variant = Variant { name: "empty program (the floor)", start: Start::Floor };
 
-/// Beside loads of context switches.
+/// Variants for loads of context switches.
 const SWITCHES: &[Variant] = &[
     NOTHING,
     EMPTY,
-    // A counter that counts nothing at a switch, as those of a fabric do.
+    // Its counter is not read at switches, like those of a fabric.
     Variant {
         name: "record -e page-faults",
         start: Start::Record(&["-e", "page-faults", "-o", "run.parquet"]),
     },
-    // One that is read at every switch, as those of misses are: what it costs beside the other.
+    // Its counter is read at every switch, like a witness.
     Variant {
         name: "record -e page-faults at every switch",
         start: Start::Record(&[
@@ -69,7 +69,7 @@ const SWITCHES: &[Variant] = &[
             "run.parquet",
         ]),
     },
-    // Nearly without the timer, which only reader CPUs have: the switches alone.
+    // Almost without the timer, which only reader CPUs have: the cost of switches alone.
     Variant {
         name: "record -e page-faults --tick 10ms",
         start: Start::Record(&["-e", "page-faults", "--tick", "10ms", "-o", "run.parquet"]),
@@ -80,7 +80,7 @@ const SWITCHES: &[Variant] = &[
     },
     // With `context-switches`, which the kernel itself counts at every switch.
     Variant { name: "record -p host", start: Start::Record(&["-p", "host", "-o", "run.parquet"]) },
-    // The least that tells how often each process of each cgroup ran.
+    // The simplest script that counts how often each process of each cgroup ran.
     Variant {
         name: "bpftrace, switches by pid and cgroup",
         start: Start::Bpftrace("tracepoint:sched:sched_switch { @[pid, cgroup] = count(); }"),
@@ -91,7 +91,7 @@ const SWITCHES: &[Variant] = &[
     },
 ];
 
-/// Beside loads of block requests.
+/// Variants for loads of block requests.
 const REQUESTS: &[Variant] = &[
     NOTHING,
     EMPTY,
@@ -123,8 +123,8 @@ pub(super) const fn of(load: Load) -> &'static [Variant] {
     }
 }
 
-/// The variants to measure: all, or the first two and those that are named; none where a load has
-/// none of them.
+/// The variants to measure: all, or the first two and the selected ones; none if the load has none
+/// of the selected.
 pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
     let named = |variant: &Variant| only.iter().any(|text| variant.name.contains(text.as_str()));
     let all = of(load);
@@ -137,7 +137,7 @@ pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
     all.iter().enumerate().filter(wanted).map(|(_, variant)| variant).collect()
 }
 
-/// That each text names a variant.
+/// Checks that each text names a variant.
 pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
     let names = || loads.iter().flat_map(|load| of(*load)).map(|variant| variant.name);
     for text in only {
@@ -151,17 +151,17 @@ pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
 }
 
 impl Variant {
-    /// Whether it is our recorder.
+    /// Whether it is `uncore-trace`.
     pub(super) const fn is_record(&self) -> bool {
         matches!(self.start, Start::Record(_))
     }
 
-    /// Whether it is a program of others.
+    /// Whether it is a program of another project.
     pub(super) const fn is_peer(&self) -> bool {
         matches!(self.start, Start::Perf(_) | Start::Bpftrace(_))
     }
 
-    /// Makes sure that what it runs is there.
+    /// Installs what it runs, if that is missing.
     pub(super) fn prepare(&self) -> Result<()> {
         match self.start {
             Start::Nothing | Start::Floor | Start::Record(_) => Ok(()),
@@ -190,8 +190,8 @@ impl Variant {
                 command.args(["-e", program]);
                 let before = tracepoint_programs()?;
                 let running = bench.recorder(command)?;
-                // Compiling takes it a second and more. One that is not attached costs nothing, and may
-                // lose the signal that stops it.
+                // Compiling takes bpftrace a second or more. Before it is attached it costs
+                // nothing, and it may lose the signal that stops it.
                 let since = Instant::now();
                 while tracepoint_programs()?.is_subset(&before) {
                     ensure!(
@@ -207,7 +207,7 @@ impl Variant {
     }
 }
 
-/// Ids of the programs on tracepoints, which neither the floor nor our recorder has.
+/// Ids of programs on tracepoints; neither the floor nor `uncore-trace` has such programs.
 fn tracepoint_programs() -> Result<BTreeSet<u32>> {
     let mut ids = BTreeSet::new();
     for program in loaded_programs() {

@@ -1,4 +1,4 @@
-//! What the tenants of a mix are drawn from: the seed, the machine and its counters.
+//! Random draws for the tenants of a mix, from the seed, the machine and its counters.
 
 use fastrand::Rng;
 
@@ -6,11 +6,11 @@ use super::Counted;
 use crate::lab::machine::Machine;
 use crate::lab::step::{Move, Phase, Tenant};
 
-/// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count is what
-/// ran in it.
+/// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count
+/// matches the tenants that ran in it.
 const PERIOD_US: u32 = 50;
 
-/// The same on a machine of many CPUs, whose moves would fill the log.
+/// The same on a machine with many CPUs, whose moves would otherwise fill the log.
 pub(super) const LONG_PERIOD_US: u32 = 100;
 const MANY_CPUS: u32 = 8;
 
@@ -23,7 +23,7 @@ pub(super) fn period_us(machine: &Machine) -> u32 {
 pub(super) struct Draw<'a> {
     pub rng: Rng,
     pub machine: &'a Machine,
-    /// Of memory, by socket.
+    /// Counters of memory, by socket.
     pub memory: &'a [Vec<Counted>],
     pub disk: &'a [Counted],
     pub duration_ms: u32,
@@ -34,7 +34,7 @@ impl Draw<'_> {
         low + (high - low) * self.rng.f64()
     }
 
-    /// As often between 1 and 2 as between 2 and 4.
+    /// Log-uniform: as often between 1 and 2 as between 2 and 4.
     pub(super) fn over(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.rng.f64())
     }
@@ -55,7 +55,8 @@ impl Draw<'_> {
             .collect()
     }
 
-    /// A tenant that moves so many GB for a second of CPU time, more of it by reading or by writing.
+    /// A tenant that moves this many GB per second of CPU time, with a random ratio of reads and
+    /// writes.
     pub(super) fn tenant(
         &mut self,
         cgroup: &str,
@@ -74,18 +75,19 @@ impl Draw<'_> {
         }
     }
 
-    /// So many GB for a second of CPU time in the memory of a socket, this part of them read.
+    /// Flows of this many GB per second of CPU time in the memory of a socket, with this fraction
+    /// of reads.
     pub(super) fn flows(&self, socket: u32, rate: f64, reads: f64) -> Vec<Move> {
         let flows = self.memory.get(socket as usize).into_iter().flatten();
         let flows = flows.zip([reads, 1.0 - reads]).map(|(counted, part)| {
-            // GB/s are 10^6 bytes a millisecond.
+            // GB/s are 10^6 bytes per millisecond.
             let amount = rate * part * 1e6 / counted.unit;
             Move { amount: amount.round() as u64, ..counted.portion }
         });
         flows.filter(|flow| flow.amount > 0).collect()
     }
 
-    /// A tenant that is asleep for part of the time; it runs for 0.5 to 4 ms at a time.
+    /// The tenant with pauses: it sleeps for part of the time, and runs for 0.5 to 4 ms at a time.
     pub(super) fn resting(&mut self, tenant: Tenant, duty: f64) -> Tenant {
         let stint_us = Some(self.rng.u32(500..4000));
         Tenant { duty, stint_us, ..tenant }

@@ -1,9 +1,10 @@
-//! Mixes of tenants that share CPUs and a fabric: what attribution is tried on.
+//! Mixes of tenants that share CPUs and a fabric, for testing attribution.
 //!
-//! A mix is a function of [`tenants`] and an entry of [`ALL`]. In none of them is CPU time a measure
-//! of traffic. The seed decides amounts, places and times, the mix what they have to do with CPU
-//! time. Tenants move memory's traffic in proportion to CPU time on the CPUs of the socket whose
-//! fabric counts it, those with a disk the bytes of its requests as the traffic of its root port.
+//! A mix is a function of [`tenants`] and an entry of [`ALL`]. In no mix is traffic in proportion
+//! to CPU time. The mix determines how traffic relates to CPU time; the seed determines amounts,
+//! places and times. Tenants move memory traffic in proportion to their CPU time on the CPUs of the
+//! socket whose fabric counts it. Tenants with a disk move the bytes of its requests as the traffic
+//! of its root port.
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
@@ -21,20 +22,20 @@ mod unsteady;
 /// Bytes per beat of `cmem_rd_data` (NVIDIA Grace Performance Tuning Guide).
 const BEAT: f64 = 32.0;
 
-/// What each socket counts: reads and writes of its own memory.
+/// The model whose events count reads and writes of each socket's own memory.
 const MODEL: &str = "grace-scf";
 const EVENTS: [(&str, f64); 2] = [("cmem_rd_data", BEAT), ("cmem_wr_total_bytes", 1.0)];
 
-/// What the root ports count of a disk that is read, and of one that is written: the disk writes
-/// memory, and reads it.
+/// Events of root ports for a disk that is read, and for one that is written: the disk writes
+/// memory, or reads it.
 const PORTS: &str = "grace-pcie";
 const OF_DISK: [(&str, f64); 2] = [("wr_bytes_loc", 1.0), ("rd_bytes_loc", 1.0)];
 
-/// The cgroup of a tenant that stands for a device: what it moves is not its own
+/// The cgroup of a tenant that stands for a device: its traffic does not count as its own
 /// (`tests/lab/attribution.py`).
 const DEVICE: &str = "device";
 
-/// The machine with many CPUs, and how long the log of what moves lasts there, ms.
+/// The machine with many CPUs, and the time after which the log of moves is full there, ms.
 const LARGE: &str = "grace-large";
 const LARGE_MS: u32 = 3000;
 
@@ -43,11 +44,11 @@ const LARGE_MS: u32 = 3000;
 pub(crate) struct Mix {
     pub name: &'static str,
     pub about: &'static str,
-    /// What is recorded tells the tenants apart, so that methods are held to goals on it.
+    /// Whether the recorded data distinguish the tenants, so that methods have goals for it.
     pub separable: bool,
-    /// A disk's traffic is counted too.
+    /// Whether a disk's traffic is counted too.
     disk: bool,
-    /// It is for a machine with many CPUs.
+    /// Whether it needs a machine with many CPUs.
     large: bool,
     tenants: fn(&mut Draw<'_>) -> Vec<Tenant>,
 }
@@ -76,7 +77,7 @@ pub(crate) const ALL: &[Mix] = &[
     Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::large).on_many_cpus(),
 ];
 
-/// A counter of a mix, and what it must have seen.
+/// A counter of a mix, and its true count.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Counted {
     pub pmu: String,
@@ -112,7 +113,7 @@ fn counted(machine: &Machine, model: &str, events: &[(&str, f64)]) -> Result<Vec
     instances.collect()
 }
 
-/// A recording of a mix, and what its counters must have seen.
+/// A recording of a mix, and the true counts of its counters.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub step: Step,
@@ -120,7 +121,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The same with a core PMU that counts the misses of the tenants, but not those of a device.
+    /// The same, with a core PMU that counts the misses of the tenants, but not those of a device.
     pub(crate) fn with_misses(mut self, machine: &Machine, seed: u64) -> Result<Self> {
         let core = machine.of(witness::CORE);
         let core = core.first().with_context(|| format!("{} has no core PMU", machine.name))?;
@@ -159,7 +160,7 @@ impl Mix {
         Self { large: true, ..self }
     }
 
-    /// The machine it needs, where not every machine with these PMUs will do.
+    /// The machine that it needs, if not every machine with these PMUs is suitable.
     pub(crate) fn machine(&self) -> Option<&'static str> {
         self.large.then_some(LARGE)
     }
@@ -176,7 +177,7 @@ impl Mix {
         let memory = counted(machine, MODEL, &EVENTS)?;
         let ports = if self.disk { counted(machine, PORTS, &OF_DISK)? } else { Vec::new() };
         let disk: Vec<Counted> = ports.into_iter().flatten().collect();
-        // Each mix has draws of its own: another one beside it changes nothing.
+        // Each mix has its own random draws, so that other mixes do not change them.
         let seed = self
             .name
             .bytes()

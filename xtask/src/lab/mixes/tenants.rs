@@ -1,4 +1,5 @@
-//! The tenants of each mix whose owners stay: how many, where, and what they have to do with CPU time.
+//! The tenants of each mix with constant owners: how many, where, and how their traffic relates to
+//! CPU time.
 
 use super::Counted;
 use super::draw::Draw;

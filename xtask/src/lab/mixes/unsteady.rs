@@ -1,5 +1,5 @@
-//! The tenants of mixes whose owners come and go, move, are held back, or hardly run, and of those whose
-//! traffic is elsewhere than their CPU time.
+//! The tenants of mixes whose owners come and go, move, are throttled, or are mostly idle, and of
+//! those whose traffic does not follow their CPU time.
 
 use std::f64::consts::TAU;
 
@@ -7,11 +7,11 @@ use super::DEVICE;
 use super::draw::{Draw, LONG_PERIOD_US};
 use crate::lab::step::{Phase, Stay, Tenant};
 
-/// How many processes come and go, and how long before the end the last one comes, ms.
+/// Number of processes that come and go, and the time from the last one's start to the end, ms.
 const JOBS: u32 = 200;
 const LAST_JOB_MS: u32 = 200;
 
-/// Rates that drift take steps of this length, ms: too short to be seen one by one.
+/// Length of the steps of drifting rates, ms: too short to be detected one by one.
 const DRIFT_MS: u32 = 50;
 
 pub(super) fn short_lived(draw: &mut Draw<'_>) -> Vec<Tenant> {
@@ -124,7 +124,7 @@ pub(super) fn gpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
         let duty = draw.between(0.3, 0.9);
         *tenant = draw.resting(tenant.clone(), duty);
     }
-    // It stands for a device: nobody's CPU time has to do with what it moves, least of all its own.
+    // It stands for a device: its traffic is not related to any CPU time, least of all its own.
     let cpu = draw.machine.housekeeping_cpu().unwrap_or_default();
     for socket in 0..draw.sockets() {
         let rate = draw.over(50.0, 200.0);
@@ -140,7 +140,7 @@ pub(super) fn kernel(draw: &mut Draw<'_>) -> Vec<Tenant> {
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(20.0, 200.0);
         let writer = draw.tenant(&format!("writer-{cpu}"), socket, vec![cpu], rate);
-        // Its own CPU time is a small part of that of the threads that work for it.
+        // Its own CPU time is a small fraction of that of the threads that work for it.
         let (period_us, kernel_us) = (draw.rng.u32(50..150), draw.rng.u32(100..600));
         let duty = draw.between(0.03, 0.1);
         tenants.push(Tenant { period_us, kernel_us: Some(kernel_us), duty, ..writer });

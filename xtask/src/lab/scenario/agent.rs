@@ -1,4 +1,5 @@
-//! The agent: a tenant fills a link for a second, and what the trigger keeps of the ring holds it.
+//! The agent: a tenant fills a link for a second; the recording that the trigger saves must contain
+//! that.
 
 use anyhow::{Context as _, Result};
 
@@ -6,15 +7,15 @@ use super::super::step::{Check, Move, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Bytes that come in through a root port.
+/// Event for bytes that come in through a root port.
 const EVENT: &str = "wr_bytes_loc";
 
-/// When the burst begins, and how long it is. Before it there is a hundredth of it.
+/// Begin and length of the burst. Before it the traffic is a hundredth of it.
 const BURST_MS: u32 = 4000;
 const BURST_FOR_MS: u32 = 1000;
 
-/// Counts for a ms of CPU time: the trigger of `tests/lab/agent.toml` is far above the one and far below the
-/// other.
+/// Counts per ms of CPU time: the level of the trigger in `tests/lab/agent.toml` is well between
+/// the two.
 const QUIET: u64 = 50_000;
 const LOUD: u64 = 5_000_000;
 

@@ -1,4 +1,5 @@
-//! A machine without uncore PMUs: it says so, says why, and records what every kernel has.
+//! A machine without uncore PMUs: the program says so, with the reason, and records the events of
+//! every kernel.
 
 use anyhow::Result;
 

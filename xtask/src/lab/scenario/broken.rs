@@ -1,5 +1,5 @@
-//! A catalog with one wrong bit is noticed: the same recording is exact with the product's own
-//! catalog and is not with one whose default filter misses a port.
+//! A wrong bit in a catalog is detected: a recording is exact with the program's own catalog, but
+//! not with one whose default filter misses a port.
 
 use anyhow::{Context as _, Result};
 
@@ -7,10 +7,10 @@ use super::super::step::{Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Where the guest has the broken catalog.
+/// Directory of the broken catalog in the guest.
 pub(crate) const CATALOG: &str = "/lab/broken-catalog";
 
-/// The family's file, what it says, and what it says with one bit wrong.
+/// The family's file, a text in it, and that text with one bit wrong.
 pub(crate) const FAMILY: (&str, &str, &str) =
     ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
 

@@ -1,8 +1,8 @@
-//! Counters of the CPU itself: each task's own, and nobody's estimate.
+//! Counters of the CPU itself: shares are exact.
 //!
-//! The emulated core PMU has two events whose truth is known: the guest's clock is the number of
-//! instructions executed (`-icount`), and a cycle is a nanosecond of it (`target/arm/helper.c`, QEMU
-//! 7.2: `instructions_get_count`, `cycles_get_count`, `ARM_CPU_FREQ`).
+//! The emulated core PMU has two events with known counts: the guest's clock is the number of
+//! executed instructions (`-icount`), and a cycle is a nanosecond of it (`target/arm/helper.c`,
+//! QEMU 7.2: `instructions_get_count`, `cycles_get_count`, `ARM_CPU_FREQ`).
 
 use anyhow::Result;
 
@@ -13,13 +13,13 @@ use super::Setting;
 /// How long the tenants run.
 const DURATION_MS: u32 = 1500;
 
-/// How far the two events may be apart: they are read one after the other.
+/// Largest relative difference of the two events, which are read one after the other.
 const WITHIN: f64 = 0.005;
 
-/// The same over a whole machine, some of whose CPUs may be idle at the start and at the end.
+/// The same over a whole machine, where some CPUs may be idle at the start and at the end.
 const IPC_WITHIN: f64 = 0.05;
 
-/// Two tenants on one CPU, one of which sleeps half of the time, and one that is free.
+/// Two tenants on one CPU, one of which sleeps half of the time, and one that is not pinned.
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {

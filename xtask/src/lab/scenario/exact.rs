@@ -1,7 +1,8 @@
-//! Every PMU, each of its events and each of its filters: the recorded total is exactly what moved.
+//! Every PMU, with each of its events and filters: the recorded total equals the true traffic
+//! exactly.
 //!
-//! Everything that the PMU can count moves in every step, each by an amount of its own, so that a
-//! counter of a neighbouring event or of one port more has another sum.
+//! Everything that the PMU can count moves in every step, each by a different amount, so that a
+//! counter of another event or of one more port has another sum.
 
 use anyhow::{Context as _, Result};
 
@@ -21,14 +22,14 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in setting.machine.models() {
         let instances = setting.machine.of(model);
-        // What each CPU counts for itself is the scenario `misses`'s.
+        // The scenario `misses` tests events that each CPU counts for itself.
         let Some(first) = instances.first().filter(|first| !first.pmu.is_per_cpu()) else {
             continue;
         };
         let items = items(first);
         let (alone, shared): (Vec<Item<'_>>, Vec<Item<'_>>) =
             items.into_iter().partition(|item| item.view.alone);
-        // Where one recording holds them all, every instance counts all of them.
+        // If one recording holds all events, every instance counts all of them.
         let everywhere = shared.len() <= first.pmu.at_once && first.pmu.exclusive.is_empty();
         let mut waiting: Vec<&Item<'_>> = shared.iter().collect();
         while !waiting.is_empty() {
@@ -70,7 +71,7 @@ fn items(instance: &Instance) -> Vec<Item<'_>> {
     firsts.chain(others).collect()
 }
 
-/// As many as can be counted at once, of those that are exclusive one; no event twice.
+/// As many as can be counted at once, only one of the exclusive ones, and no event twice.
 fn take<'a, 'b>(instance: &Instance, waiting: &mut Vec<&'a Item<'b>>) -> Vec<&'a Item<'b>> {
     let pmu = &instance.pmu;
     let is_exclusive = |item: &Item<'_>| pmu.is_exclusive(item.event);

@@ -1,6 +1,6 @@
-//! The recording that README.md shows: a job that reads the other socket's memory beside one that
-//! only computes, and two that use a disk. Each cgroup gets what it moved, and the timeline is sure
-//! of that.
+//! The recording that README.md shows: a job that reads the memory of the other socket beside one
+//! that only computes, and two that use a disk. Each cgroup gets its true traffic, with a high
+//! confidence.
 
 use anyhow::{Context as _, Result};
 
@@ -8,25 +8,26 @@ use super::super::step::{Check, Disk, Move, Step, Tenant, Truth, Work, recording
 use super::super::traffic;
 use super::Setting;
 
-/// Counts of CPUs, and of the root port to which the disk belongs.
+/// Event for traffic of CPUs, and for that of the disk's root port.
 const REMOTE: &str = "remote_socket_rd_data";
 const FROM_DISK: &str = "wr_bytes_loc";
 const TO_DISK: &str = "rd_bytes_loc";
 
-/// Cgroup, its CPU, and how often 32 bytes come from the other socket in a ms of its CPU time.
+/// Cgroup, its CPU, and reads of 32 bytes from the other socket per ms of CPU time.
 const ON_CPUS: &[(&str, u32, u64)] =
     &[("train", 0, 600_000), ("train", 1, 600_000), ("web", 0, 40_000), ("build", 1, 0)];
 
-/// Part of the time in which a job that moves bytes runs, and CPU time between two pauses.
+/// Fraction of the time in which a job that moves bytes runs, and its CPU time between two pauses.
 const DUTY: f64 = 0.4;
 const STINT_US: u32 = 2500;
 
 const DURATION_MS: u32 = 5000;
 
-/// How far the sum of a cgroup may be off.
+/// Largest relative error of the sum of a cgroup.
 const WITHIN: f64 = 0.1;
 
-/// The least average confidence once rates are learnt. README.md shows 0.91 or more.
+/// Least mean confidence after rates are estimated. README.md shows 0.84, over the
+/// whole recording.
 const CONFIDENCE: f64 = 0.85;
 const LEARNT_AFTER_MS: u32 = 1000;
 
@@ -89,7 +90,7 @@ fn tenant(cgroup: &str, cpu: u32) -> Tenant {
     }
 }
 
-/// What moves, and what a counter of socket 0 must have seen of it.
+/// A flow of traffic, and the true count of a counter of socket 0.
 struct Flow {
     event: &'static str,
     one: Move,

@@ -1,7 +1,7 @@
-//! What every kernel counts, on kernels from the oldest one on: two tenants in two cgroups get their
-//! parts, by each way to make readings, and each recording passes the product's own `check`.
+//! Events of every kernel, on kernels from the oldest supported one on: two tenants in two cgroups
+//! get their shares, with each kind of timer, and each recording passes `check`.
 //!
-//! Nothing moves on a device, so there is no truth in numbers but the invariants and the CPU time.
+//! No device moves data, so only invariants and CPU times are verified.
 
 use anyhow::Result;
 
@@ -11,14 +11,14 @@ use super::Setting;
 /// How long the tenants run.
 const DURATION_MS: u32 = 1500;
 
-/// What each of them has of the CPU time of two CPUs at the least: three busy threads share them
-/// for most of the recording.
+/// Least fraction of the time of two CPUs for each tenant: three busy threads share them for most
+/// of the recording.
 const LEAST: f64 = 0.1;
 
 /// The first series with `BPF_F_TIMER_CPU_PIN` (kernel/bpf/helpers.c).
 const PINNED_TIMER: &str = "6.7";
 
-/// Longer than the default: an emulated CPU spends a fifth of its time on ticks of 1 ms.
+/// Longer than the default: an emulated CPU needs a fifth of its time for ticks of 1 ms.
 const TICK: [&str; 2] = ["--tick", "5ms"];
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
@@ -38,7 +38,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// What a kernel lacks is said before anything is recorded.
+/// A feature that the kernel lacks is reported before anything is recorded.
 fn doctor(pinned: bool) -> Step {
     let timer = if pinned { "has the pinned BPF timer" } else { "no pinned BPF timer (6.7)" };
     let says = [timer, "record works here"].map(str::to_owned).to_vec();
@@ -46,7 +46,7 @@ fn doctor(pinned: bool) -> Step {
     Step::command("host-doctor", &["/bin/uncore-trace", "doctor"], checks)
 }
 
-/// A timer that was asked for by name has no substitute.
+/// A timer that was selected by name is not replaced by another one.
 fn refused() -> Step {
     let says = vec!["--timer run-on-cpu".to_owned()];
     let checks = vec![Check::Exit { code: 2, says }, Check::NoRecording];
@@ -79,7 +79,7 @@ fn recorded(
     [Step::record(&name, &options, work(), checks), verdict]
 }
 
-/// Paths of the tenants' cgroups, as the product tells them.
+/// Paths of the tenants' cgroups, as in the tables.
 fn cgroups() -> Vec<String> {
     ["/lab/pinned", "/lab/free"].map(str::to_owned).to_vec()
 }

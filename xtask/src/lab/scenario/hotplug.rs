@@ -1,5 +1,6 @@
-//! The reader CPU goes offline in mid-recording: the recording goes on from the new owner, the gap, in
-//! which the driver moves the counters and does not count, is a loss row, and no other count is lost.
+//! The reader CPU goes offline during a recording: the recording continues from the new reader CPU;
+//! the gap, in which the driver moves the counters and does not count, is a loss row; no other
+//! count is lost.
 
 use anyhow::Result;
 
@@ -7,8 +8,8 @@ use super::super::step::{Action, Change, Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// One event each of the PMUs next to the CPU that goes; those of the last socket, whose first CPU
-/// owns them. The driver of `ali_drw` takes the CPU that ran its probe, whichever that was.
+/// One event of each PMU near the CPU that goes offline, which are those of the last socket; its
+/// first CPU reads them. The driver of `ali_drw` uses the CPU that ran its probe, which can be any.
 const EVENTS: &[(&str, &str)] = &[
     ("grace-scf", "cmem_rd_data"),
     ("grace-pcie", "rd_bytes_loc"),
@@ -22,11 +23,11 @@ const EVENTS: &[(&str, &str)] = &[
     ("kunpeng-920-hha", "rx_ops_num"),
 ];
 
-/// Longer than the default: with four emulated CPUs at work the recorder would be behind for so
-/// long that it does not see the CPU go.
+/// Longer than the default: with four busy emulated CPUs the recorder would be too late to notice
+/// that the CPU goes offline.
 const TICK: &str = "5ms";
 
-/// By then each counter has its first boundary: what moved before it is in no window.
+/// By then each counter has its first boundary: traffic before it is in no window.
 const START_MS: u32 = 300;
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {

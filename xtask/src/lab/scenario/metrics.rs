@@ -1,5 +1,5 @@
-//! Every metric of every PMU: known amounts move, and `stat -M` prints what the lab's own formula
-//! makes of them.
+//! Every metric of every PMU: with known traffic, `stat -M` prints the value of the lab's own
+//! formula.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::super::step::{Check, Step, Tenant, Truth, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// How far a value may be off, relative to it: it is made of whole counts and a time in ns.
+/// Relative tolerance: values are computed from integer counts and a time in ns.
 const WITHIN: f64 = 1e-6;
 
-/// A metric and the events that it is made of.
+/// A metric and its events.
 struct Item<'a> {
     name: &'a str,
     formula: &'a Formula,
@@ -28,7 +28,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         let Some(first) = instances.first() else {
             continue;
         };
-        // The product adds up what has one name, be it of one kind or not.
+        // The program sums instances with one name, of any description.
         let alike = |it: &Instance| it.model != first.model && it.pmu.name == first.pmu.name;
         let apart = setting.machine.instances.iter().any(alike);
         let mut waiting = items(&first.pmu);
@@ -40,7 +40,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The metrics all of whose events this kernel has.
+/// The metrics whose events all exist on this kernel.
 fn items(pmu: &Pmu) -> Vec<Item<'_>> {
     let items = pmu.metrics.iter().map(|(name, formula)| {
         let events = formula.value.split(|c: char| !c.is_alphanumeric() && c != '_');
@@ -50,7 +50,7 @@ fn items(pmu: &Pmu) -> Vec<Item<'_>> {
     items.filter(|item| !item.events.is_empty()).collect()
 }
 
-/// As many as can be counted at once; one that asks for single sources counts alone.
+/// As many as can be counted at once; one that needs single sources is counted alone.
 fn take<'a>(pmu: &Pmu, waiting: &mut Vec<Item<'a>>) -> Vec<Item<'a>> {
     let mut taken: Vec<Item<'a>> = Vec::new();
     let mut left = Vec::new();

@@ -1,8 +1,8 @@
-//! Equal CPU time, 10:1 bytes, and a core PMU whose misses say so: the counts of what CPUs cause are
-//! divided by the misses of each task, as near as its bytes per miss are to those of all; and by
-//! something else where a CPU has none. `auto` counts misses by itself, within its budget.
+//! Tenants with equal CPU time, 10:1 bytes, and misses in proportion: counts that CPUs cause are
+//! divided by the misses of each task, with the error of its bytes per miss, and by another method
+//! where a CPU has no witness. `auto` opens witnesses by itself, within its budget.
 //!
-//! The core PMU is one that the program knows from a file given with `--catalog`.
+//! The core PMU is described in a file given with `--catalog`.
 
 use anyhow::{Context as _, Result};
 
@@ -11,10 +11,10 @@ use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, record
 use super::super::{traffic, witness};
 use super::Setting;
 
-/// Where the guest has the family of the core PMU.
+/// Directory of the family of the core PMU in the guest.
 pub(crate) const CATALOG: &str = "/lab/catalog";
 
-/// Its file, there and in `tests/lab/catalog`.
+/// Name of its file, there and in `tests/lab/catalog`.
 pub(crate) const FAMILY: &str = "lab_core.toml";
 
 const MODEL: &str = "grace-scf";
@@ -22,7 +22,8 @@ const EVENT: &str = "remote_socket_rd_data";
 
 const MISS: &str = witness::MISS;
 
-/// Cgroup, counts of the fabric a ms, misses a ms: a count is 32 bytes and a line 64, times 0.9 to 1.1.
+/// Cgroup, counts of the fabric per ms, misses per ms: a count is 32 bytes and a line 64, times 0.9
+/// to 1.1.
 const TENANTS: &[(&str, u64, u64)] = &[
     ("heavy", 20_000, 9_000),
     ("heavier", 20_000, 11_000),
@@ -32,26 +33,26 @@ const TENANTS: &[(&str, u64, u64)] = &[
 
 const METHOD: &str = "misses";
 
-/// What 0.9 and 1.1 in place of 1 make of a share until they are learnt, of what misses divided, and what
-/// is left of the errors of a hundred windows of an emulated CPU: seen were 10 to 25 %. By CPU time the
-/// heavy ones would lack 45 % of theirs and the light ones have five times theirs.
+/// Largest relative error of a share divided by misses: factors of 0.9 and 1.1 until rates are
+/// estimated, and the errors of a hundred windows on an emulated CPU. Measured: 10 to 25 %. By CPU
+/// time, the heavy tenants would get 45 % too little and the light ones five times too much.
 const WITHIN: f64 = 0.35;
 
-/// Windows whose boundary is read too late have another method, and an emulated CPU often is late, most of
-/// all one that goes offline: seen were 0.95 on a quiet machine, and 0.22 of what has 0.8 at most on a busy
-/// one.
+/// Least fraction divided by misses. Windows whose boundary is read too late have another method,
+/// and emulated CPUs are often late, most of all one that goes offline. Measured: 0.95 on a quiet
+/// machine, and 0.22 of at most 0.8 on a busy one.
 const LEAST: f64 = 0.3;
 const LEAST_HOTPLUG: f64 = 0.1;
 
 const DURATION_MS: u32 = 2500;
 
-/// As [`WITHIN`] where misses are drawn from [`SEED`]: up to a third of the traffic has none, and a miss
-/// is a third more or less than a line.
+/// As [`WITHIN`], with misses drawn from [`SEED`]: up to a third of the traffic has no misses, and
+/// bytes per miss vary by a third.
 const WITHIN_NOISY: f64 = 0.7;
 
 const SEED: u64 = 7;
 
-/// Bytes of one count of the fabric.
+/// Bytes per count of the fabric.
 const UNIT: f64 = 32.0;
 
 pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
@@ -106,7 +107,7 @@ impl<'a> Lab<'a> {
         Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
     }
 
-    /// Bytes and the misses that they are.
+    /// A flow of bytes, and of the corresponding misses.
     fn flows(&self, counts: u64, misses: u64) -> Vec<Move> {
         let flow = |instance: &Instance, event: &str, amount| {
             let flows = traffic::of_event(instance, event).into_iter().take(1);
@@ -115,7 +116,7 @@ impl<'a> Lab<'a> {
         [flow(self.core, MISS, misses), flow(self.scf, EVENT, counts)].concat()
     }
 
-    /// All on the CPUs of one socket, with the same time each.
+    /// Tenants on the CPUs of one socket, with equal CPU time.
     fn tenants(&self) -> Vec<Tenant> {
         let tenant = |&(cgroup, counts, misses): &(&str, u64, u64)| Tenant {
             cgroup: Some(cgroup.to_owned()),
@@ -157,7 +158,7 @@ impl<'a> Lab<'a> {
         Step::record(name, &options, work, checks)
     }
 
-    /// The user asks for the misses too: they are counted once, and exactly.
+    /// The misses are also selected as an event: they are counted once, and exactly.
     fn both(&self) -> Result<Step> {
         let (spec, truth) = traffic::counted(self.core, MISS)?;
         let tenant = Tenant {
@@ -187,7 +188,7 @@ impl<'a> Lab<'a> {
         Ok(Step::record("misses-both", &options, work, checks))
     }
 
-    /// A CPU whose misses are not counted for a while.
+    /// A CPU without a witness for a while.
     fn hotplug(&self) -> Step {
         let cpu = self.cpus.last().copied().unwrap_or_default();
         let actions = vec![
@@ -199,15 +200,15 @@ impl<'a> Lab<'a> {
             event: EVENT.to_owned(),
             method: METHOD.to_owned(),
             least: LEAST_HOTPLUG,
-            // A fifth of the time, and of the counts, has only one of two CPUs.
+            // One of two CPUs is missing for a fifth of the time, and so are its counts.
             most: 0.88,
         };
-        // The miss counter of the CPU stops with it, which is told.
+        // The witness of the CPU stops with it, which is a loss row.
         let checks = vec![Check::Exit { code: 1, says: Vec::new() }, Check::Conserved, divided];
         self.record("misses-hotplug", METHOD, work, checks)
     }
 
-    /// Misses that scatter, and traffic without misses.
+    /// Misses with random variation, and traffic without misses.
     fn noisy(&self) -> Result<Step> {
         let mut tenants = self.tenants();
         let core = self.core.device;
@@ -231,7 +232,7 @@ impl<'a> Lab<'a> {
         Ok(self.record("misses-noisy", METHOD, Work { tenants, ..work() }, checks))
     }
 
-    /// Nobody asks for misses: these CPUs have a witness all the same, within the budget.
+    /// Misses are not selected: these CPUs have witnesses anyway, within the budget.
     fn auto(&self, name: &str, budget: &str, cpus: &[u32]) -> Step {
         let checks = vec![
             Check::Exit { code: 0, says: Vec::new() },
@@ -246,7 +247,7 @@ impl<'a> Lab<'a> {
         step
     }
 
-    /// Without the file nobody knows what counts misses here.
+    /// Without the file, no event is known to count misses here.
     fn absent(&self) -> Step {
         let says = "choose --method regression".to_owned();
         let checks = vec![Check::Exit { code: 2, says: vec![says] }, Check::NoRecording];

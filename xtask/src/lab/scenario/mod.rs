@@ -1,5 +1,5 @@
-//! What is tried on the machines. A scenario is one file and one line here; a machine's file says
-//! which of them it is for.
+//! The tests in guests. A scenario is one file and one line here; the file of a machine names its
+//! scenarios.
 
 use anyhow::{Result, bail};
 
@@ -84,7 +84,7 @@ pub(super) fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>>
 }
 
 impl Setting<'_> {
-    /// Whether this kernel is of a series, or of a later one.
+    /// Whether this kernel is of a series, or a later one.
     pub(super) fn is_since(&self, series: &str) -> Result<bool> {
         Ok(self.series >= series.parse()?)
     }
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn every_event_of_every_pmu_is_exact_somewhere() {
-        // One for tenants alone has PMUs that are exact on another.
+        // A machine that has only tenants must have PMUs that are tested exactly on another
+        // machine.
         let exact = |machine: &Machine| machine.scenarios.iter().any(|name| name == "exact");
         let models = |machine: &Machine| machine.models().into_iter().map(str::to_owned).collect();
         let machines = machines();

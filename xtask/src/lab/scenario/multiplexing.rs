@@ -1,5 +1,5 @@
 //! More events than counters: each runs part of the time, its scaled count is right for steady
-//! traffic, and a window in which it did not run has no count, not a count of zero.
+//! traffic, and a window in which it did not run has no count, not a count of 0.
 
 use anyhow::Result;
 
@@ -8,17 +8,17 @@ use super::super::step::{Check, Move, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Long enough for hundreds of rotations (`perf_event_mux_interval_ms` is 4), most of which a guest
-/// on a busy host can be late for.
+/// Long enough for hundreds of rotations (`perf_event_mux_interval_ms` is 4), most of which may be
+/// late in a guest on a busy host.
 const STEADY_MS: u32 = 8000;
 
 /// Long enough for windows without a rotation.
 const SHORT_MS: u32 = 1000;
 
-/// How far scaled counts may be off.
+/// Largest relative error of scaled counts.
 const WITHIN: f64 = 0.03;
 
-/// Descriptions of PMUs whose counters are few.
+/// Descriptions of PMUs with few counters.
 const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport", "kunpeng-920-l3c"];
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
@@ -32,7 +32,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Twice as many events as it can count at once.
+/// Twice as many events as can be counted at once.
 fn events(instance: &Instance) -> Vec<&str> {
     let pmu = &instance.pmu;
     if pmu.exclusive.is_empty() {
@@ -43,12 +43,12 @@ fn events(instance: &Instance) -> Vec<&str> {
     events.filter(|event| pmu.is_exclusive(event) && event.contains("pcie")).collect()
 }
 
-/// Windows that are long beside a rotation.
+/// Windows that are much longer than a rotation.
 fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let mut options = times("10ms", "1s");
-    // An emulated recorder that learns takes enough of the host's time to make the tenant's pace uneven.
+    // Estimating rates takes so much of the host's time that the tenant's pace becomes uneven.
     options.extend(["--method", "residency"].map(str::to_owned));
-    // Its exit code depends on how long the last window is.
+    // The exit code depends on the length of the last window.
     let mut checks = vec![Check::Conserved];
     for (counter, event) in events(instance).into_iter().enumerate() {
         let (spec, truth) = traffic::counted(instance, event)?;
@@ -60,7 +60,7 @@ fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     Ok(step("scaled", setting, instance, &options, STEADY_MS, checks))
 }
 
-/// Windows that are shorter than a turn.
+/// Windows that are shorter than a rotation.
 fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let mut options = times("1ms", "2ms");
     let events = events(instance);
@@ -94,7 +94,7 @@ fn step(
         .iter()
         .filter_map(|event| traffic::of_event(instance, event).first().copied())
         .collect();
-    // On a CPU of its own, or its pace would not be steady.
+    // On its own CPU, so that its pace is steady.
     let tenant = Tenant {
         cgroup: Some("steady".to_owned()),
         cpus: Some(vec![setting.machine.cpus() - 1]),

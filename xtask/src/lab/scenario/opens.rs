@@ -1,13 +1,13 @@
-//! Drivers that need no device model, on a processor whose counters QEMU does not emulate: each group
-//! is planned, the driver takes every counter, and what is recorded is complete, though nothing is
-//! counted.
+//! Drivers without a device model, on a processor whose counters QEMU does not emulate: each group
+//! is planned, the driver accepts every counter, and the recording is complete, although all counts
+//! are 0.
 
 use anyhow::Result;
 
 use super::super::step::{Check, Step, Tenant, Work, recording};
 use super::Setting;
 
-/// How long a tenant runs meanwhile.
+/// How long a tenant runs.
 const DURATION_MS: u32 = 500;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]

@@ -1,4 +1,5 @@
-//! Two tenants fill a memory: `top` shows which, `report` how full it was, and the exports have it.
+//! Two tenants fill a memory: `top` shows both, `report` shows how full it was, and the exports
+//! contain it.
 
 use anyhow::Result;
 

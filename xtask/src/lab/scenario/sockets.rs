@@ -1,5 +1,5 @@
-//! Groups on a machine of several sockets: each PMU is opened once, on a CPU of its own socket, and
-//! is read there and nowhere else.
+//! Groups on a machine with several sockets: each PMU is opened once, on a CPU of its own socket,
+//! and is read only there.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use super::super::step::{Check, ReadOn, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Descriptions whose PMUs have something to say of each group.
+/// Descriptions of PMUs with events in each group.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "pcie,c2c",
@@ -59,7 +59,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             continue;
         }
         let owned = |cpus: u64| (0..setting.machine.cpus()).filter(move |cpu| cpus >> cpu & 1 == 1);
-        // The driver takes the CPU that ran its probe, whichever that was.
+        // The driver uses the CPU that ran its probe, which can be any.
         let anywhere = |it: &Instance| it.pmu.kind == Kind::Drw;
         let pmus = shown
             .iter()
@@ -75,7 +75,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         };
         let work = Work { tenants: vec![tenant], settle_ms: 100, ..Work::default() };
         let mut checks = vec![Check::OnReaders { pmus }, Check::Conserved];
-        // Where events take turns, a short window may be one in which one of them never had its own.
+        // If events are multiplexed, one of them may not run in a short window.
         if shown.iter().all(|it| it.pmu.exclusive.is_empty()) {
             checks.push(Check::Exit { code: 0, says: Vec::new() });
         }

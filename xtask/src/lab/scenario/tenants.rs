@@ -1,5 +1,5 @@
-//! Eight tenants in four cgroups, of every habit: in every window the parts add up to the whole, and
-//! the wholes to what moved. `attribute` makes the same rows again.
+//! Eight tenants in four cgroups, with all kinds of behaviour: in every window the shares sum to
+//! the total, and the totals sum to the true traffic. `attribute` computes the same rows again.
 
 use anyhow::Result;
 
@@ -52,7 +52,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ])
 }
 
-/// Two of each habit: one pinned, one free, in four cgroups.
+/// Two of each kind: one pinned, one not, in four cgroups.
 fn tenant(setting: &Setting<'_>, number: u32, moves: &[Vec<Move>]) -> Tenant {
     let flows = moves.iter().filter_map(|of_event| {
         let flow = of_event.get(number as usize % of_event.len().max(1))?;

@@ -1,5 +1,5 @@
-//! Requests that a driver accepts and then counts nothing for, or floods the kernel's log over: the
-//! plan refuses them with the reason before anything is opened, or opens what was meant.
+//! Requests that a driver accepts but does not count, or that flood the kernel's log: the plan
+//! refuses them with the reason before anything is opened, or opens the intended counter.
 
 use anyhow::{Context as _, Result};
 
@@ -8,10 +8,10 @@ use super::super::step::{Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Words of the drivers' complaints on the kernel's log.
+/// Words in the drivers' messages in the kernel's log.
 const PMU_LOGS: &[&str] = &["BDF", "grouping", "ali_drw", "mutually exclusive"];
 
-/// A request for a PMU, `PMU` standing for its name, and the words that its refusal must hold.
+/// A request, with `PMU` for the name of the PMU, and words that the refusal must contain.
 struct Trap {
     name: &'static str,
     model: &'static str,
@@ -49,7 +49,7 @@ const TRAPS: &[Trap] = &[
     },
 ];
 
-/// Groups that the driver refuses, or opens and never runs: a description and its events.
+/// Groups that the driver refuses, or opens but never runs: a description and its events.
 const GROUPS: &[(&str, [&str; 2])] = &[
     ("yitian-drw", ["hif_rd", "hif_wr"]),
     ("yitian-rootport", ["rx_memory_read,lane=0", "rx_memory_write,lane=0"]),
@@ -73,7 +73,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// A group in braces that must be counted all the same.
+/// A group in braces that must be counted anyway.
 fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
     let members: Vec<String> =
         events.iter().map(|event| format!("{}/{event}/", instance.name)).collect();

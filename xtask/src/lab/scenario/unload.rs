@@ -1,6 +1,7 @@
-//! The driver of a PMU is unloaded in mid-recording. A module whose events are open cannot be unloaded:
-//! the recording is not harmed. Where sysfs takes a driver from its device all the same, the PMU's
-//! events are dead: no window has a count until the driver is back, and then they count again.
+//! The driver of a PMU is unloaded during a recording. A module with open events cannot be
+//! unloaded, so the recording is not affected. If the driver is unbound from its device in sysfs
+//! instead, the events of the PMU stop: no window has a count until the driver is back, and then
+//! they count again.
 
 use anyhow::Result;
 
@@ -9,28 +10,28 @@ use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// One event each, and the modules that an open one holds.
+/// One event each, and the modules that cannot be unloaded while it is open.
 const HELD: &[(&str, &str, &[&str])] = &[
     ("yitian-mesh", "hnf_mc_reqs", &["arm_cmn"]),
     ("yitian-rootport", "rx_pcie_tlp_data_payload", &["dwc_pcie_pmu"]),
     ("yitian-drw", "hif_rd", &["alibaba_uncore_drw_pmu"]),
 ];
 
-/// The PMUs whose drivers sysfs takes from their devices, since they do not set `suppress_bind_attrs` as the
-/// others do; some come back with their module, as its name in the kernel and its file.
+/// PMUs whose drivers can be unbound in sysfs, because they do not set `suppress_bind_attrs`. Some
+/// come back when their module is loaded again: its name in the kernel, and its file.
 const UNBOUND: &[(&str, Option<(&str, &str)>)] = &[
     ("yitian-rootport", None),
     ("yitian-drw", Some(("alibaba_uncore_drw_pmu", "alibaba_uncore_drw_pmu.ko"))),
 ];
 
-/// Since then the kernel takes its events from a PMU that goes; before it goes on to use the PMU, which
-/// is freed (`perf_pmu_unregister`, kernel/events/core.c).
+/// From this version on, the kernel removes events from a PMU that goes; earlier ones continue to
+/// use the PMU after it was freed (`perf_pmu_unregister`, kernel/events/core.c).
 const REVOKES: &str = "6.15";
 
-/// By then each counter has its first boundary: what moved before it is in no window.
+/// By then each counter has its first boundary: traffic before it is in no window.
 const START_MS: u32 = 300;
 
-/// How long there is traffic.
+/// Length of the traffic.
 const DURATION_MS: u32 = 3500;
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
@@ -69,7 +70,7 @@ fn held(setting: &Setting<'_>) -> Result<Step> {
     Ok(record("unload-held", &options, flows, actions, checks))
 }
 
-/// PMUs that go and come back, beside those that stay.
+/// PMUs that go and come back, beside others that stay.
 fn taken(
     setting: &Setting<'_>,
     unbound: &[(&Instance, Option<(&'static str, &'static str)>)],
@@ -95,7 +96,8 @@ fn taken(
             counter += 1;
         }
     }
-    // Above 2, which is Debian's default, its kernels open an event only for who has CAP_SYS_ADMIN.
+    // With a value above 2, which is Debian's default, its kernels open events only with
+    // CAP_SYS_ADMIN.
     let mut actions = vec![Action { after_ms: 0, change: Change::Paranoid { level: 2 } }];
     for (instance, _) in unbound {
         let pmu = instance.name.clone();
@@ -115,7 +117,7 @@ fn taken(
     Ok(record("unload-unbound", &options, flows, actions, checks))
 }
 
-/// How the counter is typed, what moves, and what of it the counter sees.
+/// The event as typed, its traffic, and the part of it that the counter counts.
 fn counted(
     instance: &Instance,
     event: &str,

@@ -1,5 +1,5 @@
-//! The kernel takes every BPF program, and its verifier does not have to look at much more than
-//! `docs/verifier.md` says.
+//! The kernel accepts every BPF program, and its verifier's work is near the figures in
+//! `docs/verifier.md`.
 
 use anyhow::Result;
 

@@ -4,13 +4,13 @@ use crate::schema::readings;
 
 const MS: i64 = 1_000_000;
 
-/// A condition of one sum of counters 0 and 1, above 1000 a second for 3 ms.
+/// A condition on the sum of counters 0 and 1: above 1000 a second for 3 ms.
 fn watch() -> Watch {
     let meters = vec![Meter { counters: vec![(0, 1.0), (1, 2.0)], level: 1000.0 }];
     Watch::new(Condition { text: String::new(), meters, lasting_ns: 3 * MS })
 }
 
-/// Readings of a tick of 1 ms: counter and raw value; none where the read failed.
+/// Readings of a tick of 1 ms: counter and raw value; `None` if the read failed.
 fn tick(rows: &mut readings::Builder, number: i64, values: &[(i32, Option<u64>)]) {
     for (counter, value) in values {
         read(rows, (number, number * MS), *counter, *value, None);
@@ -37,7 +37,8 @@ fn read(
     });
 }
 
-/// Counts of both counters in each tick from 1 on; when the condition came true.
+/// Counts of both counters in each tick from 1 on. Returns the times at which the condition came
+/// true.
 fn fired(counts: &[(u64, u64)]) -> Vec<i64> {
     let (mut watch, mut sums, mut found) = (watch(), (0, 0), Vec::new());
     let mut rows = readings::Builder::default();
@@ -57,7 +58,7 @@ fn a_rate_must_last() {
     assert_eq!(fired(&[(2, 0); 9]), [3]);
     assert_eq!(fired(&[(0, 1); 9]), [3]);
     assert_eq!(fired(&[(2, 0), (2, 0), (0, 0), (2, 0), (2, 0)]), Vec::<i64>::new());
-    // It is told again only after it was over.
+    // It is reported again only after it was false.
     let again = [(2, 0), (2, 0), (2, 0), (2, 0), (0, 0), (2, 0), (2, 0), (2, 0)];
     assert_eq!(fired(&again), [3, 8]);
 }
@@ -75,7 +76,8 @@ fn a_tick_that_was_not_read_decides_nothing_by_what_is_missing() {
         assert!(watch.states[0].ticks.len() <= WAITING);
         watch.readings(&rows.finish()).unwrap().map(|time| time / MS)
     };
-    // Its ticks end nothing, and are not above; where the first alone is above, they are.
+    // Ticks without the second counter end nothing, and are not above the level by themselves; they
+    // are where the first counter alone is above it.
     assert_eq!((of([0, 2]), of([2, 0])), (Some(4), Some(3)));
 }
 
@@ -102,7 +104,7 @@ fn a_multiplexed_counter_is_scaled_and_a_tick_in_which_it_stood_decides_nothing(
     let (mut watch, mut rows) = (Watch::new(condition), readings::Builder::default());
     for number in 0..20_u64 {
         let times = (number * 1_000_000, number * 500_000);
-        // Where it has run all the time so far, nothing says so.
+        // A counter that ran all the time has no times in its readings.
         let times = (number > 0).then_some(times);
         read(&mut rows, (number as i64, number as i64 * MS), 0, Some(number), times);
     }
@@ -114,7 +116,7 @@ fn nothing_lasts_over_a_long_time_of_which_nothing_is_known() {
     let (mut watch, mut rows) = (watch(), readings::Builder::default());
     let ticks = [0, 1, 2, 200, 201, 202, 203];
     for number in ticks {
-        // From the tick 2 to the tick 200 the counters stood.
+        // From tick 2 to tick 200 the counters did not run.
         let running = if number < 200 { number } else { number - 198 } as u64 * 1_000_000;
         for counter in [0, 1] {
             let times = Some((number as u64 * 1_000_000, running));
@@ -135,23 +137,23 @@ fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
         let time = watch.readings(&rows.finish()).unwrap();
         (time.map(|time| time / MS), watch)
     };
-    // What is seen of the first tick is above when there is no more room for ticks that wait.
+    // The known part of the first tick is above the level when the queue of waiting ticks is full.
     assert_eq!(of(2, 64).0, None);
     let (time, mut watch) = of(2, 80);
     assert!(time.is_some_and(|time| time < 70), "{time:?}");
     assert_eq!((watch.states[0].awaited, watch.states[0].said), (1, 1));
     assert!(watch.states[0].ticks.is_empty());
-    // It was said, and is not said again.
+    // It was logged once, and is not logged again.
     assert_eq!(watch.news(), Vec::<String>::new());
     watch.states[0].said = 0;
     let line = watch.news().concat();
     assert!(line.contains("1 of 2 counters") && !line.contains('\n'), "{line}");
-    // What is not above ends what lasts, though a counter is not read.
+    // A tick that is not above the level ends the condition, although a counter is not read.
     let mut rows = readings::Builder::default();
     tick(&mut rows, 81, &[(0, Some(160))]);
     watch.readings(&rows.finish()).unwrap();
     assert_eq!(watch.states[0].since, None);
-    // It comes back, and is waited for.
+    // The counter is read again, and is waited for again.
     tick(&mut rows, 82, &[(0, Some(160)), (1, Some(0))]);
     tick(&mut rows, 83, &[(0, Some(160))]);
     watch.readings(&rows.finish()).unwrap();
@@ -163,7 +165,7 @@ fn a_reading_out_of_order_disturbs_nothing() {
     let (mut watch, mut rows) = (watch(), readings::Builder::default());
     for number in 0..6 {
         tick(&mut rows, number, &[(0, Some(2 * number as u64)), (1, Some(0))]);
-        // One that is older comes late, in the same tick and in one of its own.
+        // An older reading arrives late, in the same tick and in a tick of its own.
         read(&mut rows, (number, number * MS - 10), 0, Some(0), None);
         read(&mut rows, (number, number * MS + 10), 0, Some(2 * number as u64), None);
     }
@@ -171,8 +173,9 @@ fn a_reading_out_of_order_disturbs_nothing() {
     assert!(watch.states[0].ticks.is_empty());
 }
 
-/// What a reading costs where three conditions are watched and one of 20 counters is in each, and a batch of
-/// one second at 1 kHz: `cargo test --release -p uncore-trace --lib cost_of_three -- --ignored --nocapture`.
+/// Cost of a reading with three conditions, where each of 20 counters belongs to one of them and a
+/// batch has one second at 1 kHz:
+/// `cargo test --release -p uncore-trace --lib cost_of_three -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn cost_of_three_conditions() {

@@ -1,8 +1,8 @@
-//! A comparison as one page for a browser: the answer, then of each link or event a picture with both
+//! A comparison as a page for a browser: the summary, then for each link or event a plot with both
 //! rates of each tenant.
 //!
-//! Guarantees: those of [`super::super::html`]; sentences and verdicts are those of [`super::text`];
-//! what is not known is null.
+//! Guarantees: those of [`super::super::html`]; sentences and verdicts are those of
+//! [`super::text`]; a value that is not known is null.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ use super::{About, Diff, Way};
 use crate::text::printable;
 use crate::units;
 
-/// So many tenants of each link or event are in a page unless something else is asked for.
+/// Default number of tenants of each link or event in a page.
 pub const TENANTS: usize = 50;
 
 const PAGE: Page = Page {
@@ -28,10 +28,11 @@ const PAGE: Page = Page {
     scripts: &[include_str!("picture.js"), include_str!("page.js")],
 };
 
-/// Sentences of a page are not cut: a browser breaks lines.
+/// Sentences of a page are not shortened: a browser breaks lines.
 const WHOLE: Style = Style { ascii: false, width: None };
 
-/// Writes the page of two that are called so; of each link or event the `top` largest differences.
+/// Writes the page, with the names `called` of the two, and for each link or event the `top`
+/// largest differences.
 ///
 /// # Errors
 ///
@@ -75,8 +76,8 @@ fn way(json: &mut Json<'_>, way: &Way, top: usize) -> io::Result<()> {
     })
 }
 
-/// Members of an object: rates in the unit per second. Intervals of the two rates have both errors, so
-/// that those which do not overlap are those which are more or less.
+/// Members of an object: rates in the unit per second. The intervals of the two rates contain both
+/// errors, so rates are `more` or `less` exactly if their intervals do not overlap.
 fn change(json: &mut Json<'_>, change: &Change) -> io::Result<()> {
     let reach = change.reach();
     json.key("before")?.object(|json| found(json, &change.before))?;

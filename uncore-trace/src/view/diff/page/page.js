@@ -1,6 +1,6 @@
-// What the page says: the answer, all links or events at a glance, and each by tenant.
+// The page of a comparison: summary, overview of all links or events, and each by tenant.
 
-/** So many tenants of a table are shown until all are asked for. */
+/** Number of tenants of a table that are shown until all are requested. */
 const FEW = 12;
 
 /** `+6.6 GB/s` */
@@ -16,10 +16,10 @@ function between({ low, high }, unit) {
 
 const times = (value) => (known(value) ? `${digits(value)}${SPACE}x` : "–");
 
-/** Sentences are those of terminals. */
+/** The sentences are the same as in the text output. */
 const arrows = (text) => text.replaceAll(" -> ", " → ");
 
-/** The columns after the name; `of` is what they are sorted by. */
+/** The columns after the name; `of` returns the value for sorting. */
 const COLUMNS = [
   { head: "Before and after", className: "picture text", text: (it, { unit, most, peak }) => picture(it, most, peak, unit) },
   { head: "Before", of: ({ before }) => before.rate, text: (it, { unit }) => rate(it.before.rate, unit) },
@@ -36,7 +36,7 @@ function row(name, change, way, className = "") {
   return make("tr", { className: `${kindOf(change)} ${className}`.trim() }, make("td", { className: "name" }, name), ...cells);
 }
 
-/** Largest first, names from A; what is not known comes last in both directions. */
+/** Largest first, names from A; unknown values come last in both directions. */
 function compare(a, b, { of, down }) {
   const [x, y] = [of(a), of(b)];
   if (known(x) !== known(y) && typeof x !== "string" && typeof y !== "string") return known(x) ? -1 : 1;
@@ -89,7 +89,7 @@ function card(way, place) {
   return make("div", { className: "link", id: `way-${place}` }, head, ...notes, ...peak, ...tenantsOf(way), ...rest);
 }
 
-/** The totals; those of one unit have one scale. */
+/** The totals; those with the same unit have the same scale. */
 function showGlance() {
   find("overview").hidden = DATA.ways.length < 2;
   const rows = DATA.ways.map((way, place) => {

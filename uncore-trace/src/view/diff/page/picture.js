@@ -1,11 +1,11 @@
-// Two rates as a picture.
+// Draws two rates.
 
 const DATA = JSON.parse(find("data").textContent);
 
-/** Width and height of a picture, and where its two points are. */
+/** Width and height of a picture, and the positions of its two points. */
 const [WIDTH, HEIGHT, BEFORE, AFTER, EDGE] = [220, 26, 8, 18, 6];
 
-/** A part of a drawing. */
+/** An SVG element. */
 function draw(tag, attributes, ...children) {
   const element = document.createElementNS(find("drawing").namespaceURI, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -13,11 +13,11 @@ function draw(tag, attributes, ...children) {
   return element;
 }
 
-/** What a picture of these changes must have room for. */
+/** The upper end of the scale for these changes. */
 function scaleOfChanges(changes, peak) {
   const ends = changes.flatMap(({ before, after }) => [before.rate, before.high, after.rate, after.high]).filter(known);
   const most = Math.max(...ends, 0);
-  // A peak that is far away would make all else small.
+  // A peak far above the rates would make them too small.
   return known(peak) && peak < most * 2 ? Math.max(most, peak) : most;
 }
 
@@ -38,7 +38,7 @@ function picture({ before, after }, most, peak, unit) {
   return draw("svg", { class: "rates", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words }, ...parts);
 }
 
-/** The class of a change: how it is coloured. */
+/** The CSS class of a change, which sets its colour. */
 function kindOf({ beyond, difference }) {
   if (beyond !== true) return "same";
   return difference > 0 ? "more" : "less";

@@ -1,7 +1,7 @@
 //! The series of a recording: their names, labels and lines.
 //!
-//! Label names are such that Prometheus does not rename them when it scrapes them: `owner_pod`, since
-//! the target of a scrape has `pod` already.
+//! Label names are chosen so that Prometheus does not rename them: `owner_pod`, because scrape
+//! targets often have a label `pod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use crate::text::printable;
 use crate::view::export::parts::Counted;
 use crate::view::export::survey::{Line, Survey};
 
-/// Which of the series of what is counted.
+/// Kinds of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Of {
-    /// All that was counted.
+    /// The total.
     Whole,
     /// A tenant's part.
     Line(usize),
-    /// How long the count is not known.
+    /// Time in which the count is not known.
     Unknown,
 }
 
-/// Metrics of one name.
+/// A metric family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Family {
     /// Name, without `_total`.
     pub name: String,
-    /// What it ends with; empty where there is no unit.
+    /// Suffix with the unit; empty without one.
     unit: String,
     help: &'static str,
 }
@@ -35,23 +35,23 @@ pub(super) struct Family {
 /// One series.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Its metric.
+    /// Its metric family.
     pub family: Family,
-    /// What is counted, by its place in the names.
+    /// Index in `Names::counted`.
     pub counted: usize,
-    /// Which of its series.
+    /// Its kind.
     pub of: Of,
-    /// What sums are multiplied with.
+    /// Factor for sums.
     pub scale: f64,
-    /// Begin of the first window, `CLOCK_MONOTONIC` ns.
+    /// Begin of the first window, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
-    /// End of the last, ns.
+    /// End of the last window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
     /// `{NAME="VALUE",...}`.
     labels: String,
 }
 
-/// What the values of a metric are.
+/// Kinds of metric families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Whole,
@@ -59,7 +59,7 @@ enum Kind {
     Unknown,
 }
 
-/// All series, those of one metric together.
+/// All series, grouped by metric family.
 pub(super) fn all(survey: &Survey, pairs: &BTreeMap<String, String>) -> Vec<Series> {
     let machine = [("host", metadata::HOST), ("cluster", metadata::CLUSTER)];
     let machine = machine.into_iter().filter_map(|(name, key)| Some((name, pairs.get(key)?)));
@@ -85,14 +85,14 @@ pub(super) fn all(survey: &Survey, pairs: &BTreeMap<String, String>) -> Vec<Seri
             all.push((kind, Series { family, counted, of, scale, begin_ns, end_ns, labels }));
         }
     }
-    // What people look for first is first; a sort that is stable keeps the order of lines.
+    // The most important families come first; the sort is stable and keeps the order of lines.
     all.sort_by(|(a_kind, a), (b_kind, b)| {
         (a_kind, &a.family.name, a.counted).cmp(&(b_kind, &b.family.name, b.counted))
     });
     all.into_iter().map(|(_, series)| series).collect()
 }
 
-/// Metric and scale of what is counted.
+/// Metric family and factor of a count.
 fn family(kind: Kind, counted: &Counted) -> (Family, f64) {
     let (unit, scale) = match counted.unit.as_str() {
         "ns" => ("seconds".to_owned(), 1e-9),
@@ -111,7 +111,7 @@ fn family(kind: Kind, counted: &Counted) -> (Family, f64) {
             (Family { name: format!("uncore_trace_owned_{stem}"), unit, help }, scale)
         }
         Kind::Unknown => {
-            let help = "For how long counts are not known, added up over the counters.";
+            let help = "Time in which counts are not known, summed over the counters.";
             let (name, unit) = ("uncore_trace_unknown_seconds", "seconds");
             (Family { name: name.to_owned(), unit: unit.to_owned(), help }, 1e-9)
         }
@@ -138,7 +138,7 @@ fn owner(survey: &Survey, line: Line) -> Vec<(&'static str, String)> {
     labels.map(|(name, value)| (name, value.clone())).collect()
 }
 
-/// Labels as text. A value that is empty would be the same as none, and is left out before.
+/// Labels as text. Empty values must be left out before: in Prometheus they equal a missing label.
 fn braces<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut seen = BTreeSet::new();
     let labels = labels.filter(|(name, _)| seen.insert(*name));
@@ -147,13 +147,13 @@ fn braces<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     format!("{{{}}}", labels.join(","))
 }
 
-/// A label's value between quotes: backslash, quote and line feed are escaped.
+/// The value of a label, with backslash, quote and line feed escaped.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 impl Family {
-    /// Its type, unit and help.
+    /// Writes type, unit and help of the family.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let Self { name, unit, help } = self;
         writeln!(out, "# TYPE {name} counter")?;
@@ -165,7 +165,7 @@ impl Family {
 }
 
 impl Series {
-    /// One sample, at a time in ms since 1970.
+    /// Writes one sample, at a time in ms since 1970.
     pub(super) fn write(&self, ms: i64, value: f64, out: &mut impl Write) -> io::Result<()> {
         let Self { family, labels, .. } = self;
         let (seconds, ms) = (ms.div_euclid(1000), ms.rem_euclid(1000));

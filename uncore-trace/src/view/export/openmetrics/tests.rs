@@ -46,7 +46,7 @@ fn counters_begin_at_0_and_have_a_sample_each_step() {
     let text = text(&INTACT, STEP);
     let found = samples(&text);
     let whole = r#"uncore_trace_counted_bytes_total{pmu="test_pmu_0",event="read_bytes"}"#;
-    // 300 windows of 10 ms, 10 ticks each with 1000 counts of 64 bytes.
+    // 300 windows of 10 ms with 10 ticks each, and 1000 counts of 64 bytes per tick.
     let begin = ((WALL + BEGIN) / 1_000_000_000) as f64;
     let window = 640_000.0;
     let wanted = [(0.0, 0.0), (0.99, 99.0), (1.99, 199.0), (2.99, 299.0), (3.0, 300.0)];
@@ -71,7 +71,7 @@ fn counters_begin_at_0_and_have_a_sample_each_step() {
 fn a_step_that_is_not_known_has_no_sample_and_its_time_is_counted() {
     let broken = Broken {
         fabric: |row, number| {
-            // The second of the first counter in the middle: rows come in eights a window.
+            // One second of the first counter in the middle; a window has eight rows.
             if row.counter == 0 && (100 * 8..101 * 8).contains(&number) {
                 (row.value, row.total) = (None, None);
                 return row.owner == "idle";
@@ -168,7 +168,7 @@ fn bytes_of_a_link_have_its_labels_and_those_of_their_event() {
 
 #[test]
 fn steps_that_a_long_unknown_window_covers_have_no_sample() {
-    // From 1.5 s on a counter gives nothing; at the end there is one row of that.
+    // From 1.5 s on a counter has no value; one row at the end says so.
     let failed = Broken {
         fabric: |row, number| {
             let window = number / 8;

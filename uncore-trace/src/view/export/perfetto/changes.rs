@@ -1,4 +1,4 @@
-//! What happened to the recording: CPUs that went offline or online, and what was lost, as instants.
+//! Events of the recording: CPUs that went offline or online, and losses, as instants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -13,17 +13,17 @@ use crate::tables::reader::{Recording, Table};
 use crate::text::printable;
 use crate::view::span::Span;
 
-/// A table of a dataset; none of a file.
+/// A table of a dataset; `None` for a single file.
 fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
     let has = recording.tables().iter().any(|other| other.name == def.name);
     has.then(|| recording.table(def)).transpose()
 }
 
-/// Writes the CPUs that are offline at the begin of `span`, and what changes in it.
+/// Writes the CPUs that are offline at the begin of `span`, and the changes in it.
 ///
 /// # Errors
 ///
-/// The table cannot be read, or the trace not written.
+/// The table cannot be read, or the trace cannot be written.
 pub(super) fn cpus<W: Write>(
     recording: &Recording,
     span: &Span,
@@ -31,7 +31,7 @@ pub(super) fn cpus<W: Write>(
 ) -> Result<()> {
     let Some(table) = table(recording, &cpus::TABLE)? else { return Ok(()) };
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
-    // A row a CPU, and one a change: all of them are less than a batch of the timeline.
+    // The table has a row for each CPU and each change: fewer than a batch of `fabric`.
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
     for batch in table.scan(&["mono_ns", "cpu", "state"])? {
         let batch = batch?;
@@ -63,11 +63,11 @@ pub(super) fn cpus<W: Write>(
     Ok(())
 }
 
-/// Writes what was lost, and apart from it what cost precision only.
+/// Writes losses, and on another track notes, which reduced the precision only.
 ///
 /// # Errors
 ///
-/// A table cannot be read, or the trace not written.
+/// A table cannot be read, or the trace cannot be written.
 pub(super) fn losses<W: Write>(
     recording: &Recording,
     span: &Span,
@@ -111,7 +111,7 @@ pub(super) fn losses<W: Write>(
     Ok(())
 }
 
-/// What each counter is called.
+/// The name of each counter.
 fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
     let mut names = HashMap::new();
     let Some(table) = table(recording, &counters::TABLE)? else { return Ok(names) };
@@ -130,7 +130,7 @@ fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
     Ok(names)
 }
 
-/// The track, made where it is needed first.
+/// The track, created at its first use.
 fn once<W: Write>(
     track: &mut Option<Track>,
     name: &str,

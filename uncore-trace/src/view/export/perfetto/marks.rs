@@ -1,7 +1,7 @@
-//! What was named while it was recorded: instants, and spans as slices.
+//! Marks: instants, and spans as slices.
 //!
-//! Slices of one track must not overlap unless one is within the other, and spans may: each span goes to
-//! the first track that is free when it begins.
+//! Slices of one track must be nested or apart, but spans may overlap: each span goes to the first
+//! track that is free when it begins.
 
 use std::io::Write;
 
@@ -14,11 +14,11 @@ use crate::text::printable;
 use crate::view::marks::{Mark, Marks};
 use crate::view::span::Span;
 
-/// Writes the marks in `span`. A span that was not ended has no end.
+/// Writes the marks in `span`. A span without an end stays open.
 ///
 /// # Errors
 ///
-/// They cannot be read, or the trace not written.
+/// The marks cannot be read, or the trace cannot be written.
 pub(super) fn write<W: Write>(
     recording: &Recording,
     span: &Span,
@@ -32,7 +32,7 @@ pub(super) fn write<W: Write>(
         return Ok(());
     }
     let parent = packets.track("Marks", None, None)?;
-    // Each with the end of its last span.
+    // The tracks, each with the end of its last span.
     let mut lanes: Vec<(Track, i64)> = Vec::new();
     for mark in marks {
         let begin_ns = mark.begin_ns.max(from);

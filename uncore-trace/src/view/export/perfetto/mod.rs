@@ -17,10 +17,10 @@
 //! Losses                  rows of the table loss
 //! ```
 //!
-//! Guarantees: times are `CLOCK_MONOTONIC`, with the wall clock beside it; at any time the parts of a
-//! total sum to it, unless they are not known; a value holds from the begin of its window on, and one
-//! that is not known is left out, never 0. All are events of tracks of their own, which hold text as it
-//! is: no name can be taken for an event of the kernel.
+//! Guarantees: times are `CLOCK_MONOTONIC`, with the offset to the wall clock; at any time the
+//! parts sum to their total, unless they are not known; a value holds from the begin of its window,
+//! and an unknown one is left out, never written as 0. All events are on tracks of their own, and
+//! text in them is not interpreted: no name can be taken for a kernel event.
 
 mod changes;
 mod marks;
@@ -40,26 +40,26 @@ use crate::schema::metadata;
 use crate::tables::reader::{Recording, Table};
 use crate::view::span::Span;
 
-/// What was written.
+/// Numbers for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Tracks.
+    /// Number of tracks.
     pub tracks: u64,
-    /// Events on them.
+    /// Number of events on them.
     pub events: u64,
-    /// Whether it is known who ran on the CPUs.
+    /// Whether the recording has the table `slices`.
     pub has_slices: bool,
 }
 
 /// Both clocks at one moment.
 type Clocks = Snapshot;
 
-/// Writes the time of `span`, with the rows of `fabric`, its table; the `top` largest tenants of each
-/// quantity have tracks of their own.
+/// Writes the time of `span`, with the rows of `fabric`. The `top` largest tenants of each quantity
+/// have tracks of their own.
 ///
 /// # Errors
 ///
-/// A table cannot be read, or `out` not written.
+/// A table cannot be read, or `out` cannot be written.
 pub fn write(
     recording: &Recording,
     fabric: &Table,
@@ -77,7 +77,7 @@ pub fn write(
     Ok(Written { tracks, events, has_slices })
 }
 
-/// Both clocks at the begin of the recording, as its metadata has them; else as its rows have them.
+/// Both clocks at the begin of the recording, from its metadata, or else from its rows.
 fn clocks(fabric: &Table, span: &Span) -> Result<Clocks> {
     let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));

@@ -1,7 +1,7 @@
 //! Packets of a trace, written one by one.
 //!
-//! Guarantees: all are of one sequence, whose first packet sets the clock of all times; each name is
-//! written once, before it is used; nothing but the names is kept.
+//! Guarantees: all packets belong to one sequence, whose first packet sets the clock of all times;
+//! each name is written once, before its first use; only the names are kept in memory.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -19,10 +19,10 @@ use super::proto::{
     TrackDescriptor, TrackEvent,
 };
 
-/// The one sequence of packets; 0 is not allowed.
+/// Id of the sequence; 0 is not allowed.
 const SEQUENCE: u32 = 1;
 
-/// A track, by its number in the trace.
+/// Number of a track in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Track(u64);
 
@@ -31,7 +31,7 @@ pub(super) struct Track(u64);
 pub(super) enum Detail {
     /// A number.
     Number(i64),
-    /// A text that is fit to be shown.
+    /// An escaped text.
     Text(String),
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Packets<W> {
     details: HashMap<&'static str, u64>,
 }
 
-/// How the values of a track of a counter are shown.
+/// How a counter track is drawn.
 #[derive(Debug, Clone)]
 pub(super) struct Scale {
     /// Unit of its values.
     pub unit: String,
-    /// Tracks with the same are drawn to one scale.
+    /// Counter tracks with the same key have a common scale.
     pub shared: String,
 }
 
@@ -83,12 +83,13 @@ impl<W: Write> Packets<W> {
         Ok(packets)
     }
 
-    /// Ends the trace; returns the number of its tracks and events.
+    /// Ends the trace; returns the number of tracks and events.
     pub(super) fn finish(self) -> (u64, u64) {
         (self.tracks, self.events)
     }
 
-    /// A track below another; later ones are shown below earlier ones. Tracks of one name stay apart.
+    /// Adds a track below another. Tracks are shown in the order in which they are added; equal
+    /// names stay separate.
     pub(super) fn track(
         &mut self,
         name: &str,
@@ -116,13 +117,13 @@ impl<W: Write> Packets<W> {
         Ok(track)
     }
 
-    /// From `ns` on the counter has this value.
+    /// The counter has this value from `ns` on.
     pub(super) fn value(&mut self, track: Track, ns: i64, value: f64) -> Result<()> {
         let double_counter_value = Some(value);
         self.event(track, ns, TYPE_COUNTER, TrackEvent { double_counter_value, ..<_>::default() })
     }
 
-    /// A slice begins; it ends with the next [`Self::end`] on the track.
+    /// Begins a slice; the next [`Self::end`] on the track ends it.
     pub(super) fn begin(
         &mut self,
         track: Track,
@@ -134,12 +135,12 @@ impl<W: Write> Packets<W> {
         self.event(track, ns, TYPE_SLICE_BEGIN, event)
     }
 
-    /// The slice that began last ends.
+    /// Ends the slice that began last.
     pub(super) fn end(&mut self, track: Track, ns: i64) -> Result<()> {
         self.event(track, ns, TYPE_SLICE_END, TrackEvent::default())
     }
 
-    /// Something happens at once.
+    /// Writes an instant.
     pub(super) fn instant(
         &mut self,
         track: Track,
@@ -151,7 +152,7 @@ impl<W: Write> Packets<W> {
         self.event(track, ns, TYPE_INSTANT, event)
     }
 
-    /// An event with a name and details, whose names were written before.
+    /// An event with a name and details; writes the names that are new.
     fn named(&mut self, name: &str, details: Vec<(&'static str, Detail)>) -> Result<TrackEvent> {
         let mut new = InternedData::default();
         let interned =

@@ -1,11 +1,11 @@
-//! The messages of a Perfetto trace that are written, with the fields that are used.
+//! The messages and fields of a Perfetto trace that are written.
 //!
 //! Names, numbers and types are those of `protos/perfetto/trace/perfetto_trace.proto`, Perfetto 59.1. A
 //! reader of another version ignores the fields that it does not know.
 
 use prost::Message;
 
-/// A trace is packets one after the other, each as this field of the message `Trace`.
+/// A trace is a sequence of packets, each in this field of the message `Trace`.
 pub(super) const TRACE_PACKET: u32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -29,7 +29,7 @@ pub(super) struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
-/// `TracePacket.SequenceFlags`: names and defaults of the sequence begin anew.
+/// `TracePacket.SequenceFlags`: names and defaults of the sequence are reset.
 pub(super) const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 /// `TracePacket.SequenceFlags`: the packet uses names or defaults of earlier ones.
 pub(super) const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
@@ -84,14 +84,14 @@ pub(super) struct TrackDescriptor {
 
 /// `TrackDescriptor.ChildTracksOrdering`: by `sibling_order_rank`.
 pub(super) const CHILD_ORDERING_EXPLICIT: i32 = 3;
-/// `TrackDescriptor.SiblingMergeBehavior`: tracks of one name stay apart.
+/// `TrackDescriptor.SiblingMergeBehavior`: tracks with equal names stay separate.
 pub(super) const SIBLING_MERGE_BEHAVIOR_NONE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {
     #[prost(string, optional, tag = "6")]
     pub unit_name: Option<String>,
-    /// Tracks with one key are drawn to one scale.
+    /// Tracks with the same key have a common scale.
     #[prost(string, optional, tag = "7")]
     pub y_axis_share_key: Option<String>,
 }

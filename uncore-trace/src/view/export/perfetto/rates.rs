@@ -1,4 +1,4 @@
-//! Tracks of what was counted, and of each tenant's part of it, in units per second.
+//! Tracks of totals, and of each tenant's part, in units per second.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,24 +11,24 @@ use crate::view::export::parts::{Counted, Grain};
 use crate::view::export::sums::{Rates, Stretch, Sums};
 use crate::view::export::survey::{Line, Survey};
 
-/// The tracks of what is counted.
+/// The tracks of one total.
 struct Tracks {
     total: Track,
     lines: Vec<Track>,
     unknown: Track,
-    /// What was written last, as long as it holds.
+    /// The rates that were written last, while they hold.
     last: Option<Rates>,
     /// Whether a slice on `unknown` is open.
     is_unknown: bool,
-    /// Up to here all was written, ns.
+    /// End of the time that was written, ns.
     end_ns: i64,
 }
 
-/// Writes what the rows of `fabric` amount to.
+/// Writes the rates from the rows of `fabric`.
 ///
 /// # Errors
 ///
-/// The table cannot be read, or the trace not written.
+/// The table cannot be read, or the trace cannot be written.
 pub(super) fn write<W: Write>(
     fabric: &Selection<'_>,
     top: usize,
@@ -46,10 +46,10 @@ pub(super) fn write<W: Write>(
     Ok(())
 }
 
-/// The tracks of everything that is counted, those of one group below each other.
+/// The tracks of all totals; those of one group are together.
 fn tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result<Vec<Tracks>> {
     let all = survey.names.counted();
-    // In the order of the plan, which people know from `--dry-run`; a group is where its first is.
+    // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, its) in all.iter().enumerate() {
         groups.entry(&its.group).or_insert(at);
@@ -102,7 +102,7 @@ fn tracks_of<W: Write>(
 }
 
 impl Tracks {
-    /// A value that stays as it was is not written again: the line goes on.
+    /// A rate that did not change is not written again.
     fn take<W: Write>(&mut self, stretch: &Stretch, packets: &mut Packets<W>) -> Result<()> {
         let begin_ns = stretch.begin_ns;
         self.end_ns = stretch.end_ns;

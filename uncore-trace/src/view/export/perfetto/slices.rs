@@ -15,12 +15,12 @@ use crate::view::span::Span;
 const COLUMNS: [&str; 8] =
     ["cpu", "begin_ns", "end_ns", "tid", "pid", "comm", "cgroup_id", "irq_ns"];
 
-/// Writes the slices of tasks in `span`, cut at its ends; whether the recording has any. Where a CPU
-/// was idle, its track is empty.
+/// Writes the slices of tasks in `span`, cut at its ends. Returns whether the recording has any.
+/// The track of a CPU is empty while it is idle.
 ///
 /// # Errors
 ///
-/// A table cannot be read, or the trace not written.
+/// A table cannot be read, or the trace cannot be written.
 pub(super) fn write<W: Write>(
     recording: &Recording,
     span: &Span,
@@ -67,12 +67,12 @@ pub(super) fn write<W: Write>(
     Ok(true)
 }
 
-/// The rows that may be of `span`.
+/// The rows that may overlap the span.
 fn scan(table: &Table, columns: &[&str], span: &Span) -> Result<Scan> {
     table.scan_within(columns, "begin_ns", i64::MIN..=span.end_ns)
 }
 
-/// The CPUs with rows.
+/// The CPUs that have rows.
 fn cpus(table: &Table, span: &Span) -> Result<BTreeSet<i32>> {
     let mut found = BTreeSet::new();
     for batch in scan(table, &["cpu"], span)? {

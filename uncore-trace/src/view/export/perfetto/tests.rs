@@ -20,7 +20,7 @@ struct Trace {
     packet: Vec<TracePacket>,
 }
 
-/// A trace as a reader has it.
+/// A decoded trace.
 struct Read {
     packets: Vec<TracePacket>,
     /// Path of each track.
@@ -59,13 +59,13 @@ impl Read {
         Self { packets, paths, names, written }
     }
 
-    /// The values of a track, from when on (ns after the begin).
+    /// Times (ns after the begin) and values of a track.
     fn values(&self, path: &str) -> Vec<(i64, f64)> {
         let events = self.events(path, TYPE_COUNTER);
         events.map(|(ns, event)| (ns, event.double_counter_value.unwrap())).collect()
     }
 
-    /// The names of events of a kind.
+    /// Times and names of events of a kind.
     fn named(&self, path: &str, kind: i32) -> Vec<(i64, String)> {
         let name = |event: &proto::TrackEvent| self.names[&event.name_iid.unwrap()].clone();
         self.events(path, kind).map(|(ns, event)| (ns, name(event))).collect()
@@ -100,7 +100,7 @@ fn tracks_are_of_what_is_counted_and_its_tenants() {
     assert_eq!(paths, wanted);
     assert_eq!(read.written.tracks, paths.len() as u64);
     assert!(!read.written.has_slices);
-    // Rates do not change from window to window, so each is written once.
+    // The rate is the same in all windows, so it is written once.
     assert_eq!(read.values(&format!("{BYTES} > total")), [(0, RATE)]);
     assert_eq!(read.values(&format!("{BYTES} > (other tenants)")), [(0, RATE / 4.0)]);
     let all_others = Read::of(false, &INTACT, 0).values(&format!("{BYTES} > (other tenants)"));
@@ -129,7 +129,7 @@ fn times_are_monotonic_with_the_wall_clock_beside_them() {
 fn what_is_not_known_ends_the_lines_and_is_never_0() {
     let broken = Broken {
         fabric: |row, number| {
-            // Two windows of the first counter; rows come in eights a window.
+            // Two windows of the first counter; a window has eight rows.
             if row.counter == 0 && (100 * 8..102 * 8).contains(&number) {
                 (row.value, row.total) = (None, None);
                 return row.owner == "idle";
@@ -194,7 +194,7 @@ fn losses_are_instants_with_their_details() {
     }
 }
 
-/// The first counter counts what goes into a memory, the second more of it.
+/// The first counter counts what goes into a memory, and so does the second.
 const LINKED: Broken = Broken {
     fabric: |row, _| {
         row.unit = "bytes";
@@ -219,7 +219,7 @@ fn counters_of_a_link_and_direction_are_one_track() {
     assert_eq!(read.values("memory 0 > in > /other"), [(0, both / 4.0)]);
 }
 
-/// A dataset with rows of a test's own, and a span of one second of it.
+/// A dataset with rows of the test, and a span of one second.
 fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Span) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
@@ -234,7 +234,7 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Spa
     (dir, Recording::open(&path).unwrap(), span)
 }
 
-/// What `add` writes about the recording.
+/// The trace that `add` writes for the recording.
 fn trace(
     (dir, recording, span): (tempfile::TempDir, Recording, Span),
     add: fn(&Recording, &Span, &mut Packets<File>) -> Result<()>,
@@ -357,7 +357,7 @@ fn marks_are_instants_and_slices_that_do_not_overlap() {
     assert_eq!(read.named("Marks", TYPE_INSTANT), instants);
     let first = [named(1000, "epoch 1"), named(2100, "later"), named(2500, "save")];
     assert_eq!(read.named("Marks > spans", TYPE_SLICE_BEGIN), first);
-    // The last was not ended.
+    // The last span was not ended.
     assert_eq!(ends(&read, "Marks > spans"), [2000, 2200]);
     assert_eq!(read.named("Marks > spans 2", TYPE_SLICE_BEGIN), [named(1500, "other")]);
     assert_eq!(ends(&read, "Marks > spans 2"), [2600]);
