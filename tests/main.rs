@@ -62,6 +62,7 @@ mod refused;
 mod report;
 mod rollups;
 mod rotate;
+mod running;
 mod shares;
 mod signals;
 mod skip;

@@ -35,6 +35,7 @@ pub struct Args {
 /// Prints the findings; 0 or 1. An error means the recording cannot be read: exit code 2.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
+    recording.require_finished()?;
     let findings = check(&recording)?;
     print(&render(&findings, terminal::columns()))?;
     Ok(u8::from(findings.iter().any(failed)))
