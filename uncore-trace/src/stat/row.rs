@@ -73,7 +73,7 @@ impl fmt::Display for Place {
 /// One cgroup's part of a count, or the part of all that is in none of those asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The cgroup's path, or a word in parentheses: see [`super::shares`].
+    /// The cgroup's path, or a word in parentheses: see [`super::attributed`].
     pub cgroup: String,
     /// Part of the whole, 0 to 1; `None` where the whole is nothing or not known.
     pub share: Option<f64>,
