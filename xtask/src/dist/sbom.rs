@@ -41,7 +41,7 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
     let root = workspace_root();
     let mut command = Command::new(CARGO_CYCLONEDX.program()?);
     command
-        .current_dir(root)
+        .current_dir(&root)
         .args(CARGO_CYCLONEDX.subcommand)
         .args(["--format", "json", "--spec-version", "1.5", "--no-build-deps", "--quiet"])
         .args(["--target", target_of(arch), "--override-filename", NAME, "--manifest-path"])
@@ -74,7 +74,12 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
 
 fn members() -> Result<Vec<Member>> {
     let mut cargo = target::cargo();
-    let text = quietly(cargo.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
-    let metadata: Metadata = serde_json::from_str(&text).context("cannot read cargo metadata")?;
+    let output = cargo
+        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
     Ok(metadata.packages)
 }
