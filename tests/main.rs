@@ -7,7 +7,8 @@
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
 //! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
-//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it.
+//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
+//!   `ci` and `release` run the scripts of CI.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
@@ -59,9 +60,11 @@ mod published;
 mod readers;
 mod recording;
 mod refused;
+mod release;
 mod report;
 mod rollups;
 mod rotate;
+mod running;
 mod shares;
 mod signals;
 mod skip;

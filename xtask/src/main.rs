@@ -106,3 +106,36 @@ fn run(task: Task) -> Result<()> {
         Task::Verifier(args) => verifier::run(&args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use uncore_trace_ebpf::stamp::workspace_root;
+
+    use super::*;
+
+    #[test]
+    fn tasks_that_are_named_exist() {
+        let mut tried = 0;
+        for file in [
+            ".ci/run",
+            ".github/workflows/ci.yml",
+            ".github/workflows/release.yml",
+            "CONTRIBUTING.md",
+            "docs/install.md",
+        ] {
+            let text = fs::read_to_string(workspace_root().join(file)).unwrap();
+            for (_, rest) in text.lines().filter_map(|line| line.split_once("cargo xtask ")) {
+                let line = rest.split(['#', '`', ';', ')', '&']).next().unwrap_or_default();
+                let words = line.split_whitespace().map(|word| word.trim_matches('"'));
+                // Of a variable of the shell the task is what can be checked.
+                let words = words.take_while(|word| !word.starts_with('$'));
+                let parsed = Cli::try_parse_from(["xtask"].into_iter().chain(words));
+                parsed.unwrap_or_else(|error| panic!("{file}: {line}: {error}"));
+                tried += 1;
+            }
+        }
+        assert!(tried > 20, "{tried}");
+    }
+}

@@ -36,6 +36,7 @@ pub struct Args {
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
+    recording.require_finished()?;
     let findings = check(&recording)?;
     print(&render(&findings, terminal::columns()))?;
     Ok(u8::from(findings.iter().any(failed)))

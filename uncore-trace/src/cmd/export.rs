@@ -152,7 +152,8 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let mut outputs = outputs(args, &recording)?;
     if let Some(incomplete) = Incomplete::of(&recording)? {
-        log::warn!("{}; see `uncore-trace check {shown}`", incomplete.line(span.start_ns));
+        let more = incomplete.more(&shown).map(|more| format!("; see `{more}`"));
+        log::warn!("{}{}", incomplete.line(span.start_ns), more.unwrap_or_default());
     }
     let source = Source { args, recording: &recording, fabric: &fabric, span: &span };
     let mut lines = Vec::new();

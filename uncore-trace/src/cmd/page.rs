@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::output::print;
 use crate::schema::fabric;
+use crate::tables::file::TableFile;
 use crate::tables::mode::Mode;
 use crate::tables::output::{Content, Output};
 use crate::tables::reader::Recording;
@@ -21,13 +22,11 @@ pub(super) fn save(
     overwrite: bool,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let mut modes = Vec::new();
+    let mut files = Vec::new();
     for recording in recordings {
-        for table in recording.files(&fabric::TABLE)? {
-            modes.push(Mode::of(table.path())?);
-        }
+        files.extend(recording.files(&fabric::TABLE)?);
     }
-    let mode = modes.into_iter().reduce(Mode::of_both).unwrap_or_default();
+    let mode = files.iter().map(TableFile::mode).reduce(Mode::of_both).unwrap_or_default();
     let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
     write(&mut output).map_err(|error| output.explain(error))?;
     output.complete()?;

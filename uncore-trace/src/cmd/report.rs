@@ -82,8 +82,8 @@ confidence, confidence_min, methods, running (0 to 1), rows, missing_rows,
 begin_ns, end_ns (CLOCK_MONOTONIC), known_ns (time with a value, which rates are
 of), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
 step), complete, incomplete. What is not known is null, never 0. If complete is
-false, incomplete has killed, left_out, end_ns and losses, each with cause,
-count and first_ns; else it is null.
+false, incomplete has recording (it goes on), killed, left_out, end_ns and
+losses, each with cause, count and first_ns; else it is null.
 CSV: the same without heat and incomplete; null is empty.
 JSON of --links: link, kind, subsystem, socket, devices, direction (in, out,
 both), bytes, average_per_s, highest_per_s (of a window), known_ns, unknown_ns
@@ -161,6 +161,12 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if let Some(file) = &args.html {
         return html(&recording, args, file);
+    }
+    // The tables of events say it themselves.
+    if let Some(holder) = recording.recorder().filter(|_| args.marks || args.links || args.latency)
+    {
+        let path = printable(&args.path.display().to_string()).into_owned();
+        log::warn!("{path} {holder}: this is what is on the disk so far");
     }
     if args.marks {
         return marks::list(args, &recording);
@@ -245,11 +251,13 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
 /// one line is too long for the terminal.
 fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
     let what = printable(&incomplete.line(usage.start_ns)).into_owned();
-    let more = format!("uncore-trace check {}", printable(&args.path.display().to_string()));
-    let line = format!("{what}; see `{more}`");
+    let more = incomplete.more(&printable(&args.path.display().to_string()));
+    let see = more.as_ref().map(|more| format!("; see `{more}`")).unwrap_or_default();
+    let line = format!("{what}{see}");
     match width {
         Some(width) if !args.json && !args.csv && cells(&line) > width => {
-            format!("{}\n  {more}", wrap(&what, width))
+            let more = more.map(|more| format!("\n  {more}")).unwrap_or_default();
+            format!("{}{more}", wrap(&what, width))
         }
         _ => line,
     }

@@ -17,11 +17,11 @@ use crate::upload::{self, Figures, Outcome, Task};
 
 /// Send finished hours of the roll-up to an object store
 ///
-/// Reads [upload], and the directory of [rollup], from the configuration of `uncore-trace agent`, and runs
+/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace agent`, and runs
 /// beside the agent as a separate process. It needs a network and the right to read and write that
 /// directory, and no privileges. The name of an object is the path of its file below the directory. A
 /// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
-/// wait than `queue` of [upload] allows.
+/// wait than `queue` of `[upload]` allows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY

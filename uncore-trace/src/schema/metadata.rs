@@ -62,11 +62,11 @@ pub const REPAIRED: &str = "uncore_trace.repaired";
 pub const LEFT_OUT: &str = "uncore_trace.left_out";
 
 /// In `fabric` of a dataset, JSON `{table: digest}`: the other tables that belong to the recording,
-/// see [`super::manifest`].
+/// see [`crate::tables::manifest`].
 pub const TABLES: &str = "uncore_trace.tables";
-/// JSON list: the digest of each row group of the file, see [`super::digest`].
+/// JSON list: the digest of each row group of the file, see [`crate::tables::digest`].
 pub const ROW_GROUP_DIGESTS: &str = "uncore_trace.row_group_digests";
-/// Digest of the file's footer, and thereby of the file, see [`super::digest`].
+/// Digest of the file's footer, and thereby of the file, see [`crate::tables::digest`].
 pub const DIGEST: &str = "uncore_trace.digest";
 
 /// Checks that the metadata of `path` have the schema version of this program.

@@ -73,7 +73,7 @@ impl fmt::Display for Place {
 /// A part of a count: that of one cgroup, or of everything outside the selected ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Path of the cgroup, or a word in parentheses: see [`super::shares`].
+    /// Path of the cgroup, or a word in parentheses: see [`super::attributed`].
     pub cgroup: String,
     /// Fraction of the whole, 0 to 1; `None` if the whole is 0 or not known.
     pub share: Option<f64>,

@@ -5,9 +5,11 @@
 //! group is verified before a row of it is decoded: most of the bits that may change in one would
 //! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
 //! may put into a file, so a panic inside it is caught here and becomes an error.
+//!
+//! A file is opened anew for each scan, because a roll-up may have more of them than a process can keep open.
+//! A segment stays open, because the recorder may remove it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::digest::{self, Footer, Groups};
+use super::mode::Mode;
+use super::source::Source;
 use super::{disk, stream};
 use crate::schema::{TableDef, fabric, metadata};
 
@@ -35,6 +39,9 @@ pub(super) const BATCH_ROWS: usize = 8192;
 pub struct TableFile {
     def: &'static TableDef,
     path: PathBuf,
+    /// The file itself, where its name may be gone when it is read.
+    held: Option<Source>,
+    mode: Mode,
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
     digest: String,
@@ -44,12 +51,22 @@ pub struct TableFile {
 impl TableFile {
     /// Opens `path` as a table of that kind.
     pub fn open(def: &'static TableDef, path: &Path) -> Result<Self> {
-        let file = disk::doing("open", path, File::open(path))?;
-        let length = disk::doing("read", path, file.metadata())?.len();
-        if length == 0 {
+        Self::new(def, path, &Source::open(path)?)
+    }
+
+    /// Opens the segment at `path`, and reads it later even if it was removed meanwhile.
+    pub(super) fn held(def: &'static TableDef, path: &Path) -> Result<Self> {
+        let source = Source::open(path)?;
+        let table = Self::new(def, path, &source)?;
+        Ok(Self { held: Some(source), ..table })
+    }
+
+    fn new(def: &'static TableDef, path: &Path, source: &Source) -> Result<Self> {
+        let file = source.file();
+        if source.length() == 0 {
             bail!("{} is empty (0 bytes)", path.display());
         }
-        if let Some(kind) = stream::arrow_kind(&file) {
+        if let Some(kind) = stream::arrow_kind(file) {
             bail!(
                 "{} is {kind}, as `record -o -` writes it, and only Parquet can be read here: \
                  record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
@@ -57,7 +74,7 @@ impl TableFile {
             );
         }
         // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
-        let digest = match disk::doing("read", path, digest::footer(&file))? {
+        let digest = match disk::doing("read", path, digest::footer(file))? {
             Footer::Sound(digest) => Some(digest),
             Footer::Damaged => {
                 bail!("{} is damaged: its footer is not what was written", path.display())
@@ -65,7 +82,7 @@ impl TableFile {
             Footer::Without => None,
         };
         let footer = guard(path, || {
-            ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
+            ArrowReaderMetadata::load(source, ArrowReaderOptions::new())
                 .map_err(|error| anyhow!("{}", disk::explain(&error)))
         })
         .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
@@ -75,7 +92,8 @@ impl TableFile {
         verify(def, path, &footer, &pairs)?;
         let digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
-        Ok(Self { def, path: path.to_owned(), footer, pairs, digest, groups })
+        let mode = source.mode();
+        Ok(Self { def, path: path.to_owned(), held: None, mode, footer, pairs, digest, groups })
     }
 
     /// The table's definition.
@@ -88,6 +106,15 @@ impl TableFile {
         &self.path
     }
 
+    /// Who may read it.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn source(&self) -> Result<Source> {
+        self.held.clone().map_or_else(|| Source::open(&self.path), Ok)
+    }
+
     /// The digest of the file, see [`digest`].
     pub fn digest(&self) -> &str {
         &self.digest
@@ -95,8 +122,7 @@ impl TableFile {
 
     /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
-        let file = disk::doing("open", &self.path, File::open(&self.path))?;
-        disk::doing("read", &self.path, self.groups.damaged(&file))
+        disk::doing("read", &self.path, self.groups.damaged(self.source()?.file()))
     }
 
     /// Rows, as the footer has it.
@@ -173,11 +199,12 @@ impl TableFile {
             unverified.push_back((expected, group));
             expected += self.footer.metadata().row_group(group).num_rows();
         }
-        let file = disk::doing("open", &self.path, File::open(&self.path))?;
-        let handle = disk::doing("open", &self.path, file.try_clone())?;
+        let source = self.source()?;
         let reader = guard(&self.path, || {
-            let builder =
-                ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.footer.clone());
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+                source.clone(),
+                self.footer.clone(),
+            );
             let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
             builder
                 .with_projection(mask)
@@ -192,7 +219,7 @@ impl TableFile {
             reader: Some(reader),
             rows: 0,
             expected,
-            file: handle,
+            source,
             groups: Arc::clone(&self.groups),
             unverified,
         })
@@ -247,7 +274,7 @@ pub struct FileScan {
     reader: Option<ParquetRecordBatchReader>,
     rows: i64,
     expected: i64,
-    file: File,
+    source: Source,
     groups: Arc<Groups>,
     /// The row groups that are still to be verified, each with the number of rows before it.
     unverified: VecDeque<(i64, usize)>,
@@ -266,7 +293,7 @@ impl FileScan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
         let ahead = self.rows + BATCH_ROWS as i64;
         while let Some((_, group)) = self.unverified.pop_front_if(|(before, _)| *before < ahead) {
-            if !disk::doing("read", &self.path, self.groups.is_sound(&self.file, group))? {
+            if !disk::doing("read", &self.path, self.groups.is_sound(self.source.file(), group))? {
                 bail!("row group {group} is not what was written");
             }
         }

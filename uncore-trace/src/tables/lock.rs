@@ -58,6 +58,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Whether it is a recorder.
+    pub fn records(self) -> bool {
+        self.act == Act::Record
+    }
+
     fn parse(text: &str) -> Holder {
         let mut words = text.split_whitespace();
         let pid = words.next().and_then(|word| word.parse().ok());

@@ -11,6 +11,7 @@ pub mod file;
 mod files;
 mod finish;
 pub mod hours;
+mod live;
 pub mod lock;
 mod lost;
 pub mod manifest;
@@ -26,7 +27,9 @@ pub mod rollup;
 mod segment;
 pub mod sent;
 pub mod series;
+mod source;
 pub mod stream;
+mod table;
 pub mod thread;
 pub mod writer;
 

@@ -3,7 +3,7 @@
 //! Guarantee: at no time can more users read a recording than its [`Mode`] allows: files and
 //! directories are created with at most these bits.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -60,8 +60,12 @@ impl Mode {
 
     /// The mode of the file at `path`, without bits that a file of a recording cannot have.
     pub fn of(path: &Path) -> Result<Mode> {
-        let metadata = disk::doing("look at", path, fs::metadata(path))?;
-        Ok(Mode(metadata.permissions().mode() & ALL | OWNER))
+        Ok(Self::of_metadata(&disk::doing("look at", path, fs::metadata(path))?))
+    }
+
+    /// As [`Self::of`], of a file that is open.
+    pub(super) fn of_metadata(metadata: &Metadata) -> Mode {
+        Mode(metadata.permissions().mode() & ALL | OWNER)
     }
 
     /// The mode for a file made from two files: the users who can access both.

@@ -1,20 +1,19 @@
-//! Opens recordings and scans their tables, a few columns at a time: see [`super::file`]. A roll-up is
-//! read like a recording of which there is one table: see [`super::rollup`].
+//! Opens recordings: those that are finished, what is on the disk of one that goes on (see [`super::live`]),
+//! and roll-ups, which are read like a recording of which there is one table (see [`super::rollup`]).
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use anyhow::{Error, Result, anyhow, bail};
 
 use super::disk;
-use super::file::{self, FileScan, TableFile};
+use super::file::{self, TableFile};
+use super::live::Live;
+use super::lock::{self, Holder};
 use super::names::{bare, parts_of, table_path};
 use super::rollup::{self, Rollup};
 use super::segment::partial_dir;
+pub use super::table::{Scan, Table};
 use crate::schema::origin::Origin;
 use crate::schema::{ALL, TableDef, fabric};
 
@@ -24,11 +23,13 @@ pub struct Recording {
     path: PathBuf,
     dataset: bool,
     rollup: Option<Arc<Rollup>>,
+    /// Where it is being recorded: what was sealed until it was opened.
+    live: Option<Arc<Live>>,
 }
 
 impl Recording {
-    /// Opens a file, a dataset, or a roll-up: of one, all hosts, or those that one of `hosts` names or
-    /// matches with `*`.
+    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or a roll-up: of one, all
+    /// hosts, or those that one of `hosts` names or matches with `*`.
     ///
     /// # Errors
     ///
@@ -36,9 +37,9 @@ impl Recording {
     pub fn of_hosts(path: &Path, hosts: &[String]) -> Result<Recording> {
         if let Some(rollup) = Rollup::open(path, hosts)? {
             let rollup = Some(Arc::new(rollup));
-            return Ok(Recording { path: path.to_owned(), dataset: false, rollup });
+            return Ok(Recording { path: path.to_owned(), dataset: false, rollup, live: None });
         }
-        let recording = Recording::open(path)?;
+        let recording = Recording::open_so_far(path)?;
         if !hosts.is_empty() {
             let host = Origin::of(recording.table(&fabric::TABLE)?.metadata()).host;
             rollup::matching(path, hosts, &[&host].into())?;
@@ -46,44 +47,62 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Opens a file or a dataset; its `fabric` table must be there and readable.
+    /// Opens a file or a dataset that is finished; its `fabric` table must be there and readable.
     ///
     /// # Errors
     ///
-    /// It is not, or it is a roll-up.
+    /// It is not, it is being recorded, or it is a roll-up.
     pub fn open(path: &Path) -> Result<Recording> {
-        let dataset = path.is_dir();
-        let recording = Recording { path: path.to_owned(), dataset, rollup: None };
-        let fabric = recording.path_of(&fabric::TABLE);
-        if !disk::occupied(&fabric)? {
-            if disk::occupied(&partial_dir(&fabric))? {
-                bail!(
-                    "{} was not finished; run `uncore-trace repair {}` first",
-                    path.display(),
-                    path.display()
-                );
-            }
-            if let Some(last) = parts_of(path).last() {
-                bail!(
-                    "{} was rotated: name one of its parts, such as {}, or make them one recording \
-                     with `uncore-trace cut {} -o one/`; DuckDB reads all of them as one table: \
-                     '{}/*/fabric.parquet'",
-                    path.display(),
-                    last.display(),
-                    path.display(),
-                    bare(path).display()
-                );
-            }
-            if dataset && rollup::is_directory(path)? {
-                return Err(file::no_recording(path));
-            }
-            if dataset {
-                bail!("{} holds no recording: there is no fabric.parquet in it", path.display());
-            }
-            bail!("cannot open {}: no such file or directory", path.display());
-        }
-        recording.table(&fabric::TABLE)?;
+        let recording = Recording::open_so_far(path)?;
+        recording.require_finished()?;
         Ok(recording)
+    }
+
+    /// Opens one that is finished, or what is on the disk of one that is being recorded: always the same
+    /// rows, however the recording goes on.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, nothing of it is on the disk yet, or it is a roll-up.
+    pub(super) fn open_so_far(path: &Path) -> Result<Recording> {
+        let dataset = path.is_dir();
+        let mut recording = Recording { path: path.to_owned(), dataset, rollup: None, live: None };
+        let fabric = recording.path_of(&fabric::TABLE);
+        // In this order: the segments go once the file is there.
+        let is_partial = disk::occupied(&partial_dir(&fabric))?;
+        if disk::occupied(&fabric)? {
+            recording.table(&fabric::TABLE)?;
+        } else if is_partial {
+            match recorder(path, &fabric) {
+                Ok(holder) => recording.live = Some(Live::open(path, holder, &fabric)?),
+                // It was finished meanwhile.
+                Err(_) if disk::occupied(&fabric)? => return Self::open_so_far(path),
+                Err(error) => return Err(error),
+            }
+        } else {
+            return Err(absent(path, dataset)?);
+        }
+        Ok(recording)
+    }
+
+    /// The process that records it, if it is not finished.
+    pub fn recorder(&self) -> Option<Holder> {
+        self.live.as_ref().map(|live| live.holder())
+    }
+
+    /// Checks that it is finished.
+    ///
+    /// # Errors
+    ///
+    /// It is being recorded.
+    pub fn require_finished(&self) -> Result<()> {
+        if let Some(holder) = self.recorder() {
+            bail!(
+                "{} {holder}: wait until it has ended (`report`, `export` and `diff` show what there is so far)",
+                self.path.display()
+            );
+        }
+        Ok(())
     }
 
     /// Whether it has the raw tables besides `fabric`.
@@ -114,16 +133,13 @@ impl Recording {
         &self.path
     }
 
-    /// The files that a table is in: one, but of a roll-up as many as it has.
+    /// The files that a table is in: one, but of a roll-up, and of what is being recorded, as many as it has.
     ///
     /// # Errors
     ///
     /// The table cannot be read.
     pub fn files(&self, def: &'static TableDef) -> Result<Vec<TableFile>> {
-        match &self.rollup {
-            Some(rollup) => Ok(rollup.files().cloned().collect()),
-            None => Ok(vec![TableFile::open(def, &self.path_of(def))?]),
-        }
+        Ok(self.table(def)?.files())
     }
 
     /// The tables there are.
@@ -131,7 +147,9 @@ impl Recording {
         if !self.dataset {
             return vec![&fabric::TABLE];
         }
-        ALL.iter().copied().filter(|def| self.path_of(def).is_file()).collect()
+        let is_there =
+            |path: PathBuf| path.is_file() || self.live.is_some() && partial_dir(&path).is_dir();
+        ALL.iter().copied().filter(|def| is_there(self.path_of(def))).collect()
     }
 
     /// Opens a table.
@@ -141,7 +159,10 @@ impl Recording {
             Some(_) => {
                 bail!("{} is a roll-up, which has no table {}", self.path.display(), def.name)
             }
-            None => Table::open(def, &self.path_of(def)),
+            None => match &self.live {
+                Some(live) => live.table(def, &self.path_of(def)),
+                None => Table::open(def, &self.path_of(def)),
+            },
         }
     }
 
@@ -150,177 +171,37 @@ impl Recording {
     }
 }
 
-/// An open table.
-#[derive(Debug)]
-pub enum Table {
-    /// In a file.
-    File(TableFile),
-    /// The table `fabric` that a roll-up is read as.
-    Rollup(Arc<Rollup>),
-}
-
-impl Table {
-    /// Opens `path` as a table of that kind.
-    ///
-    /// # Errors
-    ///
-    /// See [`TableFile::open`].
-    pub fn open(def: &'static TableDef, path: &Path) -> Result<Table> {
-        TableFile::open(def, path).map(Table::File)
-    }
-
-    /// Its file.
-    fn file(&self) -> Option<&TableFile> {
-        match self {
-            Self::File(file) => Some(file),
-            Self::Rollup(_) => None,
-        }
-    }
-
-    /// The table's definition.
-    pub fn def(&self) -> &'static TableDef {
-        self.file().map_or(&fabric::TABLE, TableFile::def)
-    }
-
-    /// The columns that can be scanned: of a roll-up a few more than the definition has.
-    pub fn schema(&self) -> SchemaRef {
-        self.file().map_or_else(rollup::schema, |file| (file.def().schema)())
-    }
-
-    /// The path of the file.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::File(file) => file.path(),
-            Self::Rollup(rollup) => rollup.path(),
-        }
-    }
-
-    /// The digest of the file, see [`super::digest`]; a roll-up has none of its own.
-    pub fn digest(&self) -> &str {
-        self.file().map_or("", TableFile::digest)
-    }
-
-    /// The numbers of the row groups whose bytes are not what was written; reads the whole file. Those of a
-    /// roll-up are in [`Recording::files`].
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
-    pub fn damaged_groups(&self) -> Result<Vec<usize>> {
-        self.file().map_or_else(|| Ok(Vec::new()), TableFile::damaged_groups)
-    }
-
-    /// Rows, as the footers have it.
-    pub fn rows(&self) -> i64 {
-        match self {
-            Self::File(file) => file.rows(),
-            Self::Rollup(rollup) => rollup.files().map(TableFile::rows).sum(),
-        }
-    }
-
-    /// Checks that no row group is damaged. Reads the whole file.
-    ///
-    /// # Errors
-    ///
-    /// A row group is damaged, or the file cannot be read.
-    pub fn require_sound(&self) -> Result<()> {
-        if let Some(group) = self.damaged_groups()?.first() {
-            bail!("{} is damaged in row group {group}", self.path().display());
-        }
-        Ok(())
-    }
-
-    /// Row groups; those of a roll-up are in [`Recording::files`].
-    pub fn row_groups(&self) -> usize {
-        self.file().map_or(0, TableFile::row_groups)
-    }
-
-    /// The file's metadata with [`metadata::PREFIX`].
-    pub fn metadata(&self) -> &BTreeMap<String, String> {
-        match self {
-            Self::File(file) => file.metadata(),
-            Self::Rollup(rollup) => rollup.pairs(),
-        }
-    }
-
-    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
-    /// where one has none. A roll-up has them of the order's column.
-    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
-        match self {
-            Self::File(file) => file.bounds(column),
-            Self::Rollup(rollup) => rollup.bounds(column),
-        }
-    }
-
-    /// Minimum of an `int64` column in a row group, from its statistics; `None` if the group is
-    /// empty or has none.
-    pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
-        self.file()?.range(group, column).map(|(lowest, _)| lowest)
-    }
-
-    /// Scans the named columns from the first row to the last.
-    ///
-    /// # Errors
-    ///
-    /// The table cannot be read.
-    pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
-        Ok(match self {
-            Self::File(file) => Scan::File(file.scan(columns)?),
-            Self::Rollup(rollup) => Scan::Rollup(rollup::Scan::new(rollup, columns, None)),
-        })
-    }
-
-    /// Scans the named columns of every row group that may hold a row whose `int64` column
-    /// `within` is in the range; other rows come too.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Self::scan`].
-    pub fn scan_within(
-        &self,
-        columns: &[&str],
-        within: &str,
-        wanted: RangeInclusive<i64>,
-    ) -> Result<Scan> {
-        Ok(match self {
-            Self::File(file) => Scan::File(file.scan_within(columns, within, wanted)?),
-            Self::Rollup(rollup) => {
-                let wanted = (within == rollup::TIME).then_some(wanted);
-                Scan::Rollup(rollup::Scan::new(rollup, columns, wanted))
-            }
-        })
-    }
-
-    /// Scans the named columns of one row group: of a table that is sorted, rows are sorted within
-    /// each.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Self::scan`].
-    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<Scan> {
-        match self {
-            Self::File(file) => Ok(Scan::File(file.scan_group(columns, group)?)),
-            Self::Rollup(_) => self.scan(columns),
-        }
+/// The process that records into the segments of `fabric`.
+///
+/// # Errors
+///
+/// There is none.
+fn recorder(path: &Path, fabric: &Path) -> Result<Holder> {
+    let partial = partial_dir(fabric);
+    // Who may not look into it cannot know whether somebody records.
+    disk::doing("read", &partial, std::fs::read_dir(&partial))?;
+    let path = path.display();
+    match lock::holder(fabric) {
+        Some(holder) if holder.records() => Ok(holder),
+        Some(holder) => bail!("{path} {holder}: wait until it has ended"),
+        None => bail!("{path} was not finished; run `uncore-trace repair {path}` first"),
     }
 }
 
-/// The batches of a table, in order.
-#[derive(Debug)]
-pub enum Scan {
-    /// Those of its file.
-    File(FileScan),
-    /// Those of a roll-up.
-    Rollup(rollup::Scan),
-}
-
-impl Iterator for Scan {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::File(scan) => scan.next(),
-            Self::Rollup(scan) => scan.next(),
-        }
+/// The error for a path where neither a recording nor a part of one is.
+fn absent(path: &Path, is_directory: bool) -> Result<Error> {
+    let shown = path.display();
+    if let Some(last) = parts_of(path).last() {
+        return Ok(anyhow!(
+            "{shown} was rotated: name one of its parts, such as {}, or make them one recording with \
+             `uncore-trace cut {shown} -o one/`; DuckDB reads all of them as one table: '{}/*/fabric.parquet'",
+            last.display(),
+            bare(path).display()
+        ));
     }
+    Ok(match is_directory {
+        true if rollup::is_directory(path)? => file::no_recording(path),
+        true => anyhow!("{shown} holds no recording: there is no fabric.parquet in it"),
+        false => anyhow!("cannot open {shown}: no such file or directory"),
+    })
 }

@@ -101,8 +101,20 @@ fn ranges(dir: &Path) -> Result<(Vec<Range>, Vec<Range>)> {
 }
 
 /// The files of the segments that are sealed, in order, of a table that may be written now.
+///
+/// # Errors
+///
+/// The directory cannot be read, or segments are missing: a merge removed them while they were listed.
 pub(super) fn sealed(dir: &Path) -> Result<Vec<PathBuf>> {
-    Ok(ranges(dir)?.0.into_iter().map(|range| dir.join(range.file())).collect())
+    let (kept, _) = ranges(dir)?;
+    let mut next = 0;
+    for range in &kept {
+        if range.first != next {
+            bail!("{} has no segment {next:06}: try again", dir.display());
+        }
+        next = range.last + 1;
+    }
+    Ok(kept.into_iter().map(|range| dir.join(range.file())).collect())
 }
 
 impl Partial {

@@ -25,6 +25,7 @@ use crate::schema::{
 };
 
 mod cost;
+mod live;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
@@ -356,7 +357,7 @@ fn every_changed_byte_is_noticed() {
         let sound = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let table = Table::open(&fabric::TABLE, &path);
-            table.is_ok_and(|table| table.damaged_groups().unwrap().is_empty())
+            table.is_ok_and(|table| table.require_sound().is_ok())
         };
         assert!(sound(&bytes));
         for at in (0..bytes.len()).step_by(61).chain(bytes.len() - 40..bytes.len()) {
@@ -655,7 +656,7 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
         let wanted = "run.parquet is damaged after row 0: row group 1 is not what was written";
         assert!(line.ends_with(wanted), "{line}");
     }
-    assert_eq!(table.damaged_groups().unwrap(), [1]);
+    assert_eq!(table.files()[0].damaged_groups().unwrap(), [1]);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::tables::reader::Recording;
 /// Missing parts of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Incomplete {
+    /// It is still being recorded: this is what was on the disk.
+    pub recording: bool,
     /// The recorder was killed, and `uncore-trace repair` made the file.
     pub killed: bool,
     /// Segments that `repair` could not read and left out.
@@ -52,6 +54,7 @@ impl Incomplete {
             return Ok(None);
         }
         Ok(Some(Incomplete {
+            recording: recording.recorder().is_some(),
             killed: facts.repaired,
             left_out: facts.left_out,
             end_ns: table.bounds("mono_ns").map(|(_, last)| last),
@@ -64,11 +67,13 @@ impl Incomplete {
     pub fn line(&self, start_ns: i64) -> String {
         let after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         let mut parts = Vec::new();
+        let nothing = self.end_ns.map(|end| format!(", nothing after {:.3} s", after(end)));
+        let nothing = nothing.unwrap_or_default();
+        if self.recording {
+            parts.push(format!("it is being recorded now{nothing} yet"));
+        }
         if self.killed {
-            parts.push(match self.end_ns {
-                Some(end) => format!("the recorder was killed, nothing after {:.3} s", after(end)),
-                None => "the recorder was killed".to_owned(),
-            });
+            parts.push(format!("the recorder was killed{nothing}"));
         }
         if self.left_out > 0 {
             parts.push(format!("{} damaged pieces left out", self.left_out));
@@ -83,6 +88,12 @@ impl Incomplete {
             }
         }
         format!("incomplete: {}", parts.join("; "))
+    }
+
+    /// The command that says more, for the recording at `path`: none where it is still being recorded, because
+    /// `check` takes finished recordings only.
+    pub fn more(&self, path: &str) -> Option<String> {
+        (!self.recording).then(|| format!("uncore-trace check {path}"))
     }
 }
 

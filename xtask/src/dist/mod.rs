@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: what is given to others.
 //!
 //! Static programs of both architectures with a file of debug information beside each, Debian and rpm
-//! packages of them, what an image is made of, and the digests of all. `--check` makes those of this
-//! machine's architecture, and installs, renders and runs them as their users do.
+//! packages of them, lists of what is linked, what an image is made of, and the digests of all. `--check`
+//! makes those of this machine's architecture, and installs, renders and runs them as their users do.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::env;
@@ -20,6 +20,7 @@ mod binary;
 mod check;
 mod licences;
 mod packages;
+mod sbom;
 
 /// Options of `cargo xtask dist`.
 #[derive(Debug, clap::Args)]
@@ -82,6 +83,7 @@ fn make(arch: Arch, dir: &Path, apt: &Apt) -> Result<Made> {
     let built = timed(&format!("{name}: built"), || binary::build(arch, apt))?;
     let program = binary::split(arch, &built, dir)?;
     packages::stage(arch, &program, dir)?;
+    timed(&format!("{name}: listed what is linked"), || sbom::write(arch, dir))?;
     let (deb, rpm) = timed(&format!("{name}: packed"), || packages::pack(arch, dir))?;
     for path in [&deb, &rpm] {
         let bytes = fs::metadata(path).map_or(0, |data| data.len());

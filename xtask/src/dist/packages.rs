@@ -20,23 +20,28 @@ use crate::lab::kernel::Arch;
 use crate::target;
 
 /// The versions that are installed where they are missing, with the names of their programs.
-const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0" };
-const CARGO_RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1" };
+const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", subcommand: &[] };
+const CARGO_RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", subcommand: &[] };
 
 /// The certificates that an image has are those of this machine.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-struct Tool {
-    name: &'static str,
-    version: &'static str,
+/// A tool that is installed where it is missing.
+pub(super) struct Tool {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// What comes before its options.
+    pub subcommand: &'static [&'static str],
 }
 
 impl Tool {
     /// Its program, of this version: others write other packages.
-    fn program(&self) -> Result<PathBuf> {
+    pub(super) fn program(&self) -> Result<PathBuf> {
         let root = target::dir()?.join("dist/tools");
         let path = root.join("bin").join(self.name);
-        let found = version_of(Command::new(&path)).unwrap_or_default();
+        let mut command = Command::new(&path);
+        command.args(self.subcommand);
+        let found = version_of(command).unwrap_or_default();
         if found.split(' ').next_back() == Some(self.version) {
             return Ok(path);
         }
@@ -95,10 +100,7 @@ fn staged(arch: Arch) -> Result<PathBuf> {
 /// Makes both packages.
 pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
     let target_dir = target::dir()?;
-    // The same sources make the same package.
-    let mut git = Command::new("git");
-    git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
-    let date = quietly(&mut git).unwrap_or_default();
+    let time = commit_time();
     let run = |tool: &Tool| -> Result<Command> {
         let mut command = Command::new(tool.program()?);
         command
@@ -107,8 +109,8 @@ pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
             .arg("--output")
             .arg(dir)
             .env("CARGO_TARGET_DIR", &target_dir);
-        if !date.trim().is_empty() {
-            command.env("SOURCE_DATE_EPOCH", date.trim());
+        if let Some(time) = &time {
+            command.env("SOURCE_DATE_EPOCH", time);
         }
         Ok(command)
     };
@@ -116,6 +118,14 @@ pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
     quietly(run(&CARGO_RPM)?.args(["--auto-req", "no", "--target-dir"]).arg(&target_dir))?;
     let of_rpm = format!(".{}.rpm", arch.uname());
     Ok((ending(dir, &format!("_{}.deb", arch.debian()))?, ending(dir, &of_rpm)?))
+}
+
+/// When what is built was committed, if git knows: the same sources make the same packages.
+pub(super) fn commit_time() -> Option<String> {
+    let mut git = Command::new("git");
+    git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
+    let time = quietly(&mut git).unwrap_or_default();
+    (!time.trim().is_empty()).then(|| time.trim().to_owned())
 }
 
 /// The one file in a directory whose name ends so.

@@ -38,8 +38,8 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
          (see `uncore-trace list metrics`)"
     );
     let incomplete = Incomplete::of(recording)?;
-    if incomplete.is_some() {
-        log::warn!("{path} is incomplete: see `uncore-trace check {path}`");
+    if let Some(more) = incomplete.as_ref().and_then(|incomplete| incomplete.more(&path)) {
+        log::warn!("{path} is incomplete: see `{more}`");
     }
     print(&if args.json {
         latency::json::json(&latencies, args.by, incomplete.is_none())

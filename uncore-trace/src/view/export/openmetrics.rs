@@ -58,7 +58,7 @@ pub fn write(
     write_by(fabric, span, question, MOST_CELLS, out)
 }
 
-/// As [`write`], with `cells` values in memory at a time.
+/// As [`write()`], with `cells` values in memory at a time.
 fn write_by(
     fabric: &Selection<'_>,
     span: &Span,

@@ -1,0 +1,61 @@
+//! A recording that goes on: every view shows what is on the disk and says so, and what takes finished
+//! recordings only says that.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::command::{Answer, Place};
+use crate::harness::recorder::Recorder;
+use crate::harness::root_or_skip;
+
+/// Waits until something is on the disk.
+fn sealed(place: &Place, name: &str) -> Answer {
+    let begin = Instant::now();
+    loop {
+        let answer = place.run(["report", name, "--json"]);
+        if answer.code == 0 {
+            return answer;
+        }
+        assert!(answer.err.contains("nothing of it is on the disk yet"), "{answer:?}");
+        assert!(begin.elapsed() < Duration::from_secs(30), "{answer:?}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn views_show_what_there_is_so_far() {
+    let _machine = root_or_skip!();
+    for name in ["run.parquet", "run/"] {
+        let place = Place::new();
+        let options = ["-p", "host", "--flush", "200ms"];
+        let mut recorder = Recorder::start(&place.path(name), &options);
+        let json = sealed(&place, name);
+        let line: serde_json::Value =
+            serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
+        assert_eq!(line["complete"], false);
+        assert_eq!(line["incomplete"]["recording"], true);
+        assert_eq!(line["incomplete"]["killed"], false);
+        let now = "it is being recorded now, nothing after ";
+        assert!(json.err.contains(now) && !json.err.contains("check"), "{json:?}");
+        let report = place.typed(&format!("report {name}")).ok();
+        assert!(report.starts_with(&format!("incomplete: {now}")), "{report}");
+        assert!(report.contains("context-switches") && !report.contains("repair"), "{report}");
+        let marks = place.typed(&format!("report {name} --marks"));
+        assert!(marks.err.contains("is being recorded now (process"), "{marks:?}");
+        let page = place.typed(&format!("report {name} --html -")).ok();
+        assert!(page.contains("it is being recorded now"), "no notice");
+        let diff = place.typed(&format!("diff {name} --before 0..20ms --after 20ms..1m --json"));
+        assert_eq!(diff.code, 0, "{diff:?}");
+        let export = place.typed(&format!("export {name} --perfetto trace.json"));
+        assert!(export.code == 0 && export.err.contains(now), "{export:?}");
+        for refused in ["check", "attribute -o new.parquet", "rollup -o rolled/"] {
+            let line = place.typed(&format!("{refused} {name}")).refused();
+            assert!(line.contains("is being recorded now (process"), "{line}");
+        }
+        let line = place.typed(&format!("cut {name} -o cut/")).refused();
+        assert!(line.contains("is being recorded now (process"), "{line}");
+        recorder.kill();
+        let line = place.typed(&format!("report {name}")).refused();
+        assert!(line.contains("was not finished; run `uncore-trace repair"), "{line}");
+    }
+}

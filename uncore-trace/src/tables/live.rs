@@ -1,0 +1,90 @@
+//! What is on the disk of a recording that goes on.
+//!
+//! Guarantees: nothing is changed; a table is opened once, so that what is asked of it twice is of the
+//! same rows; segments that the recorder merges or removes later are still read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, bail};
+
+use super::disk;
+use super::file::TableFile;
+use super::lock::Holder;
+use super::segment::{partial_dir, sealed};
+use super::table::Table;
+use crate::schema::{TableDef, fabric};
+
+/// How often a table is opened that changes meanwhile: once for each size of segments that may be merged, and
+/// for its end.
+const TRIES: usize = 5;
+
+/// The tables of it that were opened.
+#[derive(Debug)]
+pub(super) struct Live {
+    holder: Holder,
+    /// The metadata of `fabric`: segments of other tables do not have all.
+    pairs: BTreeMap<String, String>,
+    opened: Mutex<BTreeMap<&'static str, Table>>,
+}
+
+impl Live {
+    /// The recording at `path`, which `holder` records; its `fabric` will be `target`.
+    ///
+    /// # Errors
+    ///
+    /// Nothing of it is on the disk yet, or it cannot be read.
+    pub(super) fn open(path: &Path, holder: Holder, target: &Path) -> Result<Arc<Live>> {
+        let fabric = open(&fabric::TABLE, target)?;
+        if fabric.rows() == 0 {
+            bail!(
+                "{} {holder}, and nothing of it is on the disk yet: look again in some seconds",
+                path.display()
+            );
+        }
+        let pairs = fabric.metadata().clone();
+        let opened = Mutex::new([(fabric::TABLE.name, fabric)].into());
+        Ok(Arc::new(Live { holder, pairs, opened }))
+    }
+
+    /// The process that records it.
+    pub(super) fn holder(&self) -> Holder {
+        self.holder
+    }
+
+    /// What there is of a table whose file will be `target`.
+    pub(super) fn table(&self, def: &'static TableDef, target: &Path) -> Result<Table> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = opened.get(def.name) {
+            return Ok(table.clone());
+        }
+        let table = open(def, target)?.with_metadata(self.pairs.clone());
+        opened.insert(def.name, table.clone());
+        Ok(table)
+    }
+}
+
+/// A table that is finished, or the segments of it.
+fn open(def: &'static TableDef, target: &Path) -> Result<Table> {
+    let mut opened = once(def, target);
+    for _ in 1..TRIES {
+        if opened.is_ok() {
+            break;
+        }
+        opened = once(def, target);
+    }
+    opened
+}
+
+fn once(def: &'static TableDef, target: &Path) -> Result<Table> {
+    let dir = partial_dir(target);
+    let held = |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::held(def, path)).collect();
+    let segments: Result<Vec<TableFile>> = sealed(&dir).and_then(held);
+    // Only after that: the segments go once the file is there.
+    if disk::occupied(target)? {
+        Table::open(def, target)
+    } else {
+        Ok(Table::of(def, &dir, segments?))
+    }
+}

@@ -1,0 +1,83 @@
+//! An open file that several readers read at once, each at its own place.
+//!
+//! Guarantee: what is read is the file that was opened, whatever becomes of its name.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::disk;
+use super::mode::Mode;
+
+/// The file, and its length and mode when it was opened.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    file: Arc<File>,
+    length: u64,
+    mode: Mode,
+}
+
+impl Source {
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = disk::doing("open", path, File::open(path))?;
+        let metadata = disk::doing("read", path, file.metadata())?;
+        let mode = Mode::of_metadata(&metadata);
+        Ok(Self { file: Arc::new(file), length: metadata.len(), mode })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(super) const fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// A place in a file. All handles of a [`File`] share one, so each reader has its own here.
+pub(super) struct Place {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for Place {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl Length for Source {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl ChunkReader for Source {
+    type T = BufReader<Place>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        Ok(BufReader::new(Place { file: Arc::clone(&self.file), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        // A damaged footer may name any length: no memory is taken for what is not there.
+        if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are not there")));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}

@@ -1,0 +1,261 @@
+//! An open table, and its scans: of one file, of the segments of a recording that goes on, or of a roll-up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use super::file::{FileScan, TableFile};
+use super::rollup::{self, Rollup};
+use crate::schema::{TableDef, fabric};
+
+/// An open table.
+#[derive(Debug, Clone)]
+pub enum Table {
+    /// In files.
+    Files(FileList),
+    /// The table `fabric` that a roll-up is read as.
+    Rollup(Arc<Rollup>),
+}
+
+/// The files of a table: one, or its segments while it is being recorded.
+#[derive(Debug, Clone)]
+pub struct FileList {
+    def: &'static TableDef,
+    path: PathBuf,
+    /// In the order of their rows.
+    files: Arc<[TableFile]>,
+    pairs: BTreeMap<String, String>,
+}
+
+impl FileList {
+    /// A row group by its number over all files: its file, and its number there.
+    fn group(&self, mut number: usize) -> Option<(&TableFile, usize)> {
+        for file in self.files.iter() {
+            if number < file.row_groups() {
+                return Some((file, number));
+            }
+            number -= file.row_groups();
+        }
+        None
+    }
+}
+
+impl Table {
+    /// Opens `path` as a table of that kind.
+    ///
+    /// # Errors
+    ///
+    /// See [`TableFile::open`].
+    pub fn open(def: &'static TableDef, path: &Path) -> Result<Table> {
+        Ok(Table::of(def, path, vec![TableFile::open(def, path)?]))
+    }
+
+    /// The table that these files are together, in this order.
+    pub(super) fn of(def: &'static TableDef, path: &Path, files: Vec<TableFile>) -> Table {
+        // The newest has all that was known when it was written.
+        let pairs = files.last().map(|file| file.metadata().clone()).unwrap_or_default();
+        Table::Files(FileList { def, path: path.to_owned(), files: files.into(), pairs })
+    }
+
+    /// The same with other metadata.
+    pub(super) fn with_metadata(self, pairs: BTreeMap<String, String>) -> Table {
+        match self {
+            Self::Files(files) => Self::Files(FileList { pairs, ..files }),
+            rollup @ Self::Rollup(_) => rollup,
+        }
+    }
+
+    /// The table's definition.
+    pub fn def(&self) -> &'static TableDef {
+        match self {
+            Self::Files(table) => table.def,
+            Self::Rollup(_) => &fabric::TABLE,
+        }
+    }
+
+    /// The columns that can be scanned: of a roll-up a few more than the definition has.
+    pub fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Files(table) => (table.def.schema)(),
+            Self::Rollup(_) => rollup::schema(),
+        }
+    }
+
+    /// The path of the file, or of the directory of its segments.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Files(table) => &table.path,
+            Self::Rollup(rollup) => rollup.path(),
+        }
+    }
+
+    /// Its files, in the order of their rows; those of a roll-up in no order.
+    pub fn files(&self) -> Vec<TableFile> {
+        match self {
+            Self::Files(table) => table.files.to_vec(),
+            Self::Rollup(rollup) => rollup.files().cloned().collect(),
+        }
+    }
+
+    /// The digest of the file, see [`super::digest`]; a table of any other number of files has none of its own.
+    pub fn digest(&self) -> &str {
+        match self {
+            Self::Files(FileList { files, .. }) if files.len() == 1 => files[0].digest(),
+            _ => "",
+        }
+    }
+
+    /// Rows, as the footers have it.
+    pub fn rows(&self) -> i64 {
+        match self {
+            Self::Files(table) => table.files.iter().map(TableFile::rows).sum(),
+            Self::Rollup(rollup) => rollup.files().map(TableFile::rows).sum(),
+        }
+    }
+
+    /// Checks that no row group is damaged. Reads all files.
+    ///
+    /// # Errors
+    ///
+    /// A row group is damaged, or a file cannot be read.
+    pub fn require_sound(&self) -> Result<()> {
+        for file in self.files() {
+            if let Some(group) = file.damaged_groups()?.first() {
+                bail!("{} is damaged in row group {group}", file.path().display());
+            }
+        }
+        Ok(())
+    }
+
+    /// Row groups; those of a roll-up are in [`Self::files`].
+    pub fn row_groups(&self) -> usize {
+        match self {
+            Self::Files(table) => table.files.iter().map(TableFile::row_groups).sum(),
+            Self::Rollup(_) => 0,
+        }
+    }
+
+    /// The metadata with [`crate::schema::metadata::PREFIX`].
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Files(table) => &table.pairs,
+            Self::Rollup(rollup) => rollup.pairs(),
+        }
+    }
+
+    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
+    /// where one has none. A roll-up has them of the order's column.
+    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
+        match self {
+            Self::Files(table) => {
+                let files = table.files.iter().filter(|file| file.rows() > 0);
+                let bounds: Option<Vec<_>> = files.map(|file| file.bounds(column)).collect();
+                bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+            }
+            Self::Rollup(rollup) => rollup.bounds(column),
+        }
+    }
+
+    /// Minimum of an `int64` column in a row group, from its statistics; `None` if the group is
+    /// empty or has none.
+    pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
+        let Self::Files(table) = self else { return None };
+        let (file, group) = table.group(group)?;
+        file.range(group, column).map(|(lowest, _)| lowest)
+    }
+
+    /// Scans the named columns from the first row to the last.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
+        match self {
+            Self::Files(table) => Scan::of(table.files.iter().map(|file| file.scan(columns))),
+            Self::Rollup(rollup) => {
+                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, None))))
+            }
+        }
+    }
+
+    /// Scans the named columns of every row group that may hold a row whose `int64` column
+    /// `within` is in the range; other rows come too.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::scan`].
+    pub fn scan_within(
+        &self,
+        columns: &[&str],
+        within: &str,
+        wanted: RangeInclusive<i64>,
+    ) -> Result<Scan> {
+        match self {
+            Self::Files(table) => {
+                let files = table.files.iter();
+                Scan::of(files.map(|file| file.scan_within(columns, within, wanted.clone())))
+            }
+            Self::Rollup(rollup) => {
+                let wanted = (within == rollup::TIME).then_some(wanted);
+                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, wanted))))
+            }
+        }
+    }
+
+    /// Scans the named columns of one row group: of a table that is sorted, rows are sorted within
+    /// each.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::scan`].
+    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<Scan> {
+        match self {
+            Self::Files(table) => {
+                let group = table.group(group).into_iter();
+                Scan::of(group.map(|(file, number)| file.scan_group(columns, number)))
+            }
+            Self::Rollup(_) => self.scan(columns),
+        }
+    }
+}
+
+/// The batches of a table, in order.
+#[derive(Debug)]
+pub enum Scan {
+    /// Those of files that were not read to their end; none after an error.
+    Files(VecDeque<FileScan>),
+    /// Those of a roll-up.
+    Rollup(Box<rollup::Scan>),
+}
+
+impl Scan {
+    fn of(files: impl Iterator<Item = Result<FileScan>>) -> Result<Self> {
+        files.collect::<Result<_>>().map(Self::Files)
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let files = match self {
+            Self::Files(files) => files,
+            Self::Rollup(scan) => return scan.next(),
+        };
+        loop {
+            match files.front_mut()?.next() {
+                Some(Err(error)) => {
+                    files.clear();
+                    return Some(Err(error));
+                }
+                Some(batch) => return Some(batch),
+                None => drop(files.pop_front()),
+            }
+        }
+    }
+}

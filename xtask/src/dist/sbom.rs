@@ -1,0 +1,85 @@
+//! Lists of the packages that are linked into a program, in the format CycloneDX.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::binary::target_of;
+use super::packages::{Tool, commit_time};
+use crate::command::quietly;
+use crate::lab::kernel::Arch;
+use crate::target;
+
+const CARGO_CYCLONEDX: Tool =
+    Tool { name: "cargo-cyclonedx", version: "0.5.9", subcommand: &["cyclonedx"] };
+
+/// What the tool is told to name its files, without `.json`.
+const NAME: &str = "sbom.cdx";
+
+/// The packages whose programs are distributed.
+const PROGRAMS: [&str; 1] = ["uncore-trace"];
+
+/// The part of `cargo metadata` that is read.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Member>,
+}
+
+/// A package of this repository.
+#[derive(Deserialize)]
+struct Member {
+    name: String,
+    manifest_path: PathBuf,
+}
+
+/// Writes the list of each program of an architecture into `dir`.
+pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
+    let root = workspace_root();
+    let mut command = Command::new(CARGO_CYCLONEDX.program()?);
+    command
+        .current_dir(&root)
+        .args(CARGO_CYCLONEDX.subcommand)
+        .args(["--format", "json", "--spec-version", "1.5", "--no-build-deps", "--quiet"])
+        .args(["--target", target_of(arch), "--override-filename", NAME, "--manifest-path"])
+        .arg(root.join("Cargo.toml"));
+    if let Some(time) = commit_time() {
+        command.env("SOURCE_DATE_EPOCH", time);
+    }
+    quietly(&mut command)?;
+    let mut written = 0;
+    // It writes one beside the manifest of each package of the repository.
+    for Member { name, manifest_path } in members()? {
+        let made = manifest_path.with_file_name(format!("{NAME}.json"));
+        if PROGRAMS.contains(&name.as_str()) {
+            let text = fs::read_to_string(&made)
+                .with_context(|| format!("cannot read {}", made.display()))?;
+            // Without the paths of this machine, as in the program.
+            let text = text.replace(&root.display().to_string(), "/uncore-trace");
+            let version = env!("CARGO_PKG_VERSION");
+            let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname()));
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            written += 1;
+        }
+        if made.exists() {
+            fs::remove_file(&made).with_context(|| format!("cannot remove {}", made.display()))?;
+        }
+    }
+    ensure!(written == PROGRAMS.len(), "not every one of {PROGRAMS:?} is a package");
+    Ok(())
+}
+
+fn members() -> Result<Vec<Member>> {
+    let mut cargo = target::cargo();
+    let output = cargo
+        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
+    Ok(metadata.packages)
+}
