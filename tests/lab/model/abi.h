@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR MIT */
 /*
- * What user space and the device model say to each other through /dev/uncore-model.
+ * The interface between user space and the device model, /dev/uncore-model.
  *
  * ioctl(LAB_DEFINE) adds a device, ioctl(LAB_ATTACH) makes the kernel see all of them,
  * write() moves traffic, read() takes the truth log.
@@ -19,7 +19,7 @@
 #define LAB_DEVICES 64
 #define LAB_CPUS    64
 
-/* Kinds of devices; what their arguments mean stands at the head of each kind's file. */
+/* Kinds of devices. The head of each kind's file describes its arguments. */
 enum lab_kind_id {
 	LAB_CSPMU = 1, /* cspmu.c */
 	LAB_CMEM  = 2, /* cmem.c */
@@ -34,17 +34,17 @@ enum lab_kind_id {
 struct lab_define {
 	__u32 kind;
 	__u32 node;    /* NUMA node it belongs to */
-	__u64 cpus;    /* CPUs next to it, one bit each */
+	__u64 cpus;    /* mask of the CPUs near it */
 	__u64 arg[12]; /* by kind */
 	char  text[16];/* by kind */
 };
 
-/* One portion of traffic. What does not fit the device is refused with EINVAL. */
+/* One portion of traffic. EINVAL if its fields are invalid for the device. */
 struct lab_move {
 	__u32 device; /* number of the device, in the order of definition */
-	__u32 event;  /* the hardware's number of what happens, by kind */
-	__u64 source; /* where it comes from, by kind */
-	__u64 target; /* where it goes, by kind */
+	__u32 event;  /* the hardware's event number, by kind */
+	__u64 source; /* source of the traffic, by kind */
+	__u64 target; /* target of the traffic, by kind */
 	__u64 amount; /* counts, in the hardware's own unit */
 };
 

@@ -14,8 +14,8 @@
  * move's; it carries into the 32-bit counter of the DTC it is paired with, and that into the
  * overflow status and the interrupt. The cycle counter has 40 bits and needs the clock ungated.
  *
- * One liberty: what is counted between the read of a DTC counter and the write of its start value
- * stays, where hardware loses it: the truth is to be a number and not a range.
+ * One difference: counts between the read of a DTC counter and the write of its start value are
+ * kept. Hardware loses them, and the truth would then be a range instead of a number.
  */
 #include <linux/bitfield.h>
 #include <linux/err.h>

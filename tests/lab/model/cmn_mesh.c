@@ -100,7 +100,7 @@ static int add_crosspoint(struct cmn *cmn, const struct lab_define *def, unsigne
 	return 0;
 }
 
-/* The driver does not take a mesh of one crosspoint for a whole one. */
+/* The driver refuses a mesh of one crosspoint. */
 static bool has_size(const struct lab_define *def)
 {
 	u64 columns = def->arg[0], rows = def->arg[1];

@@ -27,7 +27,7 @@
 
 #define MOST_WORK_US 100000
 
-/* Devices stay until the module goes, so that a pointer once seen stays good. */
+/* Devices exist until the module is unloaded, so that pointers to them stay valid. */
 static struct lab_device *devices[LAB_DEVICES];
 static unsigned int nr_devices;
 static unsigned int nr_attached;
@@ -268,7 +268,7 @@ static void work_and_move(struct work_struct *work)
 {
 	struct delegated *it = container_of(work, struct delegated, work);
 
-	/* Step by step: what runs in between takes none of the time. */
+	/* In small steps: the time of other tasks that run in between does not count. */
 	while (it->us--) {
 		udelay(1);
 		cond_resched();

@@ -9,7 +9,7 @@
  * on which the mover runs at that moment.
  *
  * Guarantees: a CPU's counter advances by what moves there while it is enabled, and by nothing else;
- * reading it on its CPU is exact. There are as many counters as anybody asks for.
+ * reading it on its CPU is exact. The number of counters is not limited.
  */
 #include <linux/cpumask.h>
 #include <linux/device.h>

@@ -13,8 +13,8 @@
  * from the start of the measurement, which clears it, to its stop; lane counters (32 bits) are
  * switched, read and cleared through the select register, each for itself.
  *
- * One liberty: what is counted between a lane's read and the clearing that follows it stays, where
- * hardware loses it: the truth is to be a number and not a range.
+ * One difference: counts between a lane's read and the clearing that follows it are kept. Hardware
+ * loses them, and the truth would then be a range instead of a number.
  */
 #include <linux/bitfield.h>
 #include <linux/bits.h>
@@ -134,7 +134,7 @@ static int dwc_define(struct lab_device *device)
 		return -EINVAL;
 	if (arg[0] > U16_MAX || !arg[1] || arg[1] > LANES || arg[3] > 1)
 		return -EINVAL;
-	/* Without a function 0 the others are not looked for. */
+	/* The kernel looks for other functions only if function 0 exists. */
 	if (arg[2] > U8_MAX || PCI_FUNC(arg[2]))
 		return -EINVAL;
 	dwc = kvzalloc(sizeof(*dwc), GFP_KERNEL);
@@ -147,7 +147,7 @@ static int dwc_define(struct lab_device *device)
 	return 0;
 }
 
-/* The counter of a lane's event, NULL if there is not. */
+/* The counter of a lane's event, NULL if it does not exist. */
 static struct lane_counter *lane_counter(struct dwc *dwc, u32 event, u64 lane)
 {
 	if (event >= 0x600 && event <= 0x606)

@@ -265,7 +265,7 @@ static int hisi_move(struct lab_device *device, const struct lab_move *move)
 }
 
 /*
- * What MPIDR_EL1 of this CPU says on a Kunpeng without threads: the die in affinity 2, the cluster in
+ * The value of MPIDR_EL1 of this CPU on a Kunpeng without threads: the die in affinity 2, the cluster in
  * affinity 1. Dies of the lab are its NUMA nodes, clusters have two CPUs.
  */
 u64 lab_hisi_mpidr(void)

@@ -50,10 +50,10 @@ static inline u64 lab_base(const struct lab_device *device)
 /* Raises the device's interrupt, if its driver asked for one; under device->lock. */
 void lab_raise(struct lab_device *device);
 
-/* Whether a CPU is next to device `uid`: in its container, as firmware would say; see apmt.c. */
+/* Whether a CPU is in the processor container of device `uid`; see apmt.c. */
 bool lab_in_container(unsigned int cpu, u32 uid);
 
-/* What MPIDR_EL1 of this CPU would say on a Kunpeng; see hisi.c. */
+/* The value of MPIDR_EL1 of this CPU on a Kunpeng; see hisi.c. */
 u64 lab_hisi_mpidr(void);
 
 /* Makes the kernel see a device as firmware's APMT table would, and not; for kinds. May sleep. */

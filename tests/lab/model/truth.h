@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The truth log: every move that was counted, kept until user space has it forgotten.
+ * The truth log: every move that was counted, kept until LAB_FORGET.
  *
- * A record is promised before its move is counted, so that no move is ever counted and then not
- * logged. All functions want process context.
+ * Room for a record is reserved before its move is counted, so that no move is counted without being
+ * logged. All functions must run in process context.
  */
 #ifndef UNCORE_LAB_TRUTH_H
 #define UNCORE_LAB_TRUTH_H
@@ -12,13 +12,13 @@
 
 #include "abi.h"
 
-/* Sets one record's room aside. -ENOSPC: the log is full, -ENOMEM: the machine is. */
+/* Reserves room for one record. -ENOSPC: the log is full, -ENOMEM: no memory. */
 int lab_truth_promise(void);
 
 /* Gives the room back: the move was refused. */
 void lab_truth_release(void);
 
-/* Fills promised room with a move of the current task. */
+/* Fills reserved room with a move of the current task. */
 void lab_truth_append(u64 time_ns, const struct lab_move *move);
 
 /* Copies whole records from byte *pos on; 0 at the end of the log. */
@@ -27,7 +27,7 @@ ssize_t lab_truth_read(char __user *to, size_t bytes, loff_t *pos);
 /* Empties the log, keeping its memory. */
 void lab_truth_forget(void);
 
-/* Gives the memory back; nobody may use the log any more. */
+/* Frees the memory. The log must not be used afterwards. */
 void lab_truth_free(void);
 
 #endif
