@@ -1,4 +1,4 @@
-//! Lists of the packages that are linked into a program, in the format CycloneDX.
+//! Lists of the packages that are linked into a program, in the format `CycloneDX`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
