@@ -28,7 +28,7 @@ const COLUMNS: [&str; 6] =
 type Numbers = [Option<f64>; COLUMNS.len()];
 
 /// Numbers of a view's line, in the order of [`COLUMNS`]; NaN: the view does not have this number.
-type Found = BTreeMap<Line, [Option<f64>; COLUMNS.len()]>;
+type Found = BTreeMap<Line, Numbers>;
 
 /// A number that the view does not have.
 const UNSAID: Option<f64> = Some(f64::NAN);
@@ -123,15 +123,6 @@ fn compared(json: &str, side: &str, of_tenants: bool) -> Found {
     lines(json).filter_map(line).collect()
 }
 
-/// The entries of a page's column, in which `[COUNT, NUMBER]` is a run of equal numbers.
-fn column(column: &Value) -> Vec<Option<f64>> {
-    let of = |entry: &Value| match entry.as_array() {
-        Some(run) => vec![run[1].as_f64(); run[0].as_u64().unwrap() as usize],
-        None => vec![entry.as_f64()],
-    };
-    column.as_array().unwrap().iter().flat_map(of).collect()
-}
-
 /// Each plot of a page with its link and direction.
 fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
     let plots = data["plots"].as_array().unwrap().iter();
@@ -145,7 +136,7 @@ fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
 fn means(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        for (step, mean) in column(&plot["mean"]).into_iter().enumerate() {
+        for (step, mean) in page::column(&plot["mean"]).into_iter().enumerate() {
             let line = [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
             let numbers = [UNSAID, mean, UNSAID, UNSAID, UNSAID, UNSAID];
             found.insert(line, numbers);
@@ -158,8 +149,8 @@ fn means(data: &Value) -> Found {
 fn highest(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        let means = column(&plot["mean"]);
-        for (step, (most, mean)) in column(&plot["max"]).into_iter().zip(means).enumerate() {
+        let means = page::column(&plot["mean"]);
+        for (step, (most, mean)) in page::column(&plot["max"]).into_iter().zip(means).enumerate() {
             // If a window that ends later covers more of the step, the page has the mean.
             if most > mean {
                 let line =

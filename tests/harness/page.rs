@@ -64,11 +64,16 @@ pub(crate) fn middle(browser: &mut Browser) -> (f64, f64) {
     (x, number(browser, &format!("{of}.y + {of}.height / 2")))
 }
 
-/// The sum of a column, where `[COUNT, NUMBER]` stands for several entries.
-pub(crate) fn sum(column: &Value) -> f64 {
+/// The entries of a page's column, in which `[COUNT, NUMBER]` is a run of equal numbers.
+pub(crate) fn column(column: &Value) -> Vec<Option<f64>> {
     let of = |entry: &Value| match entry.as_array() {
-        Some(run) => run[0].as_f64().unwrap() * run[1].as_f64().unwrap_or(0.0),
-        None => entry.as_f64().unwrap_or(0.0),
+        Some(run) => vec![run[1].as_f64(); run[0].as_u64().unwrap() as usize],
+        None => vec![entry.as_f64()],
     };
-    column.as_array().unwrap().iter().map(of).sum()
+    column.as_array().unwrap().iter().flat_map(of).collect()
+}
+
+/// The sum of a column.
+pub(crate) fn sum(of: &Value) -> f64 {
+    column(of).into_iter().flatten().sum()
 }

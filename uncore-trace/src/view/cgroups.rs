@@ -150,8 +150,7 @@ impl<'a> ByCgroup<'a> {
             };
             let length_ns = length.value(row);
             let value = get(value, row);
-            let known_ns = if value.is_some() { length_ns.max(1) } else { 0 };
-            let window = Window::new(end.value(row), length_ns, known_ns);
+            let window = Window::of(end.value(row), length_ns, value.is_some());
             if sums.time.add(id, window, &()) {
                 sums.running_ns += window.length_ns() as f64 * f64::from(running.value(row));
             }

@@ -215,13 +215,11 @@ impl<'a> Columns<'a> {
 
     /// The window of a row.
     pub fn window(&self, row: usize) -> Window {
-        let length_ns = self.window_ns.value(row);
-        let known_ns = match self.known_ns {
-            Some(known) => known.value(row),
-            None if self.value.is_valid(row) => length_ns.max(1),
-            None => 0,
-        };
-        Window::new(self.mono_ns.value(row), length_ns, known_ns)
+        let (end_ns, length_ns) = (self.mono_ns.value(row), self.window_ns.value(row));
+        match self.known_ns {
+            Some(known_ns) => Window::new(end_ns, length_ns, known_ns.value(row)),
+            None => Window::of(end_ns, length_ns, self.value.is_valid(row)),
+        }
     }
 
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.

@@ -196,8 +196,7 @@ impl Summer {
             let value = get(values, row);
             let total = get(totals, row);
             if self.counted.insert((source, counter), end_ns) != Some(end_ns) {
-                let known_ns = if total.is_some() { length_ns.max(1) } else { 0 };
-                let of = Window::new(end_ns, length_ns, known_ns);
+                let of = Window::of(end_ns, length_ns, total.is_some());
                 window.count(thing, counter, of, total, running.value(row));
             }
             let quick = (

@@ -30,6 +30,11 @@ impl Window {
         Self { begin_ns: end_ns.saturating_sub(length_ns), end_ns, known_ns }
     }
 
+    /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in `fabric`.
+    pub fn of(end_ns: i64, length_ns: i64, has_value: bool) -> Self {
+        Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
+    }
+
     /// Its length, at least 1 ns.
     pub fn length_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.begin_ns).max(1)
