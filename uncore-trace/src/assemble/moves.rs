@@ -2,8 +2,8 @@
 //!
 //! Guarantee: whatever is spread over ticks sums to the reported bytes exactly. The part of a
 //! request that lies in closed ticks goes to the first open tick. Bytes that an interface received
-//! belong to the task that reads them, in the tick of the read. Bytes that nobody has read after
-//! [`UNREAD_NS`] belong to the device.
+//! belong to the task that reads them, in the tick of the read. Bytes that no task
+//! reads within [`UNREAD_NS`] belong to the device.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use std::rc::Rc;
 use crate::entries::{Moved, Owner, Sum};
 use crate::plan::Direction;
 
-/// Received bytes that nobody has read after this time belong to the device, ns. A slower reader
-/// loses its bytes to the device. Traffic that is forwarded, or read without a copy, is reported
+/// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
+/// device. Traffic that is forwarded, or read without a copy, is reported
 /// this much later.
 pub(super) const UNREAD_NS: u64 = 100_000_000;
 

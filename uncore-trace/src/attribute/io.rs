@@ -5,8 +5,8 @@
 //! say whose traffic it is, and CPU time does not. An owner that moved `x` of the `X` bytes of all
 //! owners gets `x` of the count `Y`, or `x Y / X` if less was counted than moved (traffic to
 //! another socket's memory, which another counter counts; data that a device had in its own
-//! memory). The count beyond `X` belongs to owner `device`: queues, descriptors, packets that
-//! nobody read, and devices that are neither disk nor interface, such as GPUs.
+//! memory). The count beyond `X` belongs to owner `device`: queues, descriptors, received packets
+//! without a reader, and devices other than disks and interfaces, such as GPUs.
 //!
 //! # Confidence
 //!

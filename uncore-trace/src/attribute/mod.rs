@@ -253,7 +253,7 @@ pub trait Attribution: std::fmt::Debug {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
 }
 
-/// Gives the rest of `total` to nobody, so that the shares sum to it.
+/// Adds the rest of `total` as an unattributed share, so that the shares sum to it.
 fn leave_rest(shares: &mut Vec<Share>, total: f64) {
     let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
     // A smaller difference is a rounding error.

@@ -16,8 +16,7 @@
 //! Order: the entries of a tick come before its [`Entry::EndOfTick`]. Readings of one counter are
 //! in the order of time, and their ticks never decrease. A reading that arrives after the end of
 //! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
-//! window. Readings may be logged at any time before the end of their tick, so readings of later
-//! ticks may come first.
+//! window. A reading may be logged before the end of an earlier tick.
 
 mod consumer;
 mod moved;

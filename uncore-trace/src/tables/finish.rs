@@ -1,7 +1,7 @@
 //! Makes the final file of a table from its segments, at the end of a recording and for `repair`.
 //!
 //! Guarantees: the final file is complete before it gets its name, and the segments are removed
-//! only after that. `run` has the pairs of the metadata even if nobody wrote them. If the process
+//! only after that. The table `run` always has the pairs of the metadata. If the process
 //! is killed at any point, calling the same function again has the same result.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Tables of latencies in `report`: of each link that a tenant used, in the time that it was used.
+//! Tables of latencies in `report`: one for each link, over the windows in which a tenant used it.
 
 use anyhow::{Context as _, Result, ensure};
 
