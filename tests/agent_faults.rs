@@ -14,8 +14,8 @@ use rustix::fs::OFlags;
 use rustix::process::Signal;
 
 use crate::agent::{Agent, RING, all_checked, found_below, parts};
-use crate::full_disk::SmallDisk;
 use crate::harness::root_or_skip;
+use crate::needs::SmallDisk;
 
 #[test]
 fn a_killed_agent_leaves_what_the_next_one_finishes() {

@@ -14,6 +14,8 @@ use std::process::{Command, Output};
 
 use uncore_trace_lab::fixtures;
 
+use crate::PROGRAM;
+
 /// In place of the user's own catalog, which the user who runs the tests may have.
 pub(crate) const NO_CONFIG: &str = "/nonexistent";
 
@@ -99,7 +101,7 @@ impl Place {
 
     /// The tool, to be run here.
     pub(crate) fn tool<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
+        let mut command = Command::new(PROGRAM);
         command.args(args).current_dir(self.dir.path()).env_remove("UNCORE_TRACE_LOG");
         command.env("XDG_CONFIG_HOME", NO_CONFIG);
         command
@@ -143,8 +145,9 @@ impl Place {
 
     /// A copy of the tool here that every user may run.
     pub(crate) fn tool_for_all(&self) -> PathBuf {
-        let copy = self.path("uncore-trace");
-        install(Path::new(env!("CARGO_BIN_EXE_uncore-trace")), &copy);
+        let program = Path::new(PROGRAM);
+        let copy = self.path(program.file_name().unwrap().to_str().unwrap());
+        install(program, &copy);
         fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         copy
     }

@@ -10,7 +10,7 @@ use crate::command::{NO_CONFIG, Place};
 
 /// The completions that bash offers for the last word.
 fn offered(place: &Place, words: &str) -> Vec<String> {
-    let program = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap().display();
+    let program = Path::new(crate::PROGRAM).parent().unwrap().display();
     let script = format!(
         "PATH={program}:$PATH; . ./script; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
          _uncore__trace uncore-trace \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"

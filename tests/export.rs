@@ -14,11 +14,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::{Answer, Place};
-use crate::full_disk::SmallDisk;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{has_root, or_skip, python, python_answers, root_or_skip, rows};
+use crate::needs::SmallDisk;
 
 /// Runs `export.py`.
 fn ask(args: &[&OsStr]) -> Value {

@@ -33,7 +33,7 @@ fn the_commands_of_the_document_lead_to_an_answer() {
     let script = format!("trap 'kill $(jobs -p)' EXIT\n{script}");
     let dir = tempfile::tempdir().unwrap();
     symlink(root.join("queries"), dir.path().join("queries")).unwrap();
-    let programs = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap();
+    let programs = Path::new(crate::PROGRAM).parent().unwrap();
     let path = format!(
         "{}:{}:{}",
         programs.display(),

@@ -1,45 +1,13 @@
 //! Outputs that fail during writing: a full disk keeps flushed data, and a closed pipe is no error.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use uncore_trace::tables::reader::Recording;
 
 use crate::command::{Answer, Place};
-use crate::harness::has_root;
+use crate::needs::{SmallDisk, has_root};
 use crate::small::small_recording;
-
-/// A small file system; unmounted on drop.
-pub(crate) struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// Of 1 MiB.
-    pub(crate) fn mount(path: PathBuf) -> Self {
-        Self::of(path, 1)
-    }
-
-    pub(crate) fn of(path: PathBuf, mib: u32) -> Self {
-        fs::create_dir(&path).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(&path);
-        assert!(mount.status().unwrap().success(), "cannot mount a tmpfs at {}", path.display());
-        Self(path)
-    }
-
-    pub(crate) fn fill(&self, bytes: usize) {
-        fs::write(self.0.join("filler"), vec![0; bytes]).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A mount that stays does no harm, and must not hide the result of the test.
-        let _status = Command::new("umount").arg(&self.0).status();
-    }
-}
 
 #[test]
 fn a_full_disk_keeps_what_was_sealed() {

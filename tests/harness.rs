@@ -1,8 +1,6 @@
 //! Common parts of tests on the kernel: exclusive use of the machine, the real binary, its tables.
 //!
-//! Guarantees: a test that cannot run here is skipped as described in `skip.rs`; a missing program
-//! that `cargo xtask setup` installs is never a reason to skip; everything that a test starts or
-//! makes is removed when it ends, also when it fails.
+//! Guarantees: everything that a test starts or makes is removed when it ends, also when it fails.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,20 +11,18 @@ pub(crate) mod made;
 pub(crate) mod page;
 pub(crate) mod recorder;
 pub(crate) mod rows;
-pub(crate) mod store;
 pub(crate) mod subject;
-pub(crate) mod upload;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::PROGRAM;
 use crate::command::NO_CONFIG;
-use crate::skip::skip;
+pub(crate) use crate::needs::{has_root, need, python, text};
 
 /// Tests on the kernel measure the machine, so they run one after the other.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -52,15 +48,6 @@ macro_rules! or_skip {
 pub(crate) use or_skip;
 pub(crate) use root_or_skip;
 
-/// Whether this is root; if not, the test is skipped.
-pub(crate) fn has_root(untested: &str) -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        skip(&format!("not root: cannot test {untested}"));
-    }
-    root
-}
-
 /// The machine, if this is root.
 pub(crate) fn machine() -> Option<MutexGuard<'static, ()>> {
     has_root("recording").then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
@@ -68,7 +55,7 @@ pub(crate) fn machine() -> Option<MutexGuard<'static, ()>> {
 
 /// The program under test.
 pub(crate) fn uncore_trace() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
+    let mut command = Command::new(PROGRAM);
     command.env("XDG_CONFIG_HOME", NO_CONFIG);
     command
 }
@@ -83,12 +70,6 @@ pub(crate) fn run_ok<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Stri
     let output = run(args);
     assert!(output.status.success(), "{:?}: {}", output.status, text(&output));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// Its output, for messages.
-pub(crate) fn text(output: &Output) -> String {
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}{}", lossy(&output.stdout), lossy(&output.stderr))
 }
 
 /// The least of up to three measurements, the first that is at most `enough`. The host of a virtual
@@ -117,35 +98,6 @@ pub(crate) fn mono_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The Python with the readers that `cargo xtask setup` installs into the target directory; panics
-/// if it is missing.
-pub(crate) fn python() -> PathBuf {
-    // The binary is TARGET/PROFILE/uncore-trace.
-    let target = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().and_then(Path::parent);
-    python_in(target.unwrap())
-}
-
-/// Imports of the tests' scripts.
-const IMPORTS: &str = "import duckdb, pandas, perfetto, prometheus_client, pyarrow";
-
-fn python_in(target: &Path) -> PathBuf {
-    let python = target.join("venv/bin/python");
-    let mut command = Command::new(&python);
-    let failed = match command.args(["-c", IMPORTS]).output() {
-        Ok(output) if output.status.success() => return python,
-        Ok(output) => text(&output).lines().last().unwrap_or_default().to_owned(),
-        Err(error) => error.to_string(),
-    };
-    panic!("{} lacks a reader ({failed}): run `cargo xtask setup`", python.display());
-}
-
-/// Panics if a program that `cargo xtask setup` installs cannot be run.
-pub(crate) fn need(program: &str) {
-    if let Err(error) = Command::new(program).arg("--version").output() {
-        panic!("{program} cannot be run ({error}): run `cargo xtask setup`");
-    }
-}
-
 /// Runs `readers.py`; its output is JSON.
 pub(crate) fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
     python_answers(python, include_str!("readers.py"), args)
@@ -159,11 +111,10 @@ pub(crate) fn python_answers(python: &Path, script: &str, args: &[&OsStr]) -> se
 }
 
 mod tests {
-    use std::panic::catch_unwind;
     use std::{env, fs};
 
     use super::*;
-    use crate::command::script;
+    use crate::skip::skip;
 
     /// Set when a test is run by itself.
     const EXAMPLE: &str = "UNCORE_TRACE_TEST_SKIPS";
@@ -189,29 +140,5 @@ mod tests {
             let list = format!("\nskipped {name}: an example\ntests skipped: 1\n");
             assert_eq!(text.ends_with(&list), code == 0, "{text}");
         }
-    }
-
-    #[test]
-    #[should_panic(expected = "run `cargo xtask setup`")]
-    fn a_missing_program_fails() {
-        need("uncore-trace-no-such-program");
-    }
-
-    /// Without an environment, and with one that has Python but no readers.
-    #[test]
-    fn missing_readers_fail() {
-        let dir = tempfile::tempdir().unwrap();
-        let error = |line: &str| {
-            let panic = catch_unwind(|| python_in(dir.path())).unwrap_err();
-            let text = panic.downcast_ref::<String>().unwrap();
-            let begin = format!("{}/venv/bin/python lacks a reader", dir.path().display());
-            assert_eq!(*text, format!("{begin} ({line}): run `cargo xtask setup`"));
-        };
-        error("No such file or directory (os error 2)");
-        fs::create_dir_all(dir.path().join("venv/bin")).unwrap();
-        let python = dir.path().join("venv/bin/python");
-        let missing = "ModuleNotFoundError: No module named 'duckdb'";
-        script(&python, &format!("#!/bin/sh\necho \"{missing}\" >&2\nexit 1\n"));
-        error(missing);
     }
 }

@@ -207,7 +207,7 @@ fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
     let out = dir.path().join("run.parquet");
     for program in [&["record", "-p", "host", "-o", out.to_str().unwrap()][..], &["stat"]] {
         let mut nohup = Command::new("sh");
-        nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_uncore-trace")]);
+        nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", crate::PROGRAM]);
         let subject = Subject::new();
         let command = nohup.args(program).args(["-e", "page-faults", "--"]).args(subject.command());
         let mut child = Measurement::start(command);
@@ -232,7 +232,7 @@ fn a_closed_terminal_leaves_a_file_that_is_finished() {
     // The process that started this test may ignore SIGHUP.
     let typed = format!(
         "exec env --default-signal=HUP {} record -p host -o {}",
-        env!("CARGO_BIN_EXE_uncore-trace"),
+        crate::PROGRAM,
         file.display()
     );
     // `script` holds the other end of the terminal, and dies with it open.

@@ -6,7 +6,7 @@
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
-//! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
+//! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
 //!   `ci` and `release` run the scripts of CI.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
@@ -48,6 +48,7 @@ mod marks;
 mod metrics;
 mod misses;
 mod names;
+mod needs;
 mod output;
 mod overlay;
 mod packaging;
@@ -81,7 +82,9 @@ mod top;
 mod traps;
 mod unreadable;
 mod upload;
-mod upload_faults;
 mod vendor;
 mod verifier;
 mod witness;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_uncore-trace");

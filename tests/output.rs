@@ -248,7 +248,7 @@ fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
         ("077", "--mode 0644", 0o644, 0o755),
         ("022", "--mode 660", 0o660, 0o770),
     ] {
-        let tool = env!("CARGO_BIN_EXE_uncore-trace");
+        let tool = crate::PROGRAM;
         let shell = |line: &str| {
             let script = format!("umask {umask}; exec {tool} {line} {options}");
             let mut command = Command::new("sh");
@@ -386,7 +386,7 @@ fn a_device_is_refused_with_advice_that_helps() {
 fn a_terminal_gets_no_binary_stream() {
     let place = Place::new();
     need("script");
-    let typed = format!("{} record -p host -o - -- true", env!("CARGO_BIN_EXE_uncore-trace"));
+    let typed = format!("{} record -p host -o - -- true", crate::PROGRAM);
     let mut script = Command::new("script");
     script.args(["-qec", &typed, "/dev/null"]).current_dir(place.path("")).stdin(Stdio::null());
     let answer = Answer::of(script.output().unwrap());

@@ -282,7 +282,7 @@ fn orders_are_obeyed_during_the_delay() {
 fn an_unknown_command_is_not_acknowledged_here_nor_by_perf() {
     let _machine = root_or_skip!();
     need("perf");
-    for program in [env!("CARGO_BIN_EXE_uncore-trace"), "perf"] {
+    for program in [crate::PROGRAM, "perf"] {
         let place = Place::new();
         let (mut control, mut ack) = fifos(&place);
         let mut tool = Command::new(program);
@@ -309,7 +309,7 @@ fn orders_come_through_inherited_descriptors_too() {
     let (mut control, mut ack) = fifos(&place);
     let script = "exec \"$0\" \"$@\" 3<>ctl 4<>ack";
     let mut shell = Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_uncore-trace"), "stat", "-x,"]);
+    shell.args(["-c", script, crate::PROGRAM, "stat", "-x,"]);
     shell.args(["-e", "page-faults", "-D", "-1", "--control", "fd:3,4"]);
     let child = shell.current_dir(place.path(".")).stderr(Stdio::piped()).spawn().unwrap();
     for order in ["enable\n", "stop\n"] {

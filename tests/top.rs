@@ -47,7 +47,7 @@ impl Tmux {
 
     /// Starts the program under test.
     fn top(&self, args: &str) {
-        let binary = env!("CARGO_BIN_EXE_uncore-trace");
+        let binary = crate::PROGRAM;
         let dir = self.dir.path().display();
         self.keys(&[
             &format!("cd {dir}; stty -g > before; {binary} top {args}; stty -g > after"),
@@ -96,7 +96,7 @@ fn pid_of_top() -> String {
     let pids = String::from_utf8(output.stdout).unwrap();
     let is_top = |pid: &&str| {
         let exe = std::fs::read_link(Path::new("/proc").join(pid).join("exe"));
-        exe.is_ok_and(|exe| exe == Path::new(env!("CARGO_BIN_EXE_uncore-trace")))
+        exe.is_ok_and(|exe| exe == Path::new(crate::PROGRAM))
     };
     pids.lines().find(is_top).unwrap().to_owned()
 }
@@ -162,7 +162,7 @@ fn without_colours_there_are_none() {
     let _machine = root_or_skip!();
     let tmux = Tmux::new(80, 24);
     for (variable, coloured) in [("NO_COLOR=1 ", false), ("", true)] {
-        let binary = env!("CARGO_BIN_EXE_uncore-trace");
+        let binary = crate::PROGRAM;
         tmux.keys(&[&format!("{variable}{binary} top -p host -d 200ms"), "Enter"]);
         tmux.wait_for("(softirq)");
         // Owners other than tasks are grey.

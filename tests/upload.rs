@@ -1,261 +1,43 @@
-//! Tests of `upload`: complete files are in the store once, with the same name and content.
+//! `uncore-trace upload` becomes `uncore-trace-upload`; tests of that program are in `uploads`.
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::os::unix::process::CommandExt as _;
+use std::fs;
 use std::process::Command;
 
-use crate::command::{Answer, NOBODY};
-use crate::harness::has_root;
-use crate::harness::store::{Fault, Moto, Proxy};
-use crate::harness::upload::{Fleet, assert_same, bucket, environment, in_bucket, names};
+use crate::command::{Answer, Place, script};
 
-#[test]
-fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
-    let moto = Moto::start();
-    let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), "");
-    fleet.make(7, 300_000);
-    fleet.make(8, 0);
-    fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 2_000_000);
-    let hour = fleet.rollup().join("cluster=lab/date=2026-01-01/hour=07");
-    for name in [".hidden.parquet", "a.parquet.tmp", "b.parquet.partial", "c.txt"] {
-        fs::write(hour.join(name), "no").unwrap();
-    }
-    fs::write(fleet.place.path("secret"), "no").unwrap();
-    symlink(fleet.place.path("secret"), hour.join("link.parquet")).unwrap();
-    let said = fleet.once().ok();
-    assert_eq!(said, "3 files sent, 2.30 MB\n");
-    let objects = moto.objects();
-    assert_same(&objects, &in_bucket(&fleet.made));
-    // They stay, and are not sent again.
-    assert_same(&fleet.local(), &fleet.made);
-    assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
-    fleet.make(9, 10);
-    assert_eq!(fleet.once().ok(), "1 file sent, 10 B\n");
-    // Without its journal, `upload` sends them again, with the same names.
-    fs::remove_file(fleet.rollup().join(".uploaded")).unwrap();
-    assert_eq!(fleet.once().ok(), "4 files sent, 2.30 MB\n");
-    assert_same(&moto.objects(), &in_bucket(&fleet.made));
+/// The program, copied to a directory of its own and asked to upload.
+fn upload(place: &Place) -> Command {
+    let mut command = Command::new(place.tool_for_all());
+    command.args(["upload", "--config", "a b.toml", "--once"]).current_dir(place.path("."));
+    command
 }
 
 #[test]
-fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
-    let mut fleet = Fleet::to_directory("keep-local = false");
-    fleet.make(7, 300_000);
-    fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 10);
-    // A partial file in the store, as after a kill.
-    let staged = fleet.place.path("store/cluster=lab/date=2026-01-01/hour=07");
-    fs::create_dir_all(&staged).unwrap();
-    fs::write(staged.join("host_12345678_0.parquet#1"), "half").unwrap();
-    fs::write(staged.join("host_12345678_0.parquet#2"), "half").unwrap();
-    assert_eq!(fleet.once().ok(), "2 files sent, 300 kB\n");
-    assert_same(&fleet.stored(), &fleet.made);
-    assert_eq!(names(&fleet.local()), [""; 0]);
-}
-
-/// The agent still uses the directory of the current hour.
-#[test]
-fn what_is_of_this_hour_stays_until_it_has_passed() {
-    let mut fleet = Fleet::to_directory("keep-local = false");
-    fleet.make(0, 10);
-    // Also if an hour ends while this runs.
-    let hour = jiff::Timestamp::now().strftime("cluster=lab/date=%Y-%m-%d/hour=%H").to_string();
-    let stays = fleet.make_named(&hour, 10);
-    assert_eq!(fleet.once().ok(), "2 files sent, 20 B\n");
-    assert_eq!(names(&fleet.local()), [stays.as_str()]);
-    assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
-    assert_same(&fleet.stored(), &fleet.made);
+fn the_program_beside_it_gets_the_options_and_gives_the_exit_code() {
+    let place = Place::new();
+    let text = "#!/bin/sh\necho $$ \"$@\"\nexit 7\n";
+    script(&place.path("uncore-trace-upload"), text);
+    // In `PATH` is another one.
+    fs::create_dir(place.path("bin")).unwrap();
+    script(&place.path("bin/uncore-trace-upload"), "#!/bin/sh\nexit 8\n");
+    let mut command = upload(&place);
+    let child = command.env("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
+    let child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    assert_eq!(answer.code, 7, "{answer:?}");
+    // Signals to the process reach the program: it is the same process.
+    assert_eq!(answer.out, format!("{pid} --config a b.toml --once\n"));
+    fs::remove_file(place.path("uncore-trace-upload")).unwrap();
+    assert_eq!(Answer::of(command.output().unwrap()).code, 8);
 }
 
 #[test]
-fn no_object_is_replaced_by_another() {
-    let moto = Moto::start();
-    let endpoint = format!("http://{}", moto.address());
-    for store in ["bucket", "directory"] {
-        let mut fleet = match store {
-            "bucket" => Fleet::to_bucket(&endpoint, "keep-local = false"),
-            _ => Fleet::to_directory("keep-local = false"),
-        };
-        let name = fleet.make(0, 1000);
-        assert_eq!(fleet.once().ok(), "1 file sent, 1.00 kB\n", "{store}");
-        // Another file of the same name and size.
-        let path = fleet.rollup().join(&name);
-        fs::write(&path, vec![7; 1000]).unwrap();
-        let answer = fleet.once();
-        assert_eq!(answer.code, 1, "{store}: {answer:?}");
-        let says = "the store has another object of this name; remove one of them";
-        assert!(answer.err.contains(says), "{store}: {answer:?}");
-        assert_eq!(fs::read(&path).unwrap(), [7; 1000], "{store}");
-        match store {
-            "bucket" => assert_same(&moto.objects(), &in_bucket(&fleet.made)),
-            _ => assert_same(&fleet.stored(), &fleet.made),
-        }
-    }
-}
-
-/// A store that is not atomic has the beginning of an object after a cut request.
-#[test]
-fn the_begin_of_an_object_is_replaced_by_all_of_it() {
-    let mut fleet = Fleet::to_directory("keep-local = false");
-    let name = fleet.make(0, 1000);
-    let path = fleet.place.path("store").join(&name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, &fleet.made[&name][..400]).unwrap();
-    assert_eq!(fleet.once().ok(), "1 file sent, 1.00 kB\n");
-    assert_same(&fleet.stored(), &fleet.made);
-}
-
-/// A file that was sent and kept is removed when `keep-local` is switched off, and is not sent
-/// again.
-#[test]
-fn what_was_kept_is_removed_once_it_is_not_to_be() {
-    let mut fleet = Fleet::to_directory("keep-local = true");
-    fleet.make(7, 1000);
-    assert_eq!(fleet.once().ok(), "1 file sent, 1.00 kB\n");
-    let config = fs::read_to_string(fleet.place.path("agent.toml")).unwrap();
-    let config = config.replace("keep-local = true", "keep-local = false");
-    fs::write(fleet.place.path("agent.toml"), config).unwrap();
-    assert_same(&fleet.local(), &fleet.made);
-    assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
-    assert_eq!(names(&fleet.local()), [""; 0]);
-    assert_same(&fleet.stored(), &fleet.made);
-}
-
-#[test]
-fn credentials_that_are_wrong_or_missing_are_one_line() {
-    let auth = [("INITIAL_NO_AUTH_ACTION_COUNT", "1")];
-    let moto = Moto::with_env(&auth);
-    let proxy = Proxy::start(moto.address());
-    proxy.set(Fault::Status(404));
-    let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), "");
-    fleet.make(0, 1000);
-    let fails = |answer: Answer| {
-        assert_eq!(answer.code, 1, "{answer:?}");
-        assert!(answer.out.contains("0 files sent, 0 B; 1 file waiting, 1.00 kB"), "{answer:?}");
-        assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
-        assert!(answer.err.contains("cannot send cluster=lab/"), "{answer:?}");
-        assert!(answer.err.contains("AWS_ACCESS_KEY_ID"), "{answer:?}");
-        answer.err
-    };
-    let line = fails(fleet.once());
-    assert!(line.contains("InvalidAccessKeyId"), "{line}");
-    // Without credentials, `upload` asks the instance's metadata service, here a proxy that has
-    // none.
-    let mut command = fleet.tool(&["--once"]);
-    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
-    command.env("AWS_METADATA_ENDPOINT", proxy.endpoint());
-    let line = fails(Answer::of(command.output().unwrap()));
-    assert!(line.contains("no credentials"), "{line}");
-}
-
-#[test]
-fn a_bucket_that_is_not_there_is_named() {
-    let moto = Moto::start();
-    let mut fleet =
-        Fleet::new(&format!("url = \"s3://another\"\nendpoint = \"http://{}\"", moto.address()));
-    fleet.make(0, 10);
-    let answer = fleet.once();
-    assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.err.contains("s3://another at http://127.0.0.1:"), "{answer:?}");
-    assert!(answer.err.contains("there is no such bucket; make it first"), "{answer:?}");
-}
-
-#[test]
-fn a_certificate_is_checked() {
-    let mut fleet = Fleet::new("");
-    let certificate = fleet.place.path("certificate.pem");
-    let moto = Moto::with_tls(&certificate);
-    let port = moto.address().port();
-    fleet.make(0, 10);
-    for (host, trusted, says) in [
-        ("127.0.0.1", true, "there is no such bucket"),
-        ("127.0.0.1", false, "certificate"),
-        ("localhost", true, "not valid for name"),
-    ] {
-        fleet.configure(&bucket(&format!("https://{host}:{port}"), ""));
-        let mut command = fleet.tool(&["--once"]);
-        if trusted {
-            command.env("SSL_CERT_FILE", &certificate);
-        }
-        let answer = Answer::of(command.output().unwrap());
-        assert_eq!(answer.code, 1, "{answer:?}");
-        assert!(answer.err.lines().last().unwrap().contains(says), "{host}: {answer:?}");
-    }
-}
-
-#[test]
-fn what_cannot_be_uploaded_is_refused_in_one_line() {
-    for (upload, says) in [
-        ("url = \"gs://bucket\"", "write s3://BUCKET/PREFIX or file:///DIR"),
-        ("url = \"bucket\"", "write s3://BUCKET/PREFIX or file:///DIR"),
-        ("url = \"file://store\"", "write s3://BUCKET/PREFIX or file:///DIR"),
-        ("", "write s3://BUCKET/PREFIX or file:///DIR"),
-        ("url = \"s3:///prefix\"", "names no bucket"),
-        ("url = \"s3://bucket/a/../b\"", "the prefix is no path"),
-        ("url = \"s3://bucket/a?b\"", "the prefix is no path"),
-        ("url = \"s3://key:secret@bucket\"", "credentials are taken from the environment"),
-        ("url = \"file:///nonexistent/store\"", "there is no directory /nonexistent/store"),
-        ("url = \"file:///tmp\"\nendpoint = \"http://a\"", "leave it out"),
-        ("url = \"s3://bucket\"\nendpoint = \"127.0.0.1:5000\"", "https://HOST:PORT"),
-        ("url = \"s3://bucket\"\nendpoint = \"http://a:b@c\"", "credentials are not written"),
-        ("url = \"s3://bucket\"\naccess-key-id = \"A\"", "credentials are taken from the environ"),
-        ("url = \"s3://bucket\"\nevry = \"1s\"", "did you mean every"),
-    ] {
-        let fleet = Fleet::new(upload);
-        for option in ["--once", "--check"] {
-            let line = Answer::of(fleet.tool(&[option]).output().unwrap()).refused();
-            assert!(line.contains(says), "{upload}: {line}");
-        }
-        assert_eq!(fs::read_dir(fleet.rollup()).unwrap().count(), 0, "{upload}");
-    }
-    let fleet = Fleet::to_directory("");
-    let check = Answer::of(fleet.tool(&["--check"]).output().unwrap()).ok();
-    assert!(check.contains("no request was sent"), "{check}");
-    fs::remove_dir(fleet.rollup()).unwrap();
-    let line = fleet.once().refused();
-    assert!(line.contains("there is no such directory") && line.contains("[rollup]"), "{line}");
-}
-
-/// As a user who may only read and write the directory.
-#[test]
-fn it_needs_no_privileges() {
-    if !has_root("another user") {
-        return;
-    }
-    let moto = Moto::start();
-    let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), "keep-local = false");
-    let name = fleet.make(0, 10);
-    let mut path = fleet.rollup().join(&name);
-    while path.starts_with(fleet.rollup()) {
-        chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
-        assert!(path.pop());
-    }
-    fs::set_permissions(fleet.place.path("agent.toml"), fs::Permissions::from_mode(0o644)).unwrap();
-    let mut command = Command::new(fleet.place.tool_for_all());
-    command.args(["upload", "--config"]).arg(fleet.place.path("agent.toml")).arg("--once");
-    environment(&mut command);
-    command.uid(NOBODY).gid(NOBODY).env("UNCORE_TRACE_LOG", "debug");
-    let answer = Answer::of(command.output().unwrap());
-    assert_eq!(answer.code, 0, "{answer:?}");
-    assert!(answer.err.contains("capabilities: none"), "{answer:?}");
-    assert_same(&moto.objects(), &in_bucket(&fleet.made));
-    assert_eq!(names(&fleet.local()), [""; 0]);
-}
-
-/// The metrics of the upload are beside the textfile of the agent.
-#[test]
-fn figures_are_there_for_prometheus() {
-    let mut fleet = Fleet::to_directory("");
-    let config = fs::read_to_string(fleet.place.path("agent.toml")).unwrap();
-    let textfile = fleet.place.path("agent.prom");
-    let config = format!("{config}\n[metrics]\ntextfile = {textfile:?}\n");
-    fs::write(fleet.place.path("agent.toml"), config).unwrap();
-    fleet.make(0, 10);
-    fleet.once().ok();
-    let mut text = String::new();
-    let path = fleet.place.path("agent_upload.prom");
-    File::open(path).unwrap().read_to_string(&mut text).unwrap();
-    assert!(text.contains("\nuncore_trace_upload_sent_files_total 1\n"), "{text}");
-    assert!(text.contains("\nuncore_trace_upload_waiting_files 0\n"), "{text}");
+fn a_missing_program_is_named_with_the_way_to_install_it() {
+    let place = Place::new();
+    let mut command = upload(&place);
+    let line = Answer::of(command.env("PATH", place.path("bin")).output().unwrap()).refused();
+    let says = format!("cannot find uncore-trace-upload beside {}", place.path("").display());
+    assert!(line.contains(&says), "{line}");
+    assert!(line.contains("cargo install --path uncore-trace-upload"), "{line}");
 }

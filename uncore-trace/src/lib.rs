@@ -35,8 +35,8 @@
 //! sums the shares that [`record`] makes. [`top`] draws these shares. [`calibrate`] measures the
 //! bandwidth of memory. [`doctor`] says what the machine lacks. [`cmd`] is the command line.
 //! [`agent`] records continuously, as a configuration file says ([`config`]): it keeps a ring,
-//! makes roll-ups and serves metrics. [`upload`] sends roll-ups to an object store. [`workload`] is
-//! the command that runs during a measurement, [`signals`] are the signals that end one, and
+//! makes roll-ups and serves metrics; the package `uncore-trace-upload` sends these to an object
+//! store. [`workload`] is the command that runs during a measurement, [`signals`] are the signals that end one, and
 //! [`confine`] gives up privileges that are not needed during one.
 
 // The groups are in the order of imports: see above.
@@ -92,6 +92,5 @@ pub mod calibrate;
 pub mod doctor;
 pub mod stat;
 pub mod top;
-pub mod upload;
 
 pub mod cmd;

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use uncore_trace::cmd;
-use uncore_trace::text::printable;
 
 /// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
 /// CPU time that it takes with glibc's.
@@ -12,19 +11,11 @@ use uncore_trace::text::printable;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match cmd::typed::parse(std::env::args_os()) {
+    let cli: cmd::Cli = match cmd::typed::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
     // Before the subcommand runs: all stages log.
     cmd::messages::install();
-    match cli.command.run() {
-        Ok(code) => ExitCode::from(code),
-        Err(error) if cmd::messages::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Text from the machine must not add lines.
-            cmd::messages::say(&printable(&format!("{error:#}")));
-            ExitCode::from(2)
-        }
-    }
+    cmd::messages::exit_code(cli.command.run())
 }

@@ -1,6 +1,7 @@
 //! Prints messages of the `log` crate, including those of the BPF programs, on standard error.
 
 use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -28,8 +29,21 @@ pub(super) fn tell(plan: &Plan) {
     }
 }
 
+/// The exit code of a program; says why it failed.
+pub fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Text from the machine must not add lines.
+            say(&printable(&format!("{error:#}")));
+            ExitCode::from(2)
+        }
+    }
+}
+
 /// Whether the reader of the output has closed the pipe, as `head` does.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
             .downcast_ref::<io::Error>()

@@ -18,7 +18,7 @@ mod host;
 pub mod list;
 pub mod mark;
 pub mod messages;
-mod output;
+pub mod output;
 mod page;
 pub mod record;
 pub mod repair;

@@ -30,7 +30,7 @@ pub(super) struct ModeArg {
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is no error.
-pub(super) fn print(text: &str) -> Result<()> {
+pub fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to stdout")

@@ -2,10 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Parser as _};
 
-use super::Cli;
 use super::messages::say;
 use crate::text::printable;
 
@@ -71,7 +70,7 @@ const OF_PERF: [(&[&str], &[&str], &str); 17] = [
 ];
 
 /// The parsed command line; or the exit code after help, the version or an error.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
+pub fn parse<P: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<P, u8> {
     let words: Vec<OsString> = words.into_iter().collect();
     parsed(&words).map_err(|(error, tip)| {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -88,8 +87,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
 /// The error, and a tip that replaces those of clap.
 type Refusal = (Box<clap::Error>, Option<String>);
 
-fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
-    let error = match Cli::try_parse_from(words) {
+fn parsed<P: Parser>(words: &[OsString]) -> Result<P, Refusal> {
+    let error = match P::try_parse_from(words) {
         Ok(cli) => return Ok(cli),
         Err(error) => Box::new(error),
     };
@@ -100,11 +99,11 @@ fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
         return Err((error, None));
     }
     let command = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let Some((value, joined)) = as_value(words, command, unknown) else {
+    let Some((value, joined)) = as_value::<P>(words, command, unknown) else {
         let tip = of_perf(command, unknown).map(str::to_owned);
         return Err((error, tip));
     };
-    match Cli::try_parse_from(joined) {
+    match P::try_parse_from(joined) {
         // The error in the value is more useful than "unexpected argument".
         Err(of_value) => Err((Box::new(of_value), None)),
         Ok(_) => Err((error, Some(format!("a value that begins with - is written {value}")))),
@@ -113,9 +112,14 @@ fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
 
 /// The words, with the unknown option as the value of the option before it, if that takes one. Also
 /// returns the spelling of that option.
-fn as_value(words: &[OsString], command: &str, unknown: &str) -> Option<(String, Vec<OsString>)> {
-    let whole = Cli::command();
-    let command = whole.find_subcommand(command)?;
+fn as_value<P: Parser>(
+    words: &[OsString],
+    command: &str,
+    unknown: &str,
+) -> Option<(String, Vec<OsString>)> {
+    let whole = P::command();
+    // A program without subcommands has the options itself.
+    let command = whole.find_subcommand(command).unwrap_or(&whole);
     let begins = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(unknown));
     let at = words.iter().position(begins).filter(|at| *at > 1)?;
     let before = words[at - 1].to_str()?;
@@ -164,10 +168,11 @@ fn line(error: &clap::Error, tip: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::Cli;
 
     fn refused(typed: &str) -> String {
         let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
-        let (error, tip) = parsed(&words).unwrap_err();
+        let (error, tip) = parsed::<Cli>(&words).unwrap_err();
         line(&error, tip.as_deref())
     }
 

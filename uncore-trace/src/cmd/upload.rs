@@ -1,19 +1,18 @@
-//! `uncore-trace upload`: sends closed hours of the roll-up to an object store.
+//! `uncore-trace upload`: runs `uncore-trace-upload`, which links TLS and an HTTP client.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, anyhow};
 
 use super::agent::CONFIG;
 use super::heading::{FILE, PRINT, TIME};
-use super::messages::say;
-use super::output::print;
-use crate::config::Config;
-use crate::signals::Signals;
-use crate::text::{counted, printable};
-use crate::units;
-use crate::upload::{self, Figures, Outcome, Task};
+
+/// The program that sends; it takes the same options.
+const PROGRAM: &str = "uncore-trace-upload";
 
 /// Send finished hours of the roll-up to an object store
 ///
@@ -39,76 +38,33 @@ be used.")]
 pub struct Args {
     /// The configuration file of the agent (TOML)
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
-    config: PathBuf,
+    pub config: PathBuf,
 
     /// Send what is there and end
     #[arg(long, help_heading = TIME)]
-    once: bool,
+    pub once: bool,
 
     /// Only check the configuration and the directory; send nothing
     #[arg(long, conflicts_with = "once", help_heading = PRINT)]
-    check: bool,
+    pub check: bool,
 }
 
-/// What the configuration asks for.
-fn task(path: &Path) -> Result<Task> {
-    let shown = path.display();
-    let Config { rollup, metrics, upload, .. } = Config::read(path)?;
-    let (Some(settings), Some(rollup)) = (upload, rollup) else {
-        bail!("{shown} has no [upload]: add one with url = \"s3://BUCKET/PREFIX\"");
-    };
-    let textfile = metrics.and_then(|metrics| metrics.textfile);
-    let textfile = textfile.map(|path| beside(&path));
-    Ok(Task { settings, directory: rollup.directory, textfile })
-}
-
-/// The figures of the upload beside those of the agent: `NAME_upload.prom`.
-fn beside(textfile: &Path) -> PathBuf {
-    let mut name = textfile.file_stem().unwrap_or_default().to_owned();
-    name.push("_upload.prom");
-    textfile.with_file_name(name)
-}
-
-/// Uploads; see the help for the exit code.
+/// Becomes the program that sends. It is looked for beside this one, then in `PATH`.
 pub fn run(args: &Args) -> Result<u8> {
-    let task = task(&args.config)?;
-    if args.check {
-        upload::check(&task)?;
-        let path = printable(&args.config.display().to_string()).into_owned();
-        print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
-        return Ok(0);
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = Some(own.with_file_name(PROGRAM)).filter(|path| path.exists());
+    let mut command = Command::new(beside.as_deref().map_or(OsStr::new(PROGRAM), OsStr::new));
+    command.arg("--config").arg(&args.config);
+    for (option, is_given) in [("--once", args.once), ("--check", args.check)] {
+        command.args(is_given.then_some(option));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime of the upload")?;
-    let outcome = runtime.block_on(async {
-        let mut signals = Signals::install()?;
-        upload::run(&task, args.once, &mut signals).await
-    });
-    // A file system that stands still is not waited for.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    let Outcome { figures, failure } = outcome?;
-    if !args.once {
-        return Ok(0);
-    }
-    print(&format!("{}\n", summary(&figures)))?;
-    if let Some(failure) = &failure {
-        say(&printable(failure));
-    }
-    Ok(u8::from(failure.is_some()))
-}
-
-fn summary(figures: &Figures) -> String {
-    let files = |count: u64| counted(count as usize, "file");
-    let bytes = |count: u64| units::human(count as f64, "bytes");
-    let Figures { sent_files, sent_bytes, waiting_files, waiting_bytes, .. } = *figures;
-    let sent = format!("{} sent, {}", files(sent_files), bytes(sent_bytes));
-    let waiting = match waiting_files {
-        0 => String::new(),
-        _ => format!("; {} waiting, {}", files(waiting_files), bytes(waiting_bytes)),
-    };
-    let dropped = match figures.dropped_files {
-        0 => String::new(),
-        count => format!("; {} dropped", files(count)),
-    };
-    sent + &waiting + &dropped
+    let error = command.exec();
+    Err(match error.kind() {
+        ErrorKind::NotFound => anyhow!(
+            "cannot find {PROGRAM} beside {} or in PATH: install it with the package, or with \
+             `cargo install --path {PROGRAM}`",
+            own.display()
+        ),
+        _ => anyhow!(error).context(format!("cannot run {PROGRAM}")),
+    })
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
+use super::PROGRAMS;
 use crate::apt::Apt;
 use crate::command::{quietly, version};
 use crate::lab;
@@ -49,7 +50,7 @@ pub(super) fn target_of(arch: Arch) -> &'static str {
     names(arch).target
 }
 
-/// Builds the program; gives its path.
+/// Builds the programs; gives the directory that they are in.
 pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     let Names { target, tools, package } = names(arch);
     let compiler = format!("{tools}gcc");
@@ -64,7 +65,7 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     let build = target::dir()?;
     let status = target::cargo()
         .args(["build", "--locked", "--quiet", "--profile", PROFILE, "--target", target])
-        .args(["--package", "uncore-trace"])
+        .args(PROGRAMS.iter().flat_map(|program| ["--package", program]))
         .env("CARGO_TARGET_DIR", &build)
         .env(format!("CARGO_TARGET_{upper}_LINKER"), &compiler)
         .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), flags()?)
@@ -78,10 +79,8 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()
         .context("cannot run cargo build")?;
-    ensure!(status.success(), "building uncore-trace for {target} failed: {status}");
-    let program = build.join(target).join(PROFILE).join("uncore-trace");
-    ensure!(program.exists(), "cargo built no {}", program.display());
-    Ok(program)
+    ensure!(status.success(), "building for {target} failed: {status}");
+    Ok(build.join(target).join(PROFILE))
 }
 
 /// Static, without the paths of this machine, and linked by the linker that comes with Rust: it puts functions
@@ -122,10 +121,11 @@ fn add_target(target: &str) -> Result<()> {
     })
 }
 
-/// Puts the stripped program and its debug information into `dir`; gives the program's path.
-pub(super) fn split(arch: Arch, built: &Path, dir: &Path) -> Result<PathBuf> {
+/// Puts a program that was built, stripped, and its debug information into `dir`; gives the program's path.
+pub(super) fn split(arch: Arch, program: &str, built: &Path, dir: &Path) -> Result<PathBuf> {
     let tool = |name: &str| Command::new(format!("{}{name}", names(arch).tools));
-    let name = format!("uncore-trace-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname());
+    let built = &built.join(program);
+    let name = format!("{program}-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname());
     let (program, debug) = (dir.join(&name), dir.join(format!("{name}.debug")));
     quietly(
         tool("objcopy")

@@ -1,4 +1,4 @@
-//! The licences of what is linked into the program: their texts, as the packages have them.
+//! The licences of what is linked into the programs: their texts, as the packages have them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use uncore_trace_ebpf::stamp::workspace_root;
 
+use super::PROGRAMS;
 use crate::target;
 
 /// How names of files begin that have a licence or a notice.
@@ -68,7 +69,10 @@ pub(super) fn text(target: &str) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     let metadata: Metadata =
         serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
-    let linked = linked(&metadata, "uncore-trace")?;
+    let mut linked = BTreeSet::new();
+    for program in PROGRAMS {
+        linked.extend(self::linked(&metadata, program)?);
+    }
     let mut packages: Vec<&Package> = metadata
         .packages
         .iter()

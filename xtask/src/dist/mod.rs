@@ -42,11 +42,15 @@ fn arch(text: &str) -> Result<Arch> {
     }
 }
 
+/// The packages whose programs are distributed: the first has privileges, the second a network.
+const PROGRAMS: [&str; 2] = ["uncore-trace", "uncore-trace-upload"];
+
 /// What was made for one architecture.
 #[derive(Debug)]
 struct Made {
     arch: Arch,
-    program: PathBuf,
+    /// Of [`PROGRAMS`].
+    programs: [PathBuf; 2],
     deb: PathBuf,
     rpm: PathBuf,
 }
@@ -69,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         made.push(make(arch, &dir, &apt)?);
     }
     let image = made.first().context("no architecture was asked for")?;
-    packages::image(image.arch, &image.program, &dir.join("image"))?;
+    packages::image(image.arch, &image.programs, &dir.join("image"))?;
     packages::digests(&dir)?;
     println!("dist: all of it is in {}", dir.display());
     if args.check {
@@ -81,15 +85,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn make(arch: Arch, dir: &Path, apt: &Apt) -> Result<Made> {
     let name = arch.debian();
     let built = timed(&format!("{name}: built"), || binary::build(arch, apt))?;
-    let program = binary::split(arch, &built, dir)?;
-    packages::stage(arch, &program, dir)?;
+    let [tracer, uploader] = PROGRAMS.map(|program| binary::split(arch, program, &built, dir));
+    let programs = [tracer?, uploader?];
+    packages::stage(arch, &programs, dir)?;
     timed(&format!("{name}: listed what is linked"), || sbom::write(arch, dir))?;
     let (deb, rpm) = timed(&format!("{name}: packed"), || packages::pack(arch, dir))?;
     for path in [&deb, &rpm] {
         let bytes = fs::metadata(path).map_or(0, |data| data.len());
         println!("dist: {}: {:.1} MB", path.display(), bytes as f64 / 1e6);
     }
-    Ok(Made { arch, program, deb, rpm })
+    Ok(Made { arch, programs, deb, rpm })
 }
 
 /// The architecture of this machine.

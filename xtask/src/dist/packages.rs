@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
 use uncore_trace_ebpf::stamp::workspace_root;
 
+use super::PROGRAMS;
 use super::binary::{PROFILE, target_of};
 use super::licences;
 use crate::command::{quietly, succeed, version_of};
@@ -60,14 +61,14 @@ impl Tool {
     }
 }
 
-/// Puts the program and what is made of it where the packages' lists of files find them.
-pub(super) fn stage(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+/// Puts the programs and what is made of them where the packages' lists of files find them.
+pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     let staged = staged(arch)?;
     super::empty(&staged)?;
-    copy(program, &staged.join("uncore-trace"))?;
+    install(programs, &staged)?;
     let completions = dir.join("completions");
     if !completions.exists() {
-        self::completions(arch, program, &completions)?;
+        self::completions(arch, &programs[0], &completions)?;
     }
     for name in files(&completions)? {
         copy(&completions.join(&name), &staged.join(&name))?;
@@ -136,11 +137,11 @@ fn ending(dir: &Path, end: &str) -> Result<PathBuf> {
 }
 
 /// What `packaging/Containerfile` copies.
-pub(super) fn image(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+pub(super) fn image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     let doc = dir.join("doc");
     fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
     let root = workspace_root();
-    copy(program, &dir.join("uncore-trace"))?;
+    install(programs, dir)?;
     copy(&root.join("packaging/agent.toml"), &dir.join("agent.toml"))?;
     copy(Path::new(CERTIFICATES), &dir.join("ca-certificates.crt"))?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -175,6 +176,11 @@ fn files(dir: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
+}
+
+/// Copies the programs into a directory, by the names that users type.
+fn install(programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
+    PROGRAMS.iter().zip(programs).try_for_each(|(name, from)| copy(from, &dir.join(name)))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

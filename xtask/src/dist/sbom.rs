@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use uncore_trace_ebpf::stamp::workspace_root;
 
+use super::PROGRAMS;
 use super::binary::target_of;
 use super::packages::{Tool, commit_time};
 use crate::command::quietly;
@@ -19,9 +20,6 @@ const CARGO_CYCLONEDX: Tool =
 
 /// What the tool is told to name its files, without `.json`.
 const NAME: &str = "sbom.cdx";
-
-/// The packages whose programs are distributed.
-const PROGRAMS: [&str; 1] = ["uncore-trace"];
 
 /// The part of `cargo metadata` that is read.
 #[derive(Deserialize)]

@@ -145,6 +145,7 @@ pub(super) fn program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
     executable(&init)?;
     let said = boot(arch, dir.path(), "rdinit=/init", apt)?;
     super::said_version(
+        "uncore-trace",
         said.lines().find(|line| line.starts_with("uncore-trace ")).unwrap_or(&said),
     )?;
     // 1: the emulated machine was too slow for every record.

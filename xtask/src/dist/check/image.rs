@@ -43,7 +43,7 @@ pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     let container = buildah(&["from", "--pull-never", TAG])?;
     let root = buildah(&["mount", container.trim()])?;
     let said = runs(Path::new(root.trim()), pod, &["--version"])?;
-    said_version(&said.1)?;
+    said_version("uncore-trace", &said.1)?;
     let record = format!("record -p host --duration 1s -o {STATE}/run/");
     let (state, said) = runs(Path::new(root.trim()), pod, &record.split(' ').collect::<Vec<_>>())?;
     let fabric = state.path().join("run/fabric.parquet");

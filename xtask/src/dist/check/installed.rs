@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::super::PROGRAMS;
 use super::root::Root;
 use super::said_version;
 use crate::apt::Apt;
@@ -15,8 +16,9 @@ const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
 
 /// What both packages install, and the permissions.
-const COMMON: [(&str, u32); 7] = [
+const COMMON: [(&str, u32); 8] = [
     ("usr/bin/uncore-trace", 0o755),
+    ("usr/bin/uncore-trace-upload", 0o755),
     ("usr/share/bash-completion/completions/uncore-trace", 0o644),
     ("usr/share/fish/vendor_completions.d/uncore-trace.fish", 0o644),
     ("usr/share/doc/uncore-trace/README.md", 0o644),
@@ -134,7 +136,9 @@ fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
         let found = files.get(&path).with_context(|| format!("{path} is not installed"))?;
         ensure!(found & 0o7777 == *mode, "{path} has the permissions {:o}", found & 0o7777);
     }
-    said_version(&root.run(&["/usr/bin/uncore-trace", "--version"])?)?;
+    for program in PROGRAMS {
+        said_version(program, &root.run(&[&format!("/usr/bin/{program}"), "--version"])?)?;
+    }
     let user = root.run(&["/usr/bin/getent", "passwd", "uncore-trace"])?;
     ensure!(user.contains(":/var/lib/uncore-trace:"), "the user is {user:?}");
     ensure!(user.trim().ends_with("/nologin"), "the user has a shell: {user:?}");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::{Made, own, timed};
+use super::{Made, PROGRAMS, own, timed};
 use crate::apt::Apt;
 use crate::command::quietly;
 
@@ -24,11 +24,16 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
     );
     quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
     let own = own()?;
-    for Made { arch, program, .. } in made {
+    for Made { arch, programs, .. } in made {
         let name = arch.debian();
-        timed(&format!("{name}: static, stripped"), || stripped(program))?;
+        timed(&format!("{name}: static, stripped"), || {
+            programs.iter().try_for_each(|it| stripped(it))
+        })?;
+        let program = &programs[0];
         if *arch == own {
-            said_version(&quietly(Command::new(program).arg("--version"))?)?;
+            for (name, program) in PROGRAMS.iter().zip(programs) {
+                said_version(name, &quietly(Command::new(program).arg("--version"))?)?;
+            }
         } else {
             timed(&format!("{name}: records in a guest"), || guest::program(*arch, program, apt))?;
         }
@@ -57,9 +62,9 @@ fn stripped(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That a program said its version.
-fn said_version(said: &str) -> Result<()> {
-    let wanted = format!("uncore-trace {}", env!("CARGO_PKG_VERSION"));
+/// That a program said its name and version.
+fn said_version(program: &str, said: &str) -> Result<()> {
+    let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
     ensure!(said.starts_with(&wanted), "it should say {wanted}, and said {said:?}");
     Ok(())
 }

@@ -14,7 +14,7 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
-use crate::tables::sent::Stamp;
+use uncore_trace::tables::sent::Stamp;
 
 /// How long an hour is.
 const HOUR: Duration = Duration::from_hours(1);
@@ -24,10 +24,10 @@ const LATE: Duration = Duration::from_mins(10);
 
 /// A file that is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Its path below the directory, and the name of its object.
-    pub name: String,
-    pub stamp: Stamp,
+    pub(crate) name: String,
+    pub(crate) stamp: Stamp,
 }
 
 impl Found {
@@ -38,7 +38,7 @@ impl Found {
     }
 
     /// Whether no more windows come for its hour.
-    pub(super) fn is_of_the_past(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_of_the_past(&self, now: SystemTime) -> bool {
         let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.hour())
             .and_then(|begin| begin.to_zoned(TimeZone::UTC))
             .map(|begin| SystemTime::from(begin.timestamp()) + HOUR + LATE);
@@ -49,17 +49,17 @@ impl Found {
 
 /// The roll-up directory.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     path: PathBuf,
 }
 
 impl Tree {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// All files that are complete, the oldest hour first.
-    pub(super) fn scan(&self) -> Result<Vec<Found>> {
+    pub(crate) fn scan(&self) -> Result<Vec<Found>> {
         let mut found = Vec::new();
         let top = fs::read_dir(&self.path);
         let top = top.with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -83,7 +83,7 @@ impl Tree {
     /// # Errors
     ///
     /// It cannot be read, is another one by now, or changes.
-    pub(super) fn read(&self, found: &Found) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, found: &Found) -> io::Result<Vec<u8>> {
         let (parent, name) = self.parent(&found.name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     /// Removes the file, unless it is another one by now; one that is gone is fine.
-    pub(super) fn remove(&self, found: &Found) -> io::Result<()> {
+    pub(crate) fn remove(&self, found: &Found) -> io::Result<()> {
         let removed = self.parent(&found.name).and_then(|(parent, name)| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let now = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;

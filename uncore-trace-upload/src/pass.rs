@@ -6,14 +6,16 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 use tokio::time::{sleep, timeout};
 
-use super::backoff::{Backoff, spread};
-use super::journal::Journal;
-use super::store::Store;
-use super::tree::{Found, Tree};
-use super::{Figures, GRACE, Outcome, Task};
-use crate::signals::Signals;
-use crate::text::counted;
-use crate::units;
+use uncore_trace::signals::Signals;
+use uncore_trace::text::counted;
+use uncore_trace::units;
+
+use crate::backoff::{Backoff, spread};
+use crate::figures::Figures;
+use crate::journal::Journal;
+use crate::store::Store;
+use crate::tree::{Found, Tree};
+use crate::uploader::{GRACE, Outcome, Task};
 
 /// How often `--once` tries.
 const ATTEMPTS: u32 = 3;
@@ -43,7 +45,7 @@ enum Sent {
 
 /// An upload that runs.
 #[derive(Debug)]
-pub(super) struct Uploader<'a> {
+pub(crate) struct Uploader<'a> {
     task: &'a Task,
     tree: Tree,
     store: Store,
@@ -60,7 +62,7 @@ pub(super) struct Uploader<'a> {
 }
 
 impl<'a> Uploader<'a> {
-    pub(super) fn new(task: &'a Task, store: Store) -> Result<Self> {
+    pub(crate) fn new(task: &'a Task, store: Store) -> Result<Self> {
         let tree = Tree::new(&task.directory);
         let journal = Journal::open(&task.directory, store.name(), &tree.scan()?)?;
         Ok(Self {
@@ -78,7 +80,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Sends what is there.
-    pub(super) async fn once(&mut self, signals: &mut Signals) -> Result<()> {
+    pub(crate) async fn once(&mut self, signals: &mut Signals) -> Result<()> {
         for attempt in 1..=ATTEMPTS {
             if self.pass(None, signals).await? != Passed::Failed || attempt == ATTEMPTS {
                 break;
@@ -92,7 +94,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Sends what comes, until a signal does.
-    pub(super) async fn run(&mut self, signals: &mut Signals) -> Result<()> {
+    pub(crate) async fn run(&mut self, signals: &mut Signals) -> Result<()> {
         let every = self.task.settings.every;
         loop {
             let passed = self.pass(Some(every), signals).await?;
@@ -120,7 +122,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// What became of it all.
-    pub(super) fn outcome(mut self, ended: Result<()>) -> Result<Outcome> {
+    pub(crate) fn outcome(mut self, ended: Result<()>) -> Result<Outcome> {
         self.write_figures();
         ended?;
         Ok(Outcome { figures: self.figures, failure: self.failure })

@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::full_disk::SmallDisk;
-use crate::harness::has_root;
-use crate::harness::store::{Fault, Moto, Proxy};
-use crate::harness::upload::{
-    Files, Fleet, assert_same, date, in_bucket, names, noise, wait_until,
-};
+use crate::fleet::{Files, Fleet, assert_same, date, in_bucket, names, noise, wait_until};
+use crate::needs::{SmallDisk, has_root};
+use crate::store::{Fault, Moto, Proxy};
 
 #[test]
 fn a_store_that_fails_cuts_and_stalls_gets_every_file() {

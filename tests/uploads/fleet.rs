@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::store::BUCKET;
 use crate::command::{Answer, Place};
+use crate::store::BUCKET;
 
 /// Time limit of a request or a wait.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
@@ -92,7 +92,7 @@ impl Fleet {
     }
 
     pub(crate) fn tool(&self, options: &[&str]) -> Command {
-        let mut command = self.place.tool(["upload", "--config", "agent.toml"]);
+        let mut command = self.place.tool(["--config", "agent.toml"]);
         environment(&mut command);
         command.args(options);
         command

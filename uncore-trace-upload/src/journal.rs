@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::tree::Found;
-use crate::tables::mode::Mode;
-use crate::tables::sent::{JOURNAL, Stamp, line, parse};
+use uncore_trace::tables::mode::Mode;
+use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse};
+
+use crate::tree::Found;
 
 /// Its name while it is made anew.
 const TEMPORARY: &str = ".uploaded.tmp";
@@ -23,7 +24,7 @@ const MOST_DEAD: usize = 1000;
 
 /// The journal of a directory and a store.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     directory: PathBuf,
     /// The store, which is the first line.
     head: String,
@@ -39,7 +40,7 @@ impl Journal {
     /// # Errors
     ///
     /// It can be neither read nor written, other than for lack of space.
-    pub(super) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
+    pub(crate) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
         let path = directory.join(JOURNAL);
         let text = match fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -72,12 +73,12 @@ impl Journal {
     }
 
     /// Whether this very file was sent.
-    pub(super) fn has(&self, found: &Found) -> bool {
+    pub(crate) fn has(&self, found: &Found) -> bool {
         self.sent.get(&found.name) == Some(&found.stamp)
     }
 
     /// Notes a file that the store has confirmed.
-    pub(super) fn note(&mut self, found: &Found) {
+    pub(crate) fn note(&mut self, found: &Found) {
         self.sent.insert(found.name.clone(), found.stamp);
         let written = match &mut self.file {
             Some(file) => file.write_all(line(&found.name, found.stamp).as_bytes()),
@@ -92,7 +93,7 @@ impl Journal {
     }
 
     /// Leaves out files that are gone.
-    pub(super) fn keep(&mut self, found: &[Found]) {
+    pub(crate) fn keep(&mut self, found: &[Found]) {
         if self.file.is_none() || self.lines > found.len() + MOST_DEAD {
             self.forget(found);
             let written = self.renew();

@@ -20,7 +20,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use crate::config::Upload;
+use uncore_trace::config::Upload;
 
 /// How long a store may take to answer, beside the time for the body.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -33,7 +33,7 @@ const MOST_TEXT: usize = 240;
 
 /// An object store.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     objects: Arc<dyn ObjectStore>,
     /// What all names begin with: empty, or `PREFIX/`.
     prefix: String,
@@ -47,7 +47,7 @@ pub(super) struct Store {
 
 impl Store {
     /// The store that the settings name; makes no request.
-    pub(super) fn open(settings: &Upload) -> Result<Self> {
+    pub(crate) fn open(settings: &Upload) -> Result<Self> {
         let url = settings.url.as_str();
         let Some((scheme, rest)) = url.split_once("://") else {
             bail!("{url:?} is not the URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
@@ -60,12 +60,12 @@ impl Store {
     }
 
     /// How it is told from others, for people too.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The directory that it is, if it is one.
-    pub(super) fn directory(&self) -> Option<&LocalPath> {
+    pub(crate) fn directory(&self) -> Option<&LocalPath> {
         self.directory.as_deref()
     }
 
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// An object that is there already is not replaced, unless it is the begin of this one, which a store
     /// that is not atomic may leave of a request that was cut.
-    pub(super) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+    pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let path = Path::parse(format!("{}{name}", self.prefix));
         let path = path.map_err(|error| error.to_string())?;
         self.remove_staged(name);
@@ -293,7 +293,7 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
 }
 
 /// Where credentials come from.
-pub(super) const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
+pub(crate) const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
                                       environment, or give the instance a role";
 
 /// The one implementation of TLS that is built in. Where one was installed before, that is it.

@@ -6,54 +6,47 @@
 //! request that stalls ends. It needs no privileges: who may read the directory and write to it may
 //! send it.
 //!
-//! What was sent is in a journal in the directory ([`journal`]). A kill between an answer of the store
+//! What was sent is in a journal in the directory ([`crate::journal`]). A kill between an answer of the store
 //! and its line there sends that file once more.
-
-mod backoff;
-pub mod figures;
-mod journal;
-mod pass;
-mod store;
-mod tree;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use uncore_trace::config::Upload;
+use uncore_trace::confine::{self, Needs};
+use uncore_trace::signals::Signals;
+use uncore_trace::tables::lock::{self, Act, Lock};
+use uncore_trace::tables::mode::Mode;
 
-pub use self::figures::Figures;
-use self::pass::Uploader;
-use self::store::Store;
-use crate::config::Upload;
-use crate::confine::{self, Needs};
-use crate::signals::Signals;
-use crate::tables::lock::{self, Act, Lock};
-use crate::tables::mode::Mode;
+use crate::figures::Figures;
+use crate::pass::Uploader;
+use crate::store::Store;
 
 /// The file that two uploads of one directory cannot lock.
 const LOCK: &str = ".upload.lock";
 
 /// How long a request that runs may take once the upload is to end.
-const GRACE: Duration = Duration::from_secs(4);
+pub(crate) const GRACE: Duration = Duration::from_secs(4);
 
 /// What is sent, and how it is told.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub(crate) struct Task {
     /// `[upload]`.
-    pub settings: Upload,
+    pub(crate) settings: Upload,
     /// The roll-up directory.
-    pub directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// Where the figures go, as Prometheus text.
-    pub textfile: Option<PathBuf>,
+    pub(crate) textfile: Option<PathBuf>,
 }
 
 /// What became of it.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// What was counted.
-    pub figures: Figures,
+    pub(crate) figures: Figures,
     /// Why something was not sent at the last attempt.
-    pub failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// That the store and the directory can be used, as far as that is known without a request.
@@ -61,7 +54,7 @@ pub struct Outcome {
 /// # Errors
 ///
 /// Says what is wrong with one of them.
-pub fn check(task: &Task) -> Result<()> {
+pub(crate) fn check(task: &Task) -> Result<()> {
     Store::open(&task.settings)?;
     directory_exists(&task.directory)
 }
@@ -71,7 +64,7 @@ pub fn check(task: &Task) -> Result<()> {
 /// # Errors
 ///
 /// The settings are wrong, the directory cannot be used, or another process sends it.
-pub async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
+pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
     let _lock = lock(&task.directory)?;

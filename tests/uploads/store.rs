@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::python;
+use crate::needs::python;
 
 /// The bucket of [`Moto`].
 pub(crate) const BUCKET: &str = "bucket";

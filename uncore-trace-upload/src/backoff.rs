@@ -12,24 +12,24 @@ const FIRST: Duration = Duration::from_secs(1);
 
 /// The failures since the last success.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     failures: u32,
 }
 
 impl Backoff {
     /// The first wait is not longer than that of an upload where nothing fails.
-    pub(super) fn new(every: Duration) -> Self {
+    pub(crate) fn new(every: Duration) -> Self {
         Self { first: every.min(FIRST), failures: 0 }
     }
 
     /// The store took something.
-    pub(super) const fn succeeded(&mut self) {
+    pub(crate) const fn succeeded(&mut self) {
         self.failures = 0;
     }
 
     /// How long to wait after one more failure: from half of the limit of this failure to all of it.
-    pub(super) fn failed(&mut self) -> Duration {
+    pub(crate) fn failed(&mut self) -> Duration {
         let limit = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(MOST);
         self.failures = self.failures.saturating_add(1);
         limit.mul_f64(0.5 + 0.5 * random())
@@ -38,7 +38,7 @@ impl Backoff {
 
 /// The time to the next look at the directory: hosts that were started together, or whose hours end
 /// together, drift apart.
-pub(super) fn spread(every: Duration) -> Duration {
+pub(crate) fn spread(every: Duration) -> Duration {
     every.mul_f64(0.75 + 0.5 * random())
 }
 

@@ -4,49 +4,49 @@
 use std::io;
 use std::path::Path;
 
-use crate::tables::mode::Mode;
+use uncore_trace::tables::mode::Mode;
 
 /// Since the process began; what waits is of the last look at the directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Files that the store confirmed.
-    pub sent_files: u64,
+    pub(crate) sent_files: u64,
     /// Their bytes.
-    pub sent_bytes: u64,
+    pub(crate) sent_bytes: u64,
     /// Files that are not confirmed yet.
-    pub waiting_files: u64,
+    pub(crate) waiting_files: u64,
     /// Their bytes.
-    pub waiting_bytes: u64,
+    pub(crate) waiting_bytes: u64,
     /// Files that were removed without being sent, as more waited than the limit.
-    pub dropped_files: u64,
+    pub(crate) dropped_files: u64,
     /// Their bytes.
-    pub dropped_bytes: u64,
+    pub(crate) dropped_bytes: u64,
     /// Attempts that failed.
-    pub failures: u64,
+    pub(crate) failures: u64,
 }
 
 impl Figures {
     /// The store has confirmed a file of this size.
-    pub(super) const fn sent(&mut self, size: u64) {
+    pub(crate) const fn sent(&mut self, size: u64) {
         self.sent_files += 1;
         self.sent_bytes += size;
         self.no_longer_waits(size);
     }
 
     /// A file of this size was dropped.
-    pub(super) const fn dropped(&mut self, size: u64) {
+    pub(crate) const fn dropped(&mut self, size: u64) {
         self.dropped_files += 1;
         self.dropped_bytes += size;
         self.no_longer_waits(size);
     }
 
-    pub(super) const fn no_longer_waits(&mut self, size: u64) {
+    pub(crate) const fn no_longer_waits(&mut self, size: u64) {
         self.waiting_files = self.waiting_files.saturating_sub(1);
         self.waiting_bytes = self.waiting_bytes.saturating_sub(size);
     }
 
     /// As Prometheus text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self {
             sent_files,
             sent_bytes,
@@ -78,7 +78,7 @@ impl Figures {
     }
 
     /// Puts it in the place of the file at `path`, whole; everybody may read it.
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         Mode::PUBLIC.replace(path, self.text().as_bytes())
     }
 }

@@ -1,0 +1,20 @@
+//! The tests of `uncore-trace-upload`: `sent` sends files to a directory and to a server of S3, `faults`
+//! does so while the store, the disk or the network fails.
+
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../command.rs"]
+mod command;
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../needs.rs"]
+mod needs;
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../skip.rs"]
+mod skip;
+
+mod faults;
+mod fleet;
+mod sent;
+mod store;
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_uncore-trace-upload");

@@ -1,0 +1,122 @@
+//! `uncore-trace-upload`: sends closed hours of the roll-up to an object store.
+//!
+//! A program of its own: `uncore-trace`, which holds capabilities, links no TLS and no HTTP client.
+//! `uncore-trace upload` runs this program, with the same options.
+
+mod backoff;
+mod figures;
+mod journal;
+mod pass;
+mod store;
+mod tree;
+mod uploader;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ArgAction;
+use uncore_trace::cmd::output::print;
+use uncore_trace::cmd::upload::Args;
+use uncore_trace::cmd::{messages, typed};
+use uncore_trace::config::Config;
+use uncore_trace::signals::Signals;
+use uncore_trace::text::{counted, printable};
+use uncore_trace::units;
+
+use crate::figures::Figures;
+use crate::uploader::{Outcome, Task};
+
+/// The help is that of `uncore-trace upload`.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "uncore-trace-upload",
+    version,
+    disable_help_flag = true,
+    disable_version_flag = true
+)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+
+    /// Print this help; -h is the short form
+    #[arg(short, long, action = ArgAction::Help, help_heading = "Other options")]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = "Other options")]
+    version: Option<bool>,
+}
+
+fn main() -> ExitCode {
+    let cli: Cli = match typed::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
+    };
+    messages::install();
+    messages::exit_code(run(&cli.args))
+}
+
+/// Uploads; see the help for the exit code.
+fn run(args: &Args) -> Result<u8> {
+    let task = task(&args.config)?;
+    if args.check {
+        uploader::check(&task)?;
+        let path = printable(&args.config.display().to_string()).into_owned();
+        print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
+        return Ok(0);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime of the upload")?;
+    let outcome = runtime.block_on(async {
+        let mut signals = Signals::install()?;
+        uploader::run(&task, args.once, &mut signals).await
+    });
+    // A file system that stands still is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let Outcome { figures, failure } = outcome?;
+    if !args.once {
+        return Ok(0);
+    }
+    print(&format!("{}\n", summary(&figures)))?;
+    if let Some(failure) = &failure {
+        messages::say(&printable(failure));
+    }
+    Ok(u8::from(failure.is_some()))
+}
+
+/// What the configuration asks for.
+fn task(path: &Path) -> Result<Task> {
+    let shown = path.display();
+    let Config { rollup, metrics, upload, .. } = Config::read(path)?;
+    let (Some(settings), Some(rollup)) = (upload, rollup) else {
+        bail!("{shown} has no [upload]: add one with url = \"s3://BUCKET/PREFIX\"");
+    };
+    let textfile = metrics.and_then(|metrics| metrics.textfile);
+    let textfile = textfile.map(|path| beside(&path));
+    Ok(Task { settings, directory: rollup.directory, textfile })
+}
+
+/// The figures of the upload beside those of the agent: `NAME_upload.prom`.
+fn beside(textfile: &Path) -> PathBuf {
+    let mut name = textfile.file_stem().unwrap_or_default().to_owned();
+    name.push("_upload.prom");
+    textfile.with_file_name(name)
+}
+
+fn summary(figures: &Figures) -> String {
+    let files = |count: u64| counted(count as usize, "file");
+    let bytes = |count: u64| units::human(count as f64, "bytes");
+    let Figures { sent_files, sent_bytes, waiting_files, waiting_bytes, .. } = *figures;
+    let sent = format!("{} sent, {}", files(sent_files), bytes(sent_bytes));
+    let waiting = match waiting_files {
+        0 => String::new(),
+        _ => format!("; {} waiting, {}", files(waiting_files), bytes(waiting_bytes)),
+    };
+    let dropped = match figures.dropped_files {
+        0 => String::new(),
+        count => format!("; {} dropped", files(count)),
+    };
+    sent + &waiting + &dropped
+}
