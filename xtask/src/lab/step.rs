@@ -48,6 +48,8 @@ pub(crate) struct Truth {
 pub(crate) enum Check {
     /// The command's exit code, and words in its output.
     Exit { code: u8, says: Vec<String> },
+    /// It recorded everything, or all but what it could not keep up with: CPUs are emulated.
+    Recorded,
     /// Words that the kernel must not have logged during the step.
     KernelSilent { about: Vec<String> },
     /// The counter with this number has exactly the true count: in sum, and at each reading.

@@ -22,7 +22,7 @@ const MOVED: &[(&str, [&str; 2])] = &[
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut options = ["--tick", "1ms", "--interval", "20ms"].map(str::to_owned).to_vec();
-    let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
+    let mut checks = vec![Check::Recorded, Check::Conserved];
     let mut moves: Vec<Vec<Move>> = Vec::new();
     let mut counter = 0;
     for (model, events) in MOVED {
