@@ -87,7 +87,7 @@ impl Method {
 
 /// The requested method. Counters that are read at every switch are always `exact`, and traffic
 /// that no CPU causes is never divided by the use of CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
     /// other counters that CPUs share, residency for counters of one CPU
@@ -105,6 +105,15 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// All methods.
+    pub const ALL: [Self; 5] =
+        [Self::Auto, Self::Residency, Self::Io, Self::Misses, Self::Regression];
+
+    /// The method of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|choice| choice.name() == name)
+    }
+
     /// The value on the command line.
     pub const fn name(self) -> &'static str {
         match self {

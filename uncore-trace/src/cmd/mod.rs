@@ -30,6 +30,7 @@ pub mod stat;
 pub mod top;
 pub mod typed;
 pub mod upload;
+mod values;
 mod witness;
 
 use clap::ArgAction;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Error, anyhow};
-use clap::ValueEnum as _;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::attribute::Choice;
@@ -40,8 +39,8 @@ impl<'de> Deserialize<'de> for Size {
 /// Parses the name of a method.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Choice::from_str(&text, false).map_err(|_unknown| {
-        let names = Choice::value_variants().iter().map(|choice| choice.name());
+    Choice::of_name(&text).ok_or_else(|| {
+        let names = Choice::ALL.iter().map(|choice| choice.name());
         de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
     })
 }

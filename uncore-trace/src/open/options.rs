@@ -23,7 +23,7 @@ pub struct Options {
 }
 
 /// What triggers the readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// A pinned BPF timer, or the fallback where the kernel has none.
     Auto,
@@ -31,4 +31,15 @@ pub enum Timer {
     Pinned,
     /// A thread that runs the sampler on each reader CPU.
     RunOnCpu,
+}
+
+impl Timer {
+    /// The value on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Pinned => "pinned",
+            Self::RunOnCpu => "run-on-cpu",
+        }
+    }
 }

@@ -17,12 +17,22 @@ use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
 
 /// Tracepoints at which counters are also read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
     /// `sched_switch`.
     Sched,
     /// Interrupt handlers and softirqs, entry and exit.
     Irq,
+}
+
+impl Sampling {
+    /// The value on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sched => "sched",
+            Self::Irq => "irq",
+        }
+    }
 }
 
 /// How and where to record.

@@ -170,9 +170,8 @@ fn json<T: serde::de::DeserializeOwned>(
 
 /// The method of the recording; `residency` if the metadata have none.
 fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
-    let name = pairs.get(metadata::METHOD).map(String::as_str);
-    let known = <Choice as clap::ValueEnum>::value_variants().iter();
-    known.copied().find(|choice| Some(choice.name()) == name).unwrap_or(Choice::Residency)
+    let name = pairs.get(metadata::METHOD);
+    name.and_then(|name| Choice::of_name(name)).unwrap_or(Choice::Residency)
 }
 
 #[cfg(test)]

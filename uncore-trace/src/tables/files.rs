@@ -5,17 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use arrow::array::RecordBatch;
 
-use super::lock::{self, Lock};
+use super::lock::{self, Act, Lock};
 use super::manifest::Manifest;
 use super::mode::Mode;
 use super::names::{bare, table_path};
 use super::segment::{Partial, partial_dir};
-use super::writer::{BUFFER_ROWS, Create, Finished};
 use super::{disk, finish, lost, place};
 use crate::confine::Needs;
 use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
@@ -24,6 +24,36 @@ use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metad
 /// a seal, and a reading could not be verified without its counter and its CPU.
 const REFERRED: [&str; 4] =
     [counters::TABLE.name, links::TABLE.name, cpus::TABLE.name, cgroups::TABLE.name];
+
+/// Number of rows after which a table seals on its own: below 4 MiB at 200 bytes per row in memory.
+pub const BUFFER_ROWS: usize = 16_384;
+
+/// How the files of an output are created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Create {
+    /// Replace existing regular files.
+    pub overwrite: bool,
+    /// Permissions of the new files and directories.
+    pub mode: Mode,
+    /// The command, as shown to other processes that want the same output.
+    pub act: Act,
+}
+
+/// The size of a finished recording, over all its tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// Rows written.
+    pub rows: u64,
+    /// Size of the final files in bytes; 0 for a stream.
+    pub bytes: u64,
+}
+
+impl AddAssign for Finished {
+    fn add_assign(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.bytes += more.bytes;
+    }
+}
 
 /// The files of a recording.
 #[derive(Debug)]

@@ -23,7 +23,6 @@
 //!   a partial directory is removed during the recording, the error says what is lost.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
@@ -31,14 +30,10 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
 use super::files::Files;
-use super::lock::Act;
-use super::mode::Mode;
+pub use super::files::{BUFFER_ROWS, Create, Finished};
 use super::stream::{Sink, Stream};
 use crate::confine::Needs;
 use crate::schema::{TableDef, fabric};
-
-/// Number of rows after which a table seals on its own: below 4 MiB at 200 bytes per row in memory.
-pub const BUFFER_ROWS: usize = 16_384;
 
 /// The destination of a recording.
 pub enum Target {
@@ -86,33 +81,6 @@ impl std::fmt::Debug for Target {
             Target::Pieces(_) => f.write_str("Pieces"),
             Target::Nowhere => f.write_str("Nowhere"),
         }
-    }
-}
-
-/// How the files of an output are created.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Create {
-    /// Replace existing regular files.
-    pub overwrite: bool,
-    /// Permissions of the new files and directories.
-    pub mode: Mode,
-    /// The command, as shown to other processes that want the same output.
-    pub act: Act,
-}
-
-/// The size of a finished recording, over all its tables.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Finished {
-    /// Rows written.
-    pub rows: u64,
-    /// Size of the final files in bytes; 0 for a stream.
-    pub bytes: u64,
-}
-
-impl AddAssign for Finished {
-    fn add_assign(&mut self, more: Self) {
-        self.rows += more.rows;
-        self.bytes += more.bytes;
     }
 }
 

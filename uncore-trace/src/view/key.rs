@@ -15,7 +15,7 @@ use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
 /// Grouping of the lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// One line for each cgroup.
     Cgroup,

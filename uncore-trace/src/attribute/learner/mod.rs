@@ -67,13 +67,23 @@ const MEAN_GAIN: f64 = 0.2;
 const REMEMBERED: usize = 256;
 
 /// How thoroughly rates are solved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
     /// As a recording does: start from the last solution
     #[default]
     Live,
     /// Improve the solution until it stays the same
     Full,
+}
+
+impl Effort {
+    /// The value on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// Limits of the iterations of a solution.
