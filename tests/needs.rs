@@ -1,4 +1,4 @@
-//! What a test takes from the machine: root, a program, the Python readers, a small disk.
+//! Requirements of tests on the machine: root, programs, the Python readers, a small disk.
 //!
 //! Guarantees: a test that cannot run here is skipped as described in `skip.rs`; a missing program
 //! that `cargo xtask setup` installs is never a reason to skip.
@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use crate::PROGRAM;
 use crate::skip::skip;
 
-/// Whether this is root; if not, the test is skipped.
+/// Whether the test runs as root; if not, it is skipped.
 pub(crate) fn has_root(untested: &str) -> bool {
     let root = geteuid().is_root();
     if !root {
@@ -23,7 +23,7 @@ pub(crate) fn has_root(untested: &str) -> bool {
     root
 }
 
-/// Its output, for messages.
+/// The output of a program, for messages.
 pub(crate) fn text(output: &Output) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", lossy(&output.stdout), lossy(&output.stderr))
@@ -37,7 +37,7 @@ pub(crate) fn python() -> PathBuf {
     python_in(target.unwrap())
 }
 
-/// Imports of the tests' scripts.
+/// Modules that the tests' scripts import.
 const IMPORTS: &str = "import duckdb, pandas, perfetto, prometheus_client, pyarrow";
 
 fn python_in(target: &Path) -> PathBuf {
@@ -62,7 +62,7 @@ pub(crate) fn need(program: &str) {
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Of 1 MiB.
+    /// Mounts a file system of 1 MiB.
     pub(crate) fn mount(path: PathBuf) -> Self {
         Self::of(path, 1)
     }
@@ -82,7 +82,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A mount that stays does no harm, and must not hide the result of the test.
+        // A failed unmount does no harm, and must not hide the result of the test.
         let _status = Command::new("umount").arg(&self.0).status();
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         need("uncore-trace-no-such-program");
     }
 
-    /// Without an environment, and with one that has Python but no readers.
+    /// Without a virtual environment, and with one that has Python but no readers.
     #[test]
     fn missing_readers_fail() {
         let dir = tempfile::tempdir().unwrap();

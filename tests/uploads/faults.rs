@@ -118,7 +118,7 @@ fn a_kill_at_any_moment_leaves_a_directory_whole() {
     let mut fleet = Fleet::to_directory("every = \"100ms\"\nkeep-local = false");
     kill_often(&mut fleet, &|fleet| {
         let stored = fleet.stored().into_iter();
-        // Half a file from a kill; the next upload of this file removes it.
+        // Omits partial files of a killed upload; the next upload of the same file removes them.
         stored.filter(|(name, _)| !name.contains('#')).collect()
     });
 }
@@ -218,7 +218,7 @@ fn a_signal_ends_an_upload_whose_request_stalls() {
     }
 }
 
-/// The store accepts the files, which makes room.
+/// Sent files are removed, which frees space.
 #[test]
 fn a_full_disk_is_emptied() {
     if !has_root("a full disk: it takes a tmpfs") {

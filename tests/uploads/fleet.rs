@@ -1,4 +1,4 @@
-//! A roll-up directory with invented files, and an upload of it.
+//! A roll-up directory with generated files, and an upload of it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,14 +19,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// A roll-up directory with a configuration, and all files that were ever complete in it.
+/// A roll-up directory with a configuration, and all files that were created in it.
 pub(crate) struct Fleet {
     pub(crate) place: Place,
     pub(crate) made: Files,
 }
 
 impl Fleet {
-    /// With these lines in `[upload]`.
+    /// A fleet with these lines in `[upload]`.
     pub(crate) fn new(upload: &str) -> Self {
         let place = Place::new();
         fs::create_dir(place.path("rollup")).unwrap();
@@ -35,12 +35,12 @@ impl Fleet {
         fleet
     }
 
-    /// To a bucket behind this endpoint.
+    /// A fleet that uploads to a bucket at this endpoint.
     pub(crate) fn to_bucket(endpoint: &str, upload: &str) -> Self {
         Self::new(&bucket(endpoint, upload))
     }
 
-    /// To the directory `store`.
+    /// A fleet that uploads to the directory `store`.
     pub(crate) fn to_directory(upload: &str) -> Self {
         let fleet = Self::new("");
         fs::create_dir(fleet.place.path("store")).unwrap();
@@ -60,7 +60,7 @@ impl Fleet {
         self.place.path("rollup")
     }
 
-    /// A complete file of this hour.
+    /// Creates a complete file of this hour (counted from 2026-01-01); returns its name.
     pub(crate) fn make(&mut self, hour: u32, size: usize) -> String {
         self.make_named(&format!("cluster=lab/date={}/hour={:02}", date(hour), hour % 24), size)
     }
@@ -77,7 +77,7 @@ impl Fleet {
         name
     }
 
-    /// The files that still exist, of those that were complete.
+    /// Those of the created files that still exist.
     pub(crate) fn local(&self) -> Files {
         let here = |name: &String| fs::read(self.rollup().join(name)).ok();
         self.made.keys().filter_map(|name| Some((name.clone(), here(name)?))).collect()
@@ -171,7 +171,7 @@ pub(crate) fn assert_same(found: &Files, wanted: &Files) {
     }
 }
 
-/// An upload that runs beside the test.
+/// A running upload.
 pub(crate) struct Upload {
     pub(crate) child: Child,
     log: PathBuf,
@@ -191,7 +191,7 @@ impl Upload {
         self.child.wait().unwrap();
     }
 
-    /// Ends it by a signal: within 5 s, with exit code 0.
+    /// Ends it with a signal. It must exit within 5 s with code 0.
     pub(crate) fn stop(mut self, signal: Signal) {
         let begin = Instant::now();
         kill_process(Pid::from_child(&self.child), signal).unwrap();

@@ -1,4 +1,4 @@
-//! The tests of `uncore-trace-upload`: `sent` sends files to a directory and to a server of S3, `faults`
+//! Tests of `uncore-trace-upload`: `sent` sends files to a directory and to an S3 server, `faults`
 //! does so while the store, the disk or the network fails.
 
 #[allow(dead_code, reason = "the other tests use the rest")]

@@ -28,7 +28,7 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
     assert_eq!(said, "3 files sent, 2.30 MB\n");
     let objects = moto.objects();
     assert_same(&objects, &in_bucket(&fleet.made));
-    // They stay, and are not sent again.
+    // The files are kept locally, and not sent again.
     assert_same(&fleet.local(), &fleet.made);
     assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
     fleet.make(9, 10);
@@ -59,7 +59,7 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
 fn what_is_of_this_hour_stays_until_it_has_passed() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(0, 10);
-    // Also if an hour ends while this runs.
+    // A file stays for ten minutes after its hour, so the test also works at the end of an hour.
     let hour = jiff::Timestamp::now().strftime("cluster=lab/date=%Y-%m-%d/hour=%H").to_string();
     let stays = fleet.make_named(&hour, 10);
     assert_eq!(fleet.once().ok(), "2 files sent, 20 B\n");
@@ -217,7 +217,7 @@ fn what_cannot_be_uploaded_is_refused_in_one_line() {
     assert!(line.contains("there is no such directory") && line.contains("[rollup]"), "{line}");
 }
 
-/// As a user who may only read and write the directory.
+/// Uploads as a user who may only read and write the directory.
 #[test]
 fn it_needs_no_privileges() {
     if !has_root("another user") {

@@ -17,7 +17,7 @@ use crate::needs::python;
 /// The bucket of [`Moto`].
 pub(crate) const BUCKET: &str = "bucket";
 
-/// moto reads who asks for an object, and accepts every signature.
+/// moto reads the access key of a request, and accepts every signature.
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 \
                       Credential=testing/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, \
                       Signature=0";
@@ -31,7 +31,7 @@ pub(crate) struct Moto {
 }
 
 impl Moto {
-    /// Starts it and makes the bucket.
+    /// Starts a server and creates the bucket.
     pub(crate) fn start() -> Self {
         Self::with_env(&[])
     }
@@ -89,7 +89,7 @@ impl Moto {
         names.map(object).collect()
     }
 
-    /// Status and body of an answer.
+    /// Sends a request; returns the status and the body of the answer.
     fn ask(&self, method: &str, path: &str) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let host = self.address;
@@ -133,7 +133,7 @@ fn serve(
         }
         said.push_str(&line);
     };
-    // It writes a line per request, and must not block.
+    // moto writes a line per request. They are read so that it does not block on a full pipe.
     thread::spawn(move || lines.for_each(drop));
     (child, address)
 }
@@ -144,11 +144,11 @@ pub(crate) enum Fault {
     Nothing,
     /// Each request is answered with this status.
     Status(u16),
-    /// No request is answered, nor read.
+    /// Requests are neither read nor answered.
     Stall,
     /// Each request is answered as if the store had accepted it, but nothing is stored.
     Forget,
-    /// The connection is cut after some KiB of a request.
+    /// The connection is cut after 20 kB of a request.
     CutRequest,
     /// The store accepts the request, and the connection is cut before its answer.
     CutAnswer,
@@ -180,7 +180,7 @@ impl Proxy {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
-                // An error here is an error for the client.
+                // The client notices errors of the connection.
                 thread::spawn(move || handle(stream, &shared).ok());
             }
         });
@@ -212,7 +212,7 @@ impl Proxy {
     }
 }
 
-/// A connection from its begin to its end.
+/// Handles a connection until it ends.
 fn handle(mut client: TcpStream, shared: &Mutex<State>) -> io::Result<()> {
     let (fault, to) = {
         let mut state = shared.lock().unwrap();

@@ -1,5 +1,5 @@
-//! How long to wait after a failure: twice as long each time up to a limit, and of that a random part,
-//! so that hosts that failed together do not come back together.
+//! How long to wait after a failure: exponential backoff with jitter, so that hosts that failed at
+//! the same time do not retry at the same time.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 /// The longest wait.
 const MOST: Duration = Duration::from_mins(5);
 
-/// The longest first wait.
+/// The longest wait after the first failure.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The failures since the last success.
+/// Counts the failures since the last success.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -18,17 +18,18 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The first wait is not longer than that of an upload where nothing fails.
+    /// The first wait is at most `every`, the time between two scans without failures.
     pub(crate) fn new(every: Duration) -> Self {
         Self { first: every.min(FIRST), failures: 0 }
     }
 
-    /// The store took something.
+    /// Resets the wait after a confirmed file.
     pub(crate) const fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// How long to wait after one more failure: from half of the limit of this failure to all of it.
+    /// How long to wait after one more failure: a random time between half of the limit and the
+    /// limit, which doubles with each failure.
     pub(crate) fn failed(&mut self) -> Duration {
         let limit = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(MOST);
         self.failures = self.failures.saturating_add(1);
@@ -36,13 +37,13 @@ impl Backoff {
     }
 }
 
-/// The time to the next look at the directory: hosts that were started together, or whose hours end
-/// together, drift apart.
+/// The time until the next scan of the directory: `every` ± 25 %, at random, so that hosts do not
+/// upload at the same time.
 pub(crate) fn spread(every: Duration) -> Duration {
     every.mul_f64(0.75 + 0.5 * random())
 }
 
-/// From 0 up to 1, without 1. The keys of a hash map are what the standard library has of randomness.
+/// A random number in [0, 1). The keys of hash maps are the standard library's only randomness.
 fn random() -> f64 {
     (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -1,4 +1,4 @@
-//! What an upload counts, and the same as Prometheus text for the textfile collector of
+//! The metrics of an upload, also as Prometheus text for the textfile collector of
 //! `node_exporter`.
 
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use uncore_trace::tables::mode::Mode;
 
-/// Since the process began; what waits is of the last look at the directory.
+/// Counts since the start of the process. The waiting files are those of the last scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Files that the store confirmed.
@@ -17,7 +17,7 @@ pub(crate) struct Figures {
     pub(crate) waiting_files: u64,
     /// Their bytes.
     pub(crate) waiting_bytes: u64,
-    /// Files that were removed without being sent, as more waited than the limit.
+    /// Files that were removed without being sent, because the queue was full.
     pub(crate) dropped_files: u64,
     /// Their bytes.
     pub(crate) dropped_bytes: u64,
@@ -26,14 +26,14 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// The store has confirmed a file of this size.
+    /// Counts a confirmed file of this size.
     pub(crate) const fn sent(&mut self, size: u64) {
         self.sent_files += 1;
         self.sent_bytes += size;
         self.no_longer_waits(size);
     }
 
-    /// A file of this size was dropped.
+    /// Counts a dropped file of this size.
     pub(crate) const fn dropped(&mut self, size: u64) {
         self.dropped_files += 1;
         self.dropped_bytes += size;
@@ -45,7 +45,7 @@ impl Figures {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(size);
     }
 
-    /// As Prometheus text.
+    /// The metrics as Prometheus text.
     pub(crate) fn text(&self) -> String {
         let Self {
             sent_files,
@@ -64,7 +64,7 @@ impl Figures {
             (
                 "dropped_files_total",
                 "counter",
-                "Files removed unsent: the queue is full.",
+                "Files that were dropped because the queue was full.",
                 dropped_files,
             ),
             ("dropped_bytes_total", "counter", "Bytes of these files.", dropped_bytes),
@@ -77,7 +77,7 @@ impl Figures {
         lines.into_iter().map(line).collect()
     }
 
-    /// Puts it in the place of the file at `path`, whole; everybody may read it.
+    /// Replaces the file at `path` atomically. All users may read it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         Mode::PUBLIC.replace(path, self.text().as_bytes())
     }

@@ -1,8 +1,9 @@
-//! What was sent: a text file in the roll-up directory, a line a file.
+//! The journal of sent files: a text file in the roll-up directory with one line per file.
 //!
-//! Guarantees: a line is whole or it does not count, and it is written after the store has confirmed the
-//! file; a journal of another store does not count. What cannot be written, as on a full disk, is
-//! kept in memory and written later: after a kill such files are sent again.
+//! Guarantees: a line is written after the store has confirmed the file. An incomplete line is
+//! ignored, and so is the journal of another store. Lines that cannot be written, for example on a
+//! full disk, are kept in memory and written later; if the process is killed before, their files
+//! are sent again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -16,30 +17,30 @@ use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse};
 
 use crate::tree::Found;
 
-/// Its name while it is made anew.
+/// Name of a new journal until it is complete.
 const TEMPORARY: &str = ".uploaded.tmp";
 
-/// Lines of files that are gone, before it is made anew.
+/// Number of lines of removed files after which the journal is rewritten.
 const MOST_DEAD: usize = 1000;
 
-/// The journal of a directory and a store.
+/// The journal of a directory for one store.
 #[derive(Debug)]
 pub(crate) struct Journal {
     directory: PathBuf,
-    /// The store, which is the first line.
+    /// The first line, which names the store.
     head: String,
-    /// `None` where it could not be written.
+    /// `None` if the last write failed.
     file: Option<File>,
     sent: BTreeMap<String, Stamp>,
     lines: usize,
 }
 
 impl Journal {
-    /// Reads it, and makes it anew with what is still there.
+    /// Reads the journal, and rewrites it with the files that still exist.
     ///
     /// # Errors
     ///
-    /// It can be neither read nor written, other than for lack of space.
+    /// It cannot be read, or cannot be written for another reason than a full disk.
     pub(crate) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
         let path = directory.join(JOURNAL);
         let text = match fs::read(&path) {
@@ -53,7 +54,7 @@ impl Journal {
         let sent = text.strip_prefix(&head).map(parse).unwrap_or_default();
         if sent.is_empty() && text.lines().count() > 1 {
             log::warn!(
-                "{} belongs to another store than {store}: all files are sent",
+                "{} belongs to another store than {store}: all files are sent again",
                 path.display()
             );
         }
@@ -63,7 +64,9 @@ impl Journal {
         match journal.renew() {
             Err(error) if !is_full(&error) => {
                 let path = path.display();
-                Err(error).with_context(|| format!("cannot write {path}; upload as a user who may"))
+                Err(error).with_context(|| {
+                    format!("cannot write {path}: run the upload as a user who may")
+                })
             }
             written => {
                 journal.tell(written);
@@ -72,12 +75,12 @@ impl Journal {
         }
     }
 
-    /// Whether this very file was sent.
+    /// Whether this file was sent. A file with the same name and another stamp was not.
     pub(crate) fn has(&self, found: &Found) -> bool {
         self.sent.get(&found.name) == Some(&found.stamp)
     }
 
-    /// Notes a file that the store has confirmed.
+    /// Adds a file that the store has confirmed.
     pub(crate) fn note(&mut self, found: &Found) {
         self.sent.insert(found.name.clone(), found.stamp);
         let written = match &mut self.file {
@@ -92,7 +95,7 @@ impl Journal {
         self.tell(written);
     }
 
-    /// Leaves out files that are gone.
+    /// Rewrites the journal without removed files, if there are many or the last write failed.
     pub(crate) fn keep(&mut self, found: &[Found]) {
         if self.file.is_none() || self.lines > found.len() + MOST_DEAD {
             self.forget(found);
@@ -106,7 +109,7 @@ impl Journal {
         self.sent.retain(|name, _| names.contains(name.as_str()));
     }
 
-    /// Writes all of it beside, and then in its place.
+    /// Writes a new journal to a temporary file, and renames it.
     fn renew(&mut self) -> io::Result<()> {
         self.file = None;
         let (path, temporary) = (self.directory.join(JOURNAL), self.directory.join(TEMPORARY));
@@ -116,7 +119,7 @@ impl Journal {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
-        // Some file systems refuse fsync on a directory; the rename is done either way.
+        // Some file systems refuse fsync on a directory; the rename is done anyway.
         if let Ok(directory) = File::open(&self.directory) {
             directory.sync_all().ok();
         }
@@ -125,13 +128,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Tells what could not be written; it is written with all the rest the next time.
+    /// Warns about a failed write; the next write then rewrites the whole journal.
     fn tell(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             let path = self.directory.join(JOURNAL);
             log::warn!(
-                "cannot write {}: {error}; if this process is killed now, files that were sent are \
-                 sent again",
+                "cannot write {}: {error}; if this process is killed now, files that were already \
+                 sent are sent again",
                 path.display()
             );
             self.file = None;
@@ -164,7 +167,7 @@ mod tests {
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://one", &all[1..]).unwrap();
         assert!(!journal.has(&all[0]) && journal.has(&all[1]) && !journal.has(&all[2]));
-        // Of the same name, and another file.
+        // Another file of the same name.
         assert!(!journal.has(&found("b", 4)));
         let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         assert_eq!(text, "uploaded to s3://one\n2 1700000000000000001 b\n");
@@ -193,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A directory in the place of the file cannot be written.
+    /// A directory with the journal's name makes writes fail.
     #[test]
     fn what_cannot_be_written_is_kept_and_written_later() {
         let dir = tempfile::tempdir().unwrap();

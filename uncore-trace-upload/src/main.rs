@@ -1,7 +1,7 @@
-//! `uncore-trace-upload`: sends closed hours of the roll-up to an object store.
+//! `uncore-trace-upload`: sends the files of the roll-up to an object store.
 //!
-//! A program of its own: `uncore-trace`, which holds capabilities, links no TLS and no HTTP client.
-//! `uncore-trace upload` runs this program, with the same options.
+//! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
+//! an HTTP client. `uncore-trace upload` runs this program with the same options.
 
 mod backoff;
 mod figures;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     messages::exit_code(run(&cli.args))
 }
 
-/// Uploads; see the help for the exit code.
+/// Runs the upload and returns the exit code, which the help explains.
 fn run(args: &Args) -> Result<u8> {
     let task = task(&args.config)?;
     if args.check {
@@ -68,12 +68,12 @@ fn run(args: &Args) -> Result<u8> {
         return Ok(0);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime of the upload")?;
+    let runtime = runtime.context("cannot start the event loop")?;
     let outcome = runtime.block_on(async {
         let mut signals = Signals::install()?;
         uploader::run(&task, args.once, &mut signals).await
     });
-    // A file system that stands still is not waited for.
+    // Limits the wait for a file operation of the store that hangs.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let Outcome { figures, failure } = outcome?;
     if !args.once {
@@ -86,7 +86,7 @@ fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(failure.is_some()))
 }
 
-/// What the configuration asks for.
+/// The upload that the configuration describes.
 fn task(path: &Path) -> Result<Task> {
     let shown = path.display();
     let Config { rollup, metrics, upload, .. } = Config::read(path)?;
@@ -98,7 +98,7 @@ fn task(path: &Path) -> Result<Task> {
     Ok(Task { settings, directory: rollup.directory, textfile })
 }
 
-/// The figures of the upload beside those of the agent: `NAME_upload.prom`.
+/// Path of the upload's metrics, beside the textfile of the agent: `NAME_upload.prom`.
 fn beside(textfile: &Path) -> PathBuf {
     let mut name = textfile.file_stem().unwrap_or_default().to_owned();
     name.push("_upload.prom");

@@ -1,4 +1,4 @@
-//! One look at the directory after the other, and what is done about the files that wait.
+//! Passes of an upload: each scans the directory and sends the files that wait.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,33 +17,35 @@ use crate::store::Store;
 use crate::tree::{Found, Tree};
 use crate::uploader::{GRACE, Outcome, Task};
 
-/// How often `--once` tries.
+/// Number of passes that `--once` tries.
 const ATTEMPTS: u32 = 3;
 
 /// How a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passed {
-    /// All was sent.
+    /// All files were sent.
     All,
-    /// Some files still wait, as it is time for the next look.
+    /// The time of the pass is over, and some files still wait.
     Some,
     /// A file could not be sent.
     Failed,
-    /// A signal came.
+    /// A signal arrived.
     Stopped,
 }
 
-/// What became of a file.
+/// The result of sending one file.
 enum Sent {
-    /// It is no longer there to send, or the store has confirmed it.
+    /// The store has confirmed it, or it no longer exists.
     Done,
-    /// It cannot be read; others may.
+    /// It could not be read; the pass goes on with the next file.
     Unread,
+    /// The store did not confirm it; the pass ends.
     Failed,
+    /// A signal arrived.
     Stopped,
 }
 
-/// An upload that runs.
+/// A running upload.
 #[derive(Debug)]
 pub(crate) struct Uploader<'a> {
     task: &'a Task,
@@ -52,12 +54,14 @@ pub(crate) struct Uploader<'a> {
     journal: Journal,
     figures: Figures,
     backoff: Backoff,
-    /// Failures by file: files that failed less come first, so that one of them holds up no other.
+    /// Number of failures by file. Files with fewer failures are sent first, so that a file that
+    /// always fails does not block the others.
     failed: BTreeMap<String, u32>,
-    /// Of the last pass.
+    /// The last failure of the last pass.
     failure: Option<String>,
-    /// What waited at the start has its chance before the limit counts.
+    /// Whether there was a pass. The first pass drops no files, so that a backlog is sent.
     had_chance: bool,
+    /// Whether the last write of the metrics failed.
     textfile_failed: bool,
 }
 
@@ -79,7 +83,7 @@ impl<'a> Uploader<'a> {
         })
     }
 
-    /// Sends what is there.
+    /// Sends the files that exist now, in up to [`ATTEMPTS`] passes.
     pub(crate) async fn once(&mut self, signals: &mut Signals) -> Result<()> {
         for attempt in 1..=ATTEMPTS {
             if self.pass(None, signals).await? != Passed::Failed || attempt == ATTEMPTS {
@@ -93,7 +97,7 @@ impl<'a> Uploader<'a> {
         Ok(())
     }
 
-    /// Sends what comes, until a signal does.
+    /// Sends files as they appear, until a signal arrives.
     pub(crate) async fn run(&mut self, signals: &mut Signals) -> Result<()> {
         let every = self.task.settings.every;
         loop {
@@ -121,14 +125,15 @@ impl<'a> Uploader<'a> {
         }
     }
 
-    /// What became of it all.
+    /// Writes the metrics and returns the outcome.
     pub(crate) fn outcome(mut self, ended: Result<()>) -> Result<Outcome> {
         self.write_figures();
         ended?;
         Ok(Outcome { figures: self.figures, failure: self.failure })
     }
 
-    /// Looks once and sends what waits, one file after the other, for about `at_most`.
+    /// Scans the directory and sends the waiting files one by one. After `at_most`, no further file
+    /// is started.
     async fn pass(&mut self, at_most: Option<Duration>, signals: &mut Signals) -> Result<Passed> {
         let begun = Instant::now();
         let waiting = self.look()?;
@@ -148,13 +153,14 @@ impl<'a> Uploader<'a> {
         Ok(passed)
     }
 
-    /// The files that wait, in the order in which they are sent.
+    /// Scans the directory. Returns the waiting files in the order in which they are sent.
     fn look(&mut self) -> Result<Vec<Found>> {
         let all = self.tree.scan()?;
         self.journal.keep(&all);
         let (sent, mut waiting): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|found| self.journal.has(found));
-        // Where a kill came before it was removed, or the setting is new.
+        // An earlier process may have been killed between sending and removing, or `keep-local` may
+        // have been switched off since.
         for found in &sent {
             self.remove_sent(found);
         }
@@ -169,7 +175,7 @@ impl<'a> Uploader<'a> {
         Ok(waiting)
     }
 
-    /// Drops a file if more waits than the limit; to be asked of the oldest first.
+    /// Removes a file if more bytes wait than the limit. Must be called for the oldest files first.
     fn exceeds(&mut self, found: &Found) -> bool {
         let limit = self.task.settings.queue;
         let waiting = self.figures.waiting_bytes;
@@ -178,7 +184,10 @@ impl<'a> Uploader<'a> {
         }
         let bytes = |count: u64| units::human(count as f64, "bytes");
         if let Err(error) = self.tree.remove(found) {
-            log::warn!("cannot remove {} to keep to [upload] queue: {error}", self.shown(found));
+            log::warn!(
+                "cannot remove {}, although [upload] queue is exceeded: {error}",
+                self.shown(found)
+            );
             return false;
         }
         self.figures.dropped(found.stamp.size);
@@ -194,11 +203,11 @@ impl<'a> Uploader<'a> {
         true
     }
 
-    /// Sends a file; at a signal the request has a little time to end.
+    /// Sends a file. After a signal, the request may still take [`GRACE`].
     async fn send(&mut self, found: &Found, signals: &mut Signals) -> Sent {
         let bytes = match self.tree.read(found) {
             Ok(bytes) => bytes,
-            // The agent has removed it, as it is old.
+            // The agent has removed it because of its age.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.figures.no_longer_waits(found.stamp.size);
                 return Sent::Done;
@@ -241,7 +250,7 @@ impl<'a> Uploader<'a> {
         self.failure = Some(why);
     }
 
-    /// Removes a file that was confirmed, unless it is to stay, or the agent may still use the directory of its
+    /// Removes a confirmed file, unless `keep-local` is set or the agent may still write into its
     /// hour.
     fn remove_sent(&self, found: &Found) {
         if self.task.settings.keep_local || !found.is_of_the_past(SystemTime::now()) {
@@ -249,8 +258,8 @@ impl<'a> Uploader<'a> {
         }
         if let Err(error) = self.tree.remove(found) {
             log::warn!(
-                "cannot remove {}, which was sent: {error}; upload as a user who may write there, or \
-                 set keep-local = true",
+                "cannot remove {}, which was sent: {error}; run the upload as a user who may write \
+                 there, or set keep-local = true",
                 self.shown(found)
             );
         }
@@ -260,7 +269,8 @@ impl<'a> Uploader<'a> {
         self.task.directory.join(&found.name).display().to_string()
     }
 
-    /// For the textfile collector; a failure is told once.
+    /// Writes the metrics for the textfile collector; of consecutive failures, only the first is
+    /// logged.
     fn write_figures(&mut self) {
         let Some(path) = &self.task.textfile else { return };
         match self.figures.write(path) {

@@ -1,9 +1,12 @@
-//! The object store: where a URL leads, and a request that ends.
+//! The object store: an S3 bucket or a local directory.
 //!
-//! Guarantees: credentials come from the environment or the instance; a request ends after a time that
-//! depends on its size only; no object is replaced by another; what [`Store::put`] confirms is in the store with the size of the file and
-//! the entity tag that the store gave to what it took. (Amazon's protocol has the SHA-256 of the body in
-//! the signature, so a store that checks signatures takes no other bytes.)
+//! Guarantees:
+//! - Credentials come from the environment or from the instance's role.
+//! - A request ends after a time that depends only on its size.
+//! - No object is replaced by a different one.
+//! - When [`Store::put`] succeeds, the store has the object with the size of the file and with the
+//!   entity tag of the upload. The signature of a request to S3 covers the SHA-256 of the body, so
+//!   a store that checks signatures accepts no other bytes.
 
 use std::error::Error;
 use std::fs;
@@ -22,31 +25,31 @@ use tokio::time::timeout;
 
 use uncore_trace::config::Upload;
 
-/// How long a store may take to answer, beside the time for the body.
+/// Time limit of a request, in addition to the time for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The slowest network that is waited for, bytes a second.
+/// The slowest accepted rate of a transfer, bytes per second.
 const SLOWEST: u64 = 64 << 10;
 
-/// Characters of an error's text: stores answer with pages.
+/// Most characters of an error's text, because stores may answer with whole pages.
 const MOST_TEXT: usize = 240;
 
 /// An object store.
 #[derive(Debug)]
 pub(crate) struct Store {
     objects: Arc<dyn ObjectStore>,
-    /// What all names begin with: empty, or `PREFIX/`.
+    /// Prefix of all object names: empty, or `PREFIX/`.
     prefix: String,
-    /// Endpoint and URL.
+    /// URL and endpoint.
     name: String,
-    /// Of a store that is a directory.
+    /// The directory, if the store is one.
     directory: Option<PathBuf>,
-    /// Of one that is none.
+    /// The bucket, if the store is one.
     bucket: Option<String>,
 }
 
 impl Store {
-    /// The store that the settings name; makes no request.
+    /// The store of the settings. Makes no request.
     pub(crate) fn open(settings: &Upload) -> Result<Self> {
         let url = settings.url.as_str();
         let Some((scheme, rest)) = url.split_once("://") else {
@@ -59,20 +62,20 @@ impl Store {
         }
     }
 
-    /// How it is told from others, for people too.
+    /// URL and endpoint: identifies the store in the journal and in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The directory that it is, if it is one.
+    /// The directory, if the store is one.
     pub(crate) fn directory(&self) -> Option<&LocalPath> {
         self.directory.as_deref()
     }
 
-    /// Puts the object and has it confirmed; an error says why not, in one line.
+    /// Uploads an object and verifies that the store has it. An error is one line.
     ///
-    /// An object that is there already is not replaced, unless it is the begin of this one, which a store
-    /// that is not atomic may leave of a request that was cut.
+    /// An existing object is replaced only if it is a prefix of the new one: a store whose writes
+    /// are not atomic may keep such a part of an interrupted request.
     pub(crate) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         let path = Path::parse(format!("{}{name}", self.prefix));
         let path = path.map_err(|error| error.to_string())?;
@@ -94,7 +97,7 @@ impl Store {
         }
     }
 
-    /// Has the store take the object, and asks for it.
+    /// Uploads the object, and compares its size and entity tag in the store.
     async fn take(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), Failure> {
         let put = self.objects.put_opts(path, bytes.clone().into(), mode.into());
         let taken = within(patience(bytes), put).await?;
@@ -108,7 +111,7 @@ impl Store {
         Ok(())
     }
 
-    /// What the store has by this name.
+    /// Compares the store's object of this name with `bytes`.
     async fn compare(&self, path: &Path, bytes: &Bytes) -> Result<Kept, Failure> {
         let kept = match within(PATIENCE, self.objects.head(path)).await {
             Err(Failure::Error(object_store::Error::NotFound { .. })) => return Ok(Kept::Nothing),
@@ -126,8 +129,8 @@ impl Store {
         })
     }
 
-    /// Removes what a kill has left beside a file of this name in a directory: `object_store` writes a
-    /// file as `NAME#1` (or 2, and so on) before it has its name.
+    /// Removes temporary files that a killed process left in a directory: `object_store` writes a
+    /// file as `NAME#1`, `NAME#2` and so on before it renames it.
     fn remove_staged(&self, name: &str) {
         let Some(directory) = &self.directory else { return };
         let staged = |number: u32| directory.join(format!("{name}#{number}"));
@@ -135,7 +138,7 @@ impl Store {
         while let Some(Ok(())) = removed.next() {}
     }
 
-    /// What is wrong, in one line.
+    /// The failure as one line.
     fn explain(&self, failure: &Failure) -> String {
         let error = match failure {
             Failure::Error(error) => error,
@@ -151,7 +154,8 @@ impl Store {
         };
         let text = error.to_string();
         let why = innermost(error, &text);
-        // The text has the address of the request: one without the bucket was for credentials.
+        // The text contains the URL of the request. A URL without the bucket is that of the service
+        // that gives out credentials.
         let is_of_bucket = self.bucket.as_ref().is_none_or(|bucket| text.contains(bucket));
         match error {
             _ if text.contains("Error performing") && !is_of_bucket => {
@@ -177,29 +181,31 @@ enum Failure {
     Error(object_store::Error),
     /// There was no answer in this time.
     Late(Duration),
+    /// The object has another size than the file, in bytes.
     Size {
         kept: u64,
         sent: usize,
     },
-    /// Another object has the name.
+    /// The name is taken by another object.
     Other,
 }
 
-/// What a store has by a name.
+/// How the store's object of a name compares with the new one.
 enum Kept {
+    /// There is none.
     Nothing,
-    /// The begin of the object, or an empty one.
+    /// It is a prefix of the new one, or empty.
     Begin,
     Same,
     Other,
 }
 
-/// How long a store may take for an object.
+/// Time limit of a request with this body.
 fn patience(bytes: &Bytes) -> Duration {
     PATIENCE + Duration::from_secs(bytes.len() as u64 / SLOWEST)
 }
 
-/// The answer, or why there is none.
+/// Awaits a request with a time limit.
 async fn within<T>(
     patience: Duration,
     request: impl Future<Output = object_store::Result<T>>,
@@ -210,17 +216,17 @@ async fn within<T>(
     }
 }
 
-/// Whether the store does not know how to put an object only where there is none.
+/// Whether the store does not implement conditional writes (`If-None-Match`).
 fn is_unknown(error: &object_store::Error) -> bool {
     let code = error.to_string();
     matches!(error, object_store::Error::NotImplemented { .. })
         || tag(&code, "Code") == Some("NotImplemented")
 }
 
-/// A directory, `/DIR`.
+/// The store of `file:///DIR`.
 fn directory(settings: &Upload, path: &str) -> Result<Store> {
-    ensure!(path.starts_with('/'), "{:?}: write file:///DIR with the whole path", settings.url);
-    ensure!(settings.endpoint.is_none(), "a store of files has no endpoint: leave it out");
+    ensure!(path.starts_with('/'), "{:?}: write file:///DIR with an absolute path", settings.url);
+    ensure!(settings.endpoint.is_none(), "a directory has no endpoint: leave it out");
     let directory = PathBuf::from(path);
     ensure!(
         directory.is_dir(),
@@ -230,7 +236,7 @@ fn directory(settings: &Upload, path: &str) -> Result<Store> {
     let store = LocalFileSystem::new_with_prefix(&directory)
         .with_context(|| format!("cannot upload to {}", settings.url))?;
     Ok(Store {
-        // A file that is removed here is on disk there.
+        // The roll-up's file may be removed afterwards, so its copy must be on the disk.
         objects: Arc::new(store.with_fsync(true)),
         prefix: String::new(),
         name: settings.url.clone(),
@@ -239,7 +245,7 @@ fn directory(settings: &Upload, path: &str) -> Result<Store> {
     })
 }
 
-/// A bucket, `BUCKET/PREFIX`.
+/// The store of `s3://BUCKET/PREFIX`.
 fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
     let Upload { url, endpoint, region, .. } = settings;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -264,7 +270,7 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
         .with_unsigned_payload(false)
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .with_config(client(ClientConfigKey::ConnectTimeout), "5s")
-        // Ended by `within`, which knows the size.
+        // `within` sets the time limit, which depends on the size.
         .with_config(client(ClientConfigKey::Timeout), "1day")
         .with_config(client(ClientConfigKey::UserAgent), agent);
     let mut name = url.clone();
@@ -292,16 +298,16 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
     })
 }
 
-/// Where credentials come from.
+/// How to give credentials, for messages.
 pub(crate) const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
                                       environment, or give the instance a role";
 
-/// The one implementation of TLS that is built in. Where one was installed before, that is it.
+/// Selects the TLS implementation. Later calls have no effect.
 fn install_tls() {
     rustls::crypto::ring::default_provider().install_default().ok();
 }
 
-/// What the store or the network says, of all that is said of it.
+/// The cause of an error without its wrappers: the store's code and message, or the I/O error.
 fn innermost(error: &object_store::Error, text: &str) -> String {
     let mut last: &dyn Error = error;
     let mut io = None;
@@ -318,13 +324,13 @@ fn innermost(error: &object_store::Error, text: &str) -> String {
     one_line(why.trim_end_matches([' ', ':']))
 }
 
-/// What is in an element of XML.
+/// The text of an XML element.
 fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     rest.split_once("</").map(|(value, _)| value)
 }
 
-/// The text with line breaks and runs of blanks made one blank, and not too long.
+/// The text on one line, with at most [`MOST_TEXT`] characters.
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MOST_TEXT) {

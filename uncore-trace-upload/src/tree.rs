@@ -1,8 +1,8 @@
-//! The files of the roll-up directory that are complete.
+//! The complete files of the roll-up directory.
 //!
-//! Guarantees: only regular files of the layout `cluster=C/date=YYYY-MM-DD/hour=HH/NAME.parquet` are
-//! found, opened and removed, and no symbolic link is followed below the directory: who can write there
-//! does not choose what else is sent.
+//! Guarantees: only regular files `cluster=C/date=YYYY-MM-DD/hour=HH/NAME.parquet` are found,
+//! opened and removed. Below the directory no symbolic link is followed, so that a user who can
+//! write there cannot make the upload send or remove other files.
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
@@ -16,33 +16,33 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 use uncore_trace::tables::sent::Stamp;
 
-/// How long an hour is.
 const HOUR: Duration = Duration::from_hours(1);
 
-/// How long after its end the agent may still write into an hour: its last windows are some seconds late.
+/// How long after the end of an hour the agent may still write into it. Its last windows are some
+/// seconds late.
 const LATE: Duration = Duration::from_mins(10);
 
-/// A file that is complete.
+/// A complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Its path below the directory, and the name of its object.
+    /// Its path below the directory, which is also the name of its object.
     pub(crate) name: String,
     pub(crate) stamp: Stamp,
 }
 
 impl Found {
-    /// Date and hour, which the oldest files come first by.
+    /// Date and hour, for sorting: `date=YYYY-MM-DD/hour=HH`.
     fn hour(&self) -> &str {
         let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
         below.rsplit_once('/').map_or("", |(hour, _)| hour)
     }
 
-    /// Whether no more windows come for its hour.
+    /// Whether the agent writes no more windows into its hour.
     pub(crate) fn is_of_the_past(&self, now: SystemTime) -> bool {
         let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.hour())
             .and_then(|begin| begin.to_zoned(TimeZone::UTC))
             .map(|begin| SystemTime::from(begin.timestamp()) + HOUR + LATE);
-        // A day that no calendar has is not the agent's.
+        // The agent does not write into an invalid date.
         end.map_or(true, |end| now >= end)
     }
 }
@@ -58,7 +58,7 @@ impl Tree {
         Self { path: path.to_owned() }
     }
 
-    /// All files that are complete, the oldest hour first.
+    /// All complete files, the oldest hour first.
     pub(crate) fn scan(&self) -> Result<Vec<Found>> {
         let mut found = Vec::new();
         let top = fs::read_dir(&self.path);
@@ -78,11 +78,11 @@ impl Tree {
         Ok(found)
     }
 
-    /// What is in the file.
+    /// The content of the file.
     ///
     /// # Errors
     ///
-    /// It cannot be read, is another one by now, or changes.
+    /// It cannot be read, has been replaced, or changes during the read.
     pub(crate) fn read(&self, found: &Found) -> io::Result<Vec<u8>> {
         let (parent, name) = self.parent(&found.name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -93,14 +93,14 @@ impl Tree {
         }
         let mut bytes = Vec::with_capacity(found.stamp.size as usize);
         file.read_to_end(&mut bytes)?;
-        // Nobody writes to a file that is complete.
+        // A complete file never changes.
         if Stamp::of(&file.metadata()?) != found.stamp || bytes.len() as u64 != found.stamp.size {
             return Err(other());
         }
         Ok(bytes)
     }
 
-    /// Removes the file, unless it is another one by now; one that is gone is fine.
+    /// Removes the file, unless it has been replaced. Succeeds if it no longer exists.
     pub(crate) fn remove(&self, found: &Found) -> io::Result<()> {
         let removed = self.parent(&found.name).and_then(|(parent, name)| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -116,7 +116,7 @@ impl Tree {
         }
     }
 
-    /// The directory of a file, with its name there; each step is a directory and no link.
+    /// The directory of a file, opened without following links, and the name of the file in it.
     fn parent<'a>(&self, name: &'a str) -> io::Result<(File, &'a str)> {
         let mut directory = File::open(&self.path)?;
         let (above, name) = name.rsplit_once('/').unwrap_or(("", name));
@@ -128,7 +128,7 @@ impl Tree {
     }
 }
 
-/// The entries of a directory below `root`; none where it is gone, which is the agent's right.
+/// The entries of a directory below `root`; none if the agent has removed it.
 fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> + use<> {
     let entries = fs::read_dir(root.join(below));
     if let Err(error) = &entries
@@ -139,7 +139,7 @@ fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> 
     entries.into_iter().flatten()
 }
 
-/// The names of directories that are none by a link.
+/// The names of the entries that are directories, not links to them, and pass `belongs`.
 fn directories(
     entries: impl Iterator<Item = io::Result<DirEntry>>,
     belongs: fn(&str) -> bool,
@@ -159,7 +159,7 @@ fn files(root: &Path, hour: &str, found: &mut Vec<Found>) {
         if !is_complete(&name) {
             continue;
         }
-        // Of the entry itself, not of what a link leads to.
+        // The metadata of the entry itself: links are not followed.
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
             found.push(Found { name: format!("{hour}/{name}"), stamp: Stamp::of(&metadata) });
@@ -167,8 +167,7 @@ fn files(root: &Path, hour: &str, found: &mut Vec<Found>) {
     }
 }
 
-/// Whether all characters are those of names in the layout: `%` encodes others, and a name of an object
-/// has no controls.
+/// Whether all characters may be in a name of the layout, where `%` encodes all others.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)
@@ -193,7 +192,8 @@ fn is_hour(name: &str) -> bool {
     })
 }
 
-/// Files that are not complete end in `.partial` or `.tmp`, or begin with a dot.
+/// Whether the name is that of a complete file. Names of unfinished files end in `.partial` or
+/// `.tmp`, or begin with a dot.
 fn is_complete(name: &str) -> bool {
     is_plain(name) && !name.starts_with('.') && name.ends_with(".parquet")
 }
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// It is found, and then somebody puts a link in its place, or in that of its directory.
+    /// After the scan, the file or its directory is replaced by a link.
     #[test]
     fn no_link_is_followed_to_read_or_remove() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,13 +1,16 @@
-//! UPLOAD: the closed hours of the roll-up to an object store.
+//! UPLOAD: sends the files of the roll-up to an object store.
 //!
-//! Guarantees: an object has the name of its file below the roll-up directory, so that a file that is
-//! sent twice is one object; a file counts as sent when the store took it and then says its size and the
-//! entity tag of what it took; a file is removed when it was sent, or when more waits than the limit; a
-//! request that stalls ends. It needs no privileges: who may read the directory and write to it may
-//! send it.
+//! Guarantees:
+//! - An object has the name of its file below the roll-up directory, so a file that is sent twice
+//!   is one object.
+//! - A file counts as sent when the store has accepted it and then reports its size and its entity
+//!   tag.
+//! - A file is removed only after it was sent, or when more files wait than the limit allows.
+//! - A stalled request ends.
+//! - No privileges are needed beyond reading and writing the directory.
 //!
-//! What was sent is in a journal in the directory ([`crate::journal`]). A kill between an answer of the store
-//! and its line there sends that file once more.
+//! A journal in the directory lists the sent files ([`crate::journal`]). If the process is killed
+//! between the store's answer and the line in the journal, the file is sent once more.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,47 +26,47 @@ use crate::figures::Figures;
 use crate::pass::Uploader;
 use crate::store::Store;
 
-/// The file that two uploads of one directory cannot lock.
+/// Lock file in the directory, so that only one process uploads it.
 const LOCK: &str = ".upload.lock";
 
-/// How long a request that runs may take once the upload is to end.
+/// How long a running request may still take after a signal.
 pub(crate) const GRACE: Duration = Duration::from_secs(4);
 
-/// What is sent, and how it is told.
+/// The parameters of an upload.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    /// `[upload]`.
+    /// The section `[upload]` of the configuration.
     pub(crate) settings: Upload,
     /// The roll-up directory.
     pub(crate) directory: PathBuf,
-    /// Where the figures go, as Prometheus text.
+    /// File for the metrics, as Prometheus text.
     pub(crate) textfile: Option<PathBuf>,
 }
 
-/// What became of it.
+/// The outcome of an upload.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What was counted.
+    /// Its metrics.
     pub(crate) figures: Figures,
-    /// Why something was not sent at the last attempt.
+    /// Why a file was not sent in the last pass.
     pub(crate) failure: Option<String>,
 }
 
-/// That the store and the directory can be used, as far as that is known without a request.
+/// Checks the store and the directory, without a request.
 ///
 /// # Errors
 ///
-/// Says what is wrong with one of them.
+/// The settings are wrong, or the directory does not exist.
 pub(crate) fn check(task: &Task) -> Result<()> {
     Store::open(&task.settings)?;
     directory_exists(&task.directory)
 }
 
-/// Sends until a signal comes, or with `once` what is there; needs a tokio runtime.
+/// Sends files until a signal arrives, or with `once` those that exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///
-/// The settings are wrong, the directory cannot be used, or another process sends it.
+/// The settings are wrong, the directory cannot be used, or another process uploads it.
 pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
@@ -89,10 +92,10 @@ fn lock(directory: &Path) -> Result<Lock> {
     lock::acquire_file(directory, &directory.join(LOCK), Mode::default(), Act::Upload)
 }
 
-/// Names of hosts and certificates are read in these trees, by the C library too.
+/// Directories in which host names and certificates are looked up, also by the C library.
 const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/proc/sys"];
 
-/// Where certificates or credentials are that the environment names.
+/// Environment variables that name files of certificates or credentials.
 const NAMED_FILES: [&str; 4] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -100,7 +103,7 @@ const NAMED_FILES: [&str; 4] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// What is read and written from here on.
+/// The paths that the upload reads and writes after confinement.
 fn needs(task: &Task, store: &Store) -> Needs {
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     reads.extend(NAMED_FILES.iter().filter_map(std::env::var_os).map(PathBuf::from));

@@ -165,7 +165,7 @@ pub fn overcommitted(words: Words<'_>, events: &[&Encoded]) -> Vec<Overcommitted
     found
 }
 
-/// What one event needs from a budget.
+/// The share of a budget that one event needs.
 struct Need {
     /// The values of [`Budget::per`].
     pool: Vec<u64>,

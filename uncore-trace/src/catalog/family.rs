@@ -190,7 +190,7 @@ pub struct Family {
     pub one_value: Option<OneValue>,
     /// Requirements for the leader of a brace group.
     pub leader: Option<Leader>,
-    /// What there is one PMU instance for.
+    /// The hardware unit that has one PMU instance.
     pub scope: Option<Scope>,
     /// Its processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]

@@ -1,14 +1,14 @@
 //! The CPUs near a PMU, which are those that the cause `cpu` means.
 //!
-//! What a counter sees also depends on its [causes](super::source::Cause): the traffic of other
-//! sockets is that of all CPUs that are not near.
+//! The traffic that a counter sees also depends on its [causes](super::source::Cause): that of
+//! other sockets comes from all CPUs that are not near.
 
 use serde::Deserialize;
 
 use super::family::Family;
 use super::pattern::matches_event;
 
-/// What CPUs near a PMU share with its reader CPU.
+/// The resource that CPUs near a PMU share with its reader CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Near {
@@ -28,7 +28,7 @@ pub enum Near {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NearRule {
-    /// What they share with the reader CPU.
+    /// The resource that they share with the reader CPU.
     pub cpus: Near,
     /// With `cache`: the number of the cache within the reader CPU's socket, from 0 in the order of
     /// its first CPU, instead of the reader CPU's own cache.

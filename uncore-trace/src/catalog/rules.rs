@@ -40,8 +40,8 @@ pub struct Mask {
     /// Terms that replace the mask: with one of them, no bit is needed.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// What the lowest bits select, as named in the PMU's `peer` file: `gpu` with `nr_gpu=2` means
-    /// two bits.
+    /// The kind of peer that the lowest bits select, as named in the PMU's `peer` file: `gpu` with
+    /// `nr_gpu=2` means two bits.
     pub peer: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use super::pattern::matches_event;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
-/// What causes the counted requests.
+/// The cause of the counted requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {

@@ -1,4 +1,5 @@
-//! Events and metrics by the names that Intel gives them, as `cargo xtask import perfmon` made them.
+//! Events and metrics by the names that Intel gives them, as `cargo xtask import perfmon` made
+//! them.
 //!
 //! They are of a PMU and a processor, whatever the family. Names in sysfs and in the catalog's own
 //! files win over them, and nothing that a name does not ask for is opened by them: patterns do not
@@ -35,7 +36,7 @@ static EVENTS: LazyLock<Events> = LazyLock::new(|| {
     events
 });
 
-/// What some processors have of one kind of PMU.
+/// The events of one kind of PMU on some processors.
 struct Section {
     processors: &'static str,
     pmu: &'static str,
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What is written by hand is what Intel says, wherever Intel names it.
+    /// Encodings in the catalog equal Intel's for every event that Intel names.
     #[test]
     fn encodings_of_the_catalog_are_those_of_intel() {
         let catalog = Catalog::embedded().unwrap();

@@ -17,7 +17,7 @@ use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
-/// What identifies a counter: attribute type, config words and CPU.
+/// Identity of a counter: attribute type, config words and CPU.
 type Identity = (u32, [u64; WORDS], u32);
 
 /// Collects the counters of a plan.

@@ -53,8 +53,8 @@ pub struct IoScope {
     pub direction: Direction,
     /// The disks and interfaces below the root ports, and the devices built on them, by name.
     pub devices: Vec<String>,
-    /// What is below the root ports, as text: for each function the name of its disk or interface,
-    /// or its address. The name of the PMU if nothing is known.
+    /// The devices below the root ports, as text: for each function the name of its disk or
+    /// interface, or its address. The name of the PMU if nothing is known.
     pub label: String,
     /// Whether other counters may count the same devices. Then the bytes of all these counters are
     /// divided as one sum.
@@ -73,7 +73,7 @@ impl IoScope {
     }
 }
 
-/// What is below a counter's root ports.
+/// The devices below a counter's root ports.
 #[derive(Debug)]
 pub(super) struct Below<'a> {
     /// The root ports that it counts, one bit each; `None` if it counts the whole PMU.

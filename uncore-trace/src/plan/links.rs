@@ -19,7 +19,7 @@ use crate::discover::Machine;
 use crate::discover::speed::Speed;
 use crate::schema::link::{Counted, Direction, Link, Peak, Source};
 
-/// What distinguishes links.
+/// The properties that distinguish links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     family: String,

@@ -30,8 +30,8 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// What a counter of `event` on `cpu` sees of traffic with these causes. Without known causes,
-    /// that of the CPUs near the PMU.
+    /// The CPUs whose traffic with these causes a counter of `event` on `cpu` sees. Without known
+    /// causes, the CPUs near the PMU.
     ///
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
     /// catalog, `associated_cpus`, the reader CPU's package, its NUMA node, all CPUs. For an uncore

@@ -35,7 +35,7 @@ table! {
     owner: Null<Word> => Dict, "Whose the count since the last reading is: task, `other_tasks`, irq, softirq, idle, device or unattributed; null for counters that are not read at every context switch.";
     process: Null<Word> => Dict, "Name of the owner's process; null where it has none. Its id is `pid`.";
     owner_cgroup_id: Null<Bits> => Dict, "Cgroup of the owner; null where it has none.";
-    number: Null<I32> => Dict, "Number of the owner's interrupt or softirq; null where it is none.";
+    number: Null<I32> => Dict, "Number of the owner's interrupt or softirq vector; null for every other owner.";
 }
 
 /// `enabled` and `running` as a row stores them: both null if they are equal and not 0. Then the

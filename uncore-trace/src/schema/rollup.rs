@@ -42,7 +42,7 @@ table! {
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";
-    known_ns: I64 => Dict, "Time of the window that is known, ns, as in [Sums](#sums): what `value` and `total` are of. A rate is `value / known_ns`.";
+    known_ns: I64 => Dict, "Time of the window that is known, ns, as in [Sums](#sums): the time that `value` and `total` cover. A rate is `value / known_ns`.";
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in; null where it was not named.";

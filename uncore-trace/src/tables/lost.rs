@@ -1,4 +1,4 @@
-//! What is left of a recording after an error: the segments that are on disk.
+//! The message about the segments that remain on disk after an error.
 
 use std::path::Path;
 

@@ -46,8 +46,8 @@ pub fn target(output: &Path) -> Result<Target> {
         );
     }
     bail!(
-        "cannot tell what {text} is to be: name it {text}.parquet for one file, or {text}/ for a \
-         directory with the raw tables too"
+        "cannot tell whether {text} is a file or a directory: name it {text}.parquet for one file, \
+         or {text}/ for a directory with the raw tables too"
     )
 }
 

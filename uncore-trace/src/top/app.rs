@@ -1,4 +1,4 @@
-//! What is shown: what the user chose, and what there is to show of it.
+//! The state of `top`: the user's choices, and the data that is shown.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::view::key::By;
 use crate::view::live::screen::{Ask, Screen, Sort};
 use crate::view::live::{Live, WAYS};
 
-/// Lengths of frames that keys choose from.
+/// Frame lengths that the keys `+` and `-` choose from.
 pub(super) const FRAMES: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -23,19 +23,21 @@ pub(super) const FRAMES: [Duration; 6] = [
     Duration::from_secs(10),
 ];
 
-/// Which list the arrow keys move in.
+/// The list in which the arrow keys move the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Focus {
     Links,
     Owners,
 }
 
-/// What keys mean.
+/// How keys are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
+    /// Keys act on the lists.
     Lists,
-    /// Letters go to the filter.
+    /// Letters are added to the filter.
     Filter,
+    /// Any key leaves the help.
     Help,
 }
 
@@ -45,22 +47,26 @@ pub(super) struct App {
     saver: Saver,
     pub(super) mode: Mode,
     pub(super) focus: Focus,
+    /// Grouping of the tenants.
     pub(super) by: By,
-    /// What is to be selected once it is known.
+    /// Name of the link or event to select as soon as it appears.
     select: Option<String>,
-    /// The selected link and owner, by their places.
+    /// Indices of the selected link and owner.
     pub(super) link: usize,
     pub(super) owner: usize,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// The owner whose processes are shown: what it is by, its name, and the selection before.
+    /// The owner whose processes are shown: its grouping, its name, and the selected owner before.
     pub(super) within: Option<(By, String, usize)>,
-    /// The screen that stays while the program is paused.
+    /// The screen that is shown while the display is paused.
     paused: Option<Screen>,
+    /// Without characters beyond ASCII.
     pub(super) ascii: bool,
+    /// Without colours.
     pub(super) plain: bool,
+    /// Why links are not shown, if so.
     pub(super) notice: Option<String>,
-    /// What became of the last key, in one line.
+    /// The result of the last key, in one line.
     pub(super) message: Option<String>,
     quits: bool,
 }
@@ -88,7 +94,7 @@ impl App {
         }
     }
 
-    /// Takes a piece of the recording. `true` if a frame became complete.
+    /// Adds a piece of the recording. Returns whether a frame became complete.
     pub(super) fn take(&mut self, piece: Piece) -> Result<bool> {
         match piece {
             Piece::Metadata(pairs) => self.saver.set_metadata(pairs),
@@ -108,7 +114,7 @@ impl App {
         Ok(false)
     }
 
-    /// Selects what was asked for, once.
+    /// Selects the wanted link or event, as soon as it exists.
     fn select_first(&mut self) {
         let of = |wanted: &String| self.live.things().iter().position(|its| its.name == *wanted);
         if let Some(place) = self.select.as_ref().and_then(of) {
@@ -116,7 +122,7 @@ impl App {
         }
     }
 
-    /// What is to be shown.
+    /// The screen to show.
     pub(super) fn screen(&self) -> Screen {
         self.paused.clone().unwrap_or_else(|| self.now())
     }
@@ -131,12 +137,12 @@ impl App {
         })
     }
 
-    /// One picture as text of so many columns.
+    /// The screen as text, `width` columns wide.
     pub(super) fn text(&self, width: usize) -> String {
         draw::text(self, width)
     }
 
-    /// One picture as a line of JSON.
+    /// The screen as a line of JSON.
     pub(super) fn json(&self) -> Result<String> {
         let json = serde_json::to_string(&self.now()).context("cannot write the screen as JSON")?;
         Ok(escape_json(&json).into_owned() + "\n")
@@ -146,7 +152,7 @@ impl App {
         self.saver.host()
     }
 
-    /// The file that is being recorded to.
+    /// Path of the recording, if one is being written.
     pub(super) fn recording(&self) -> Option<String> {
         self.saver.path().map(|path| path.display().to_string())
     }
@@ -171,7 +177,7 @@ impl App {
         self.paused = if self.paused.is_some() { None } else { Some(self.now()) };
     }
 
-    /// The next or the one before of [`FRAMES`].
+    /// Selects the next longer or shorter of [`FRAMES`].
     pub(super) fn change_frame(&mut self, longer: bool) {
         let now = self.live.frame_ns();
         let lengths = FRAMES.iter().map(|length| nanos(*length));
@@ -185,14 +191,14 @@ impl App {
         }
     }
 
-    /// The next of [`WAYS`].
+    /// Selects the next grouping of [`WAYS`].
     pub(super) fn next_by(&mut self) {
         let place = WAYS.iter().position(|by| *by == self.by).map_or(0, |place| place + 1);
         self.by = WAYS[place % WAYS.len()];
         (self.owner, self.within) = (0, None);
     }
 
-    /// The next order: by share, by each group, by CPU time, by name.
+    /// Selects the next order: by share, by each group, by CPU time, by name.
     pub(super) fn next_sort(&mut self) {
         let groups = self.screen().groups.len();
         self.sort = match self.sort {
@@ -230,7 +236,7 @@ impl App {
         }
     }
 
-    /// Begins a recording of what is watched, or ends it.
+    /// Starts a recording, or ends the running one.
     pub(super) fn record(&mut self) {
         if self.saver.path().is_some() {
             self.end_recording();

@@ -1,7 +1,7 @@
-//! The picture: lines of text, exactly as wide as the terminal.
+//! Draws the screen as lines of text.
 //!
-//! Guarantees: nothing from the machine reaches the terminal unescaped; no line is longer than the
-//! width, and what was cut has a mark; figures of one column have one unit.
+//! Guarantees: names are escaped before they reach the terminal. No line is wider than the
+//! terminal, and shortened text ends in a mark. All values of a column have the same unit.
 
 mod lists;
 
@@ -19,28 +19,28 @@ use crate::text::printable;
 use crate::units;
 use crate::view::live::screen::{Screen, Sort};
 
-/// The smallest terminal that is drawn on, in columns and lines.
+/// Smallest supported terminal: columns, lines.
 const LEAST: (usize, usize) = (60, 12);
 
-/// Lines that are no list: the head, a line between the lists, and the keys.
+/// Number of lines outside the lists: the head, the message between the lists, and the keys.
 const AROUND: usize = 3;
 
-/// Lines of a picture that is printed and not shown on a terminal: all there are.
+/// Most lines of a list that is printed, not shown on a terminal: enough for all.
 const PRINTED: usize = 10_000;
 
-/// What a part of a line looks like.
+/// Style of a part of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Plain,
-    /// A column's name, a key.
+    /// The name of a column, or a key.
     Head,
-    /// What was chosen.
+    /// The selected line.
     Selected,
-    /// Beside what people look for.
+    /// Less important text.
     Dim,
-    /// Nearly full.
+    /// A link that is nearly full, or a warning.
     Warm,
-    /// Over the peak, or something is wrong.
+    /// A link over its peak, or a state that needs attention.
     Hot,
 }
 
@@ -63,7 +63,7 @@ impl Look {
 /// A part of a line.
 pub(super) type Part = (String, Look);
 
-/// Draws on the terminal.
+/// Draws the screen into a frame of the terminal.
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -73,7 +73,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
 }
 
-/// The picture as text of so many columns.
+/// The screen as text, `width` columns wide.
 pub(super) fn text(app: &App, width: usize) -> String {
     let screen = app.screen();
     let notice = app.notice.iter().map(|notice| format!("{}\n", fit(notice, width, app.ascii)));
@@ -88,7 +88,7 @@ pub(super) fn text(app: &App, width: usize) -> String {
     notice.chain(all.map(line)).collect()
 }
 
-/// The lines of a picture of so many columns and lines.
+/// The screen as `height` lines of at most `width` columns.
 fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
     if width < LEAST.0 || height < LEAST.1 {
         let text = format!("{}x{} needed, {width}x{height} here; q quits", LEAST.0, LEAST.1);
@@ -106,7 +106,7 @@ fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
         });
         lines.extend(help.take(room + 1));
     } else {
-        // The tenants get what the links leave, at least half.
+        // The tenants get the lines that the links do not use, at least half.
         let above = (screen.links.len() + 1).min(room / 2);
         lines.extend(links(app, &screen, width, above));
         lines.push(said(app, width));
@@ -117,7 +117,7 @@ fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
     lines
 }
 
-/// What is watched since when.
+/// The head line: host, time, frame length and recording.
 fn head(app: &App, screen: &Screen, width: usize) -> Vec<Part> {
     let now = jiff::Zoned::now().strftime("%H:%M:%S");
     let length = units::human(app.frame_ns() as f64, "ns");
@@ -134,7 +134,7 @@ fn head(app: &App, screen: &Screen, width: usize) -> Vec<Part> {
     vec![(fit(&text, width, app.ascii), Look::Head), (recording, Look::Hot)]
 }
 
-/// What the user is told: what became of a key, why there are no links, what is wrong.
+/// The line between the lists: the result of a key, a held message, or why there are no links.
 fn said(app: &App, width: usize) -> Vec<Part> {
     let held = held::lines();
     let within = app.within.as_ref().map(|(by, name, _)| {
@@ -146,7 +146,7 @@ fn said(app: &App, width: usize) -> Vec<Part> {
     vec![(fit(&printable(&said), width, app.ascii), look)]
 }
 
-/// The keys, or what is typed.
+/// The last line: the keys, or the filter while it is typed.
 fn foot(app: &App, width: usize) -> Vec<Part> {
     if app.mode == Mode::Filter {
         let text = format!("names with: {}_  (Enter keeps, Esc shows all)", printable(&app.filter));
@@ -186,7 +186,7 @@ fn foot(app: &App, width: usize) -> Vec<Part> {
     parts
 }
 
-/// Text in at most `width` cells.
+/// The text, shortened to `width` cells.
 pub(super) fn fit(text: &str, width: usize, ascii: bool) -> String {
     shorten(text, width, mark(ascii)).into_owned()
 }

@@ -1,10 +1,10 @@
-//! What each key does. The help screen is made of the same list.
+//! The keys of `top`, and the text of its help screen.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::{App, Focus, Mode};
 
-/// Keys and what they do, for people.
+/// The help screen: keys, then terms of the lists.
 pub(super) const HELP: [(&str, &str); 15] = [
     ("Up Down", "select a link or a tenant"),
     ("Tab", "go from the links to the tenants and back"),
@@ -24,7 +24,7 @@ pub(super) const HELP: [(&str, &str); 15] = [
 ];
 
 impl App {
-    /// Does what a key asks for.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) {
         self.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);

@@ -1,11 +1,11 @@
-//! `uncore-trace top`: what the fabric does now, and for whom.
+//! `uncore-trace top`: shows the current traffic of the fabric and its owners.
 //!
-//! The recorder runs as it does for `record`; rows of its tables reach a second thread as they are made,
-//! which sums them ([`crate::view::live`]), draws them, and writes them to a file when asked to. What is
-//! shown is thus what a recording would have.
+//! The recorder runs as for `record`. It passes the rows of its tables to a second thread, which
+//! sums them ([`crate::view::live`]), draws them, and writes them to a file on request. So the
+//! screen shows the same values as a recording.
 //!
-//! Guarantees: the terminal is as it was before, whatever ends the program but SIGKILL; messages wait
-//! until it is.
+//! Guarantees: the terminal is restored however the program ends, except by SIGKILL. Messages are
+//! held until then.
 
 mod app;
 mod draw;
@@ -35,56 +35,56 @@ use crate::view::live::Live;
 pub use crate::view::live::WAYS;
 use crate::workload::Workload;
 
-/// Pieces that may wait to be summed; the recorder waits then.
+/// Most pieces in the queue to the second thread. The recorder waits while it is full.
 const PIECES: usize = 64;
 
-/// How long a look for keys takes: a piece waits for so long at most.
+/// How long one wait for keys lasts, and so the longest time until a piece is handled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How to show.
+/// Options of `top`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Length of a frame: from one picture to the next.
+    /// Length of a frame: the time between two updates of the screen.
     pub frame: Duration,
-    /// What lines of owners are by, to begin with.
+    /// Initial grouping of the owners.
     pub by: By,
-    /// The link or event that is selected to begin with; none: the first.
+    /// The link or event that is selected initially; `None`: the first.
     pub select: Option<String>,
-    /// Without characters beyond ASCII.
+    /// Use only ASCII characters.
     pub ascii: bool,
-    /// Without colours.
+    /// Use no colours.
     pub plain: bool,
-    /// Why links are not shown, where they are not.
+    /// Why links are not shown, if so.
     pub notice: Option<String>,
-    /// Where what is watched is recorded to; none: a name made of the time, in the working directory.
+    /// File for recordings; `None`: a name made of the time, in the working directory.
     pub save: Option<PathBuf>,
-    /// One picture and no keys.
+    /// Print one screen instead of running interactively.
     pub once: Option<Once>,
 }
 
-/// One picture.
+/// Prints one screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Once {
     /// How it is printed.
     pub form: Form,
-    /// It is the first that is complete so long after the first rows.
+    /// The first complete frame this long after the first rows is printed.
     pub after: Duration,
 }
 
-/// How one picture is printed.
+/// Format of the printed screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// As it is drawn.
+    /// The lists, as on the terminal.
     Text {
-        /// Columns.
+        /// Number of columns.
         width: usize,
     },
-    /// As a line of JSON.
+    /// One line of JSON.
     Json,
 }
 
-/// Records `plan` and shows it, until the user quits or a signal comes; with [`Once`], returns the
-/// picture.
+/// Records `plan` and shows it until the user quits or a signal arrives. With [`Once`], returns the
+/// screen.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub fn run(
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
             confine::thread(&Needs::to_write(save));
             let shown = show(app, &pieces, options);
-            // Nobody waits for it where the recorder has ended.
+            // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();
             shown
         });
@@ -124,7 +124,7 @@ pub fn run(
         let shown = show.join();
         (recorded, shown.unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early"))))
     });
-    // If it is the drawing that failed, the recorder only knows that nobody reads.
+    // This error comes first: if drawing failed, the recorder fails only because nobody reads.
     let shown = shown?;
     recorded?;
     if options.once.is_some() && shown.is_none() {
@@ -137,12 +137,12 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Shows pieces until the user quits or there are no more.
+/// Shows pieces until the user quits or the recorder ends.
 fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Option<String>> {
     if let Some(once) = options.once {
         return once_shown(&mut app, pieces, once);
     }
-    // Until there is something to show, the terminal is left alone: what fails before says so there.
+    // The terminal is not changed before the first rows, so that earlier errors are visible.
     let Some(first) = first_rows(&mut app, pieces)? else { return Ok(None) };
     app.take(first)?;
     let mut terminal = Terminal::enter()?;
@@ -160,7 +160,7 @@ fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Opt
                 }
             }
         }
-        // The clock of the head goes on where no row comes.
+        // The clock in the head line must advance even without new rows.
         if is_new || drawn.elapsed() >= Duration::from_secs(1) {
             terminal.draw(&app)?;
             drawn = Instant::now();
@@ -171,7 +171,7 @@ fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Opt
     Ok(None)
 }
 
-/// Takes metadata until rows come; none where the recorder ended before.
+/// Adds metadata until the first rows, and returns these; `None` if the recorder ended before.
 fn first_rows(app: &mut App, pieces: &Receiver<Piece>) -> Result<Option<Piece>> {
     for piece in pieces {
         match piece {
@@ -196,6 +196,6 @@ fn once_shown(app: &mut App, pieces: &Receiver<Piece>, once: Once) -> Result<Opt
             };
         }
     }
-    // Why, the recorder says.
+    // The recorder's error says why.
     Ok(None)
 }

@@ -1,7 +1,7 @@
-//! Writes what is watched to a file, from one key to the next.
+//! Records to a file while `top` runs, from one press of `r` to the next.
 //!
-//! The rows are those that are shown. Losses are those since the begin; the CPU time by owner is left
-//! out, as it is of the whole session.
+//! The rows are those that are shown. Losses are counted from the start of the file. The CPU time
+//! by owner is left out, because it covers the whole session.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,20 @@ use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
 use crate::tables::writer::{Create, Target, Writer};
 
-/// What is being written.
+/// A recording that is being written.
 struct Open {
     writer: Writer,
     path: PathBuf,
     begin: Snapshot,
-    /// Losses of the session before the begin, by cause.
+    /// Losses of the session before this recording, by cause.
     losses: BTreeMap<String, u64>,
 }
 
-/// Begins and ends recordings of what is watched.
+/// Starts and ends recordings.
 pub(super) struct Saver {
+    /// Path that the user gave; `None`: a name made of the time.
     wanted: Option<PathBuf>,
-    /// The metadata of the session, as they are now.
+    /// The current metadata of the session.
     pairs: BTreeMap<String, String>,
     open: Option<Open>,
 }
@@ -36,7 +37,7 @@ impl Saver {
         Self { wanted, pairs: BTreeMap::new(), open: None }
     }
 
-    /// The metadata of the session from here on.
+    /// Replaces the metadata of the session.
     pub(super) fn set_metadata(&mut self, pairs: BTreeMap<String, String>) {
         self.pairs = pairs;
     }
@@ -51,11 +52,11 @@ impl Saver {
         self.open.as_ref().map(|open| open.path.as_path())
     }
 
-    /// Begins a recording; returns its path.
+    /// Starts a recording; returns its path.
     ///
     /// # Errors
     ///
-    /// There is a file of that name, or it cannot be made.
+    /// The file exists, or cannot be created.
     pub(super) fn begin(&mut self) -> Result<PathBuf> {
         let path = self.wanted.clone().unwrap_or_else(|| {
             let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
@@ -69,11 +70,11 @@ impl Saver {
         Ok(path)
     }
 
-    /// Writes rows of `fabric`, if a recording has begun; what is written survives a kill.
+    /// Writes rows of `fabric` if a recording runs. They survive `kill -9`.
     ///
     /// # Errors
     ///
-    /// They cannot be written; the recording is given up.
+    /// They cannot be written; this ends the recording.
     pub(super) fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal());
@@ -83,7 +84,7 @@ impl Saver {
         written
     }
 
-    /// Ends the recording; returns its path and rows, or none where none was begun.
+    /// Ends the recording; returns its path and its number of rows, or `None` if none runs.
     ///
     /// # Errors
     ///

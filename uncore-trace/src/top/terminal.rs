@@ -1,4 +1,4 @@
-//! The terminal: taken whole, given back as it was.
+//! Takes over the terminal, and restores it afterwards.
 
 use std::io::{self, Stdout, Write as _};
 use std::sync::Once;
@@ -18,17 +18,17 @@ use super::app::App;
 use super::draw;
 use crate::held;
 
-/// The whole terminal, until this is dropped.
+/// The terminal in raw mode and on its alternate screen, until this is dropped.
 pub(super) struct Terminal {
     inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Terminal {
-    /// Takes it.
+    /// Takes over the terminal.
     ///
     /// # Errors
     ///
-    /// Standard output is no terminal that can be drawn on.
+    /// Standard output is not a terminal, or cannot be drawn on.
     pub(super) fn enter() -> Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read single keys from the terminal")?;
@@ -45,13 +45,13 @@ impl Terminal {
         }
     }
 
-    /// Draws the application as it is.
+    /// Draws the current state of the application.
     pub(super) fn draw(&mut self, app: &App) -> Result<()> {
         let drawn = self.inner.draw(|frame| draw::draw(app, frame));
         drawn.map(|_| ()).context("cannot draw on the terminal")
     }
 
-    /// Hands keys to the application, for `wait` at most where there are none. `true` if it is to be
+    /// Passes keys to the application. Waits up to `wait` for the first. Returns whether it must be
     /// drawn again.
     pub(super) fn keys(app: &mut App, wait: Duration) -> Result<bool> {
         let mut is_new = false;
@@ -73,14 +73,14 @@ impl Terminal {
     }
 }
 
-/// Waits for keys, and says whether the terminal was closed: reading keys from one that is would go on
-/// for ever (crossterm 0.29 takes the end of the file for nothing yet).
+/// Waits for keys. Returns whether the terminal was closed: crossterm 0.29 does not detect the end
+/// of the file, and would try to read keys forever.
 fn is_gone(wait: Duration) -> Result<bool> {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     let wait = Timespec::try_from(wait).ok();
     match poll(&mut fds, wait.as_ref()) {
-        // A new size is told by a signal.
+        // EINTR: SIGWINCH reports a new size.
         Ok(_) | Err(Errno::INTR) => {
             Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
         }
@@ -94,8 +94,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Gives the terminal back, and shows the messages that waited. Where that fails there is no terminal
-/// any more to give back.
+/// Restores the terminal, and prints the held messages. Errors are ignored, because then there is
+/// no terminal left to restore.
 fn restore() {
     execute!(io::stdout(), LeaveAlternateScreen, crossterm::cursor::Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
@@ -104,7 +104,7 @@ fn restore() {
     }
 }
 
-/// A message about a mistake of the program is for a terminal that shows it.
+/// Restores the terminal before the message of a panic is printed.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// How counts are divided: residency, or auto, which learns
     #[arg(long, default_value = "residency", value_parser = ["residency", "auto"])]
     method: String,
-    /// Only machines of at most so many CPUs
+    /// Only machines with at most this many CPUs
     #[arg(long, default_value_t = 1024)]
     cpus: u32,
 }

@@ -1,4 +1,4 @@
-//! Static programs: built with musl, stripped, with a file of debug information beside each.
+//! Static programs: built with musl, stripped, each with a separate debug file.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fs;
@@ -15,18 +15,19 @@ use crate::lab;
 use crate::lab::kernel::Arch;
 use crate::target;
 
-/// What a stripped program may have, in bytes.
+/// Upper limit of the size of a stripped program, in bytes.
 const LARGEST: u64 = 20_000_000;
 
-/// Its profile in `Cargo.toml`, and its directory.
+/// The build profile in `Cargo.toml`, which is also the name of its output directory.
 pub(super) const PROFILE: &str = "dist";
 
-/// Names of one architecture.
+/// Names for one architecture.
 struct Names {
-    /// Rust's.
+    /// Rust's target.
     target: &'static str,
-    /// What the names of the distribution's compiler and tools begin with.
+    /// Prefix of the names of the cross compiler and tools.
     tools: &'static str,
+    /// The Debian package of the compiler.
     package: &'static str,
 }
 
@@ -45,12 +46,12 @@ fn names(arch: Arch) -> Names {
     }
 }
 
-/// Rust's name of an architecture.
+/// Rust's target of an architecture.
 pub(super) fn target_of(arch: Arch) -> &'static str {
     names(arch).target
 }
 
-/// Builds the programs; gives the directory that they are in.
+/// Builds the programs; returns their directory.
 pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     let Names { target, tools, package } = names(arch);
     let compiler = format!("{tools}gcc");
@@ -70,7 +71,7 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
         .env(format!("CARGO_TARGET_{upper}_LINKER"), &compiler)
         .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), flags()?)
         .env(format!("CC_{}", target.replace('-', "_")), &compiler)
-        // The compiler's own headers are of glibc.
+        // The compiler's default headers are those of glibc.
         .env(
             format!("CFLAGS_{}", target.replace('-', "_")),
             format!("-nostdinc -isystem {headers} -isystem {own}"),
@@ -83,8 +84,8 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     Ok(build.join(target).join(PROFILE))
 }
 
-/// Static, without the paths of this machine, and linked by the linker that comes with Rust: it puts functions
-/// of the same code together, and packs relocations.
+/// Flags of rustc: a static program without local paths, linked by the lld that rustup installs.
+/// lld merges identical functions and packs relocations, which makes the program smaller.
 fn flags() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -94,7 +95,7 @@ fn flags() -> Result<String> {
     let linker = Path::new(quietly(&mut rustc)?.trim()).with_file_name("bin/gcc-ld");
     ensure!(
         linker.is_dir(),
-        "this Rust has no linker in {}: take that of rustup",
+        "this Rust toolchain has no linker in {}: use one from rustup",
         linker.display()
     );
     let (home, root, linker) = (home.display(), workspace_root(), linker.display());
@@ -106,7 +107,7 @@ fn flags() -> Result<String> {
     ))
 }
 
-/// Has rustup install the target's library where it is missing.
+/// Installs the target's standard library with rustup, if it is missing.
 fn add_target(target: &str) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(workspace_root()).args(["--print", "target-libdir", "--target", target]);
@@ -117,11 +118,14 @@ fn add_target(target: &str) -> Result<()> {
     let mut rustup = Command::new("rustup");
     rustup.current_dir(workspace_root()).args(["target", "add", target]);
     quietly(&mut rustup).map(drop).with_context(|| {
-        format!("this Rust has no library for {target}: install it as your distribution says")
+        format!(
+            "this Rust toolchain has no standard library for {target}: install it as your \
+             distribution documents"
+        )
     })
 }
 
-/// Puts a program that was built, stripped, and its debug information into `dir`; gives the program's path.
+/// Puts a built program, stripped, and its debug file into `dir`; returns the program's path.
 pub(super) fn split(arch: Arch, program: &str, built: &Path, dir: &Path) -> Result<PathBuf> {
     let tool = |name: &str| Command::new(format!("{}{name}", names(arch).tools));
     let built = &built.join(program);
@@ -133,7 +137,7 @@ pub(super) fn split(arch: Arch, program: &str, built: &Path, dir: &Path) -> Resu
             .args([built, &debug]),
     )?;
     quietly(tool("strip").args(["--strip-all", "-o"]).args([&program, built]))?;
-    // The name of that file, and its checksum: debuggers look beside the program.
+    // Name and checksum of the debug file, which debuggers look for beside the program.
     let link = format!("--add-gnu-debuglink={}", debug.display());
     quietly(tool("objcopy").arg(link).arg(&program))?;
     let size = |path: &Path| {
@@ -154,7 +158,7 @@ pub(super) fn split(arch: Arch, program: &str, built: &Path, dir: &Path) -> Resu
 fn check_size(bytes: u64) -> Result<()> {
     ensure!(
         bytes < LARGEST,
-        "{bytes} bytes are more than {LARGEST}: leave out what made it larger"
+        "the program has {bytes} bytes, and must have less than {LARGEST}: make it smaller"
     );
     Ok(())
 }
@@ -167,6 +171,9 @@ mod tests {
     fn a_large_program_is_refused() {
         check_size(LARGEST - 1).unwrap();
         let error = check_size(LARGEST).unwrap_err().to_string();
-        assert_eq!(error, "20000000 bytes are more than 20000000: leave out what made it larger");
+        assert_eq!(
+            error,
+            "the program has 20000000 bytes, and must have less than 20000000: make it smaller"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The licences of what is linked into the programs: their texts, as the packages have them.
+//! Licence texts of the packages that are linked into the programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,16 +12,16 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::PROGRAMS;
 use crate::target;
 
-/// How names of files begin that have a licence or a notice.
+/// Prefixes of the names of files with licences or notices, in lower case.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-/// Sources of this repository that have a notice of their own, with the name of what it is of.
+/// Third-party sources in this repository: name, and file with the notice.
 const OWN: [(&str, &str); 2] = [
     ("uPlot, in the pages of report --html", "uncore-trace/vendor/uplot/LICENSE"),
     ("Intel's events and metrics", "uncore-trace/catalog/intel/events.txt"),
 ];
 
-/// The part of `cargo metadata` that is read.
+/// The part of the output of `cargo metadata` that is used.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -60,15 +60,16 @@ struct Kind {
     kind: Option<String>,
 }
 
-/// All of them for a target; fails where a package has neither a text nor the name of its licence.
+/// The licences of all linked packages for a target. Fails if a package has neither a licence text
+/// nor the name of one.
 pub(super) fn text(target: &str) -> Result<String> {
     let output = target::cargo()
         .args(["metadata", "--locked", "--format-version=1", "--filter-platform", target])
         .output()
         .context("cannot run cargo metadata")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+        .context("cannot read the output of cargo metadata")?;
     let mut linked = BTreeSet::new();
     for program in PROGRAMS {
         linked.extend(self::linked(&metadata, program)?);
@@ -79,9 +80,11 @@ pub(super) fn text(target: &str) -> Result<String> {
         .filter(|package| package.source.is_some() && linked.contains(package.id.as_str()))
         .collect();
     packages.sort_by_key(|package| (&package.name, &package.version));
-    // Most have the same text: it is written once, with the names of all.
+    // Many packages have the same text, so each text is written once, with the names of its
+    // packages.
     let mut of_text = BTreeMap::<String, Vec<String>>::new();
-    let mut list = String::from("What uncore-trace is linked with, and the licence of each:\n\n");
+    let mut list =
+        String::from("Packages that uncore-trace is linked with, and their licences:\n\n");
     for package in packages {
         let Package { name, version, license, .. } = package;
         let license = license.as_deref();
@@ -97,7 +100,7 @@ pub(super) fn text(target: &str) -> Result<String> {
         let path = workspace_root().join(path);
         let all =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // Of a file with data it is what stands before them.
+        // In a data file, the notice is the text before the first section.
         let notice = all.split("\n[").next().unwrap_or_default();
         of_text.insert(notice.to_owned(), vec![what.to_owned()]);
     }
@@ -109,7 +112,8 @@ pub(super) fn text(target: &str) -> Result<String> {
     Ok(list)
 }
 
-/// The ids of a package and of all that it is linked with: not those that build it or test it.
+/// The ids of a package and of all packages that are linked into it, without build and dev
+/// dependencies.
 fn linked<'a>(metadata: &'a Metadata, name: &str) -> Result<BTreeSet<&'a str>> {
     let first = metadata.packages.iter().find(|it| it.name == name && it.source.is_none());
     let first = first.with_context(|| format!("cargo metadata has no package {name}"))?;
@@ -127,7 +131,7 @@ fn linked<'a>(metadata: &'a Metadata, name: &str) -> Result<BTreeSet<&'a str>> {
     Ok(found)
 }
 
-/// The texts of licences in the directory of a package.
+/// The licence texts in the directory of a package.
 fn texts(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut found = Vec::new();

@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: what is given to others.
+//! `cargo xtask dist`: builds the files of a release.
 //!
-//! Static programs of both architectures with a file of debug information beside each, Debian and rpm
-//! packages of them, lists of what is linked, what an image is made of, and the digests of all. `--check`
-//! makes those of this machine's architecture, and installs, renders and runs them as their users do.
+//! For both architectures: static programs with separate debug files, Debian and rpm packages,
+//! lists of the linked packages (SBOM), the files of a container image, and the digests of all
+//! files. `--check` builds only for this machine's architecture, and installs, renders and runs the
+//! result.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::env;
@@ -25,11 +26,11 @@ mod sbom;
 /// Options of `cargo xtask dist`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this architecture, amd64 or arm64 (may be given several times) [default: both; with --check this
-    /// machine's]
+    /// Build only for this architecture, amd64 or arm64 (may be repeated) [default: both; with
+    /// --check, that of this machine]
     #[arg(long, value_name = "ARCH", value_parser = arch)]
     arch: Vec<Arch>,
-    /// Install, render and run what was made
+    /// Install, render and run the result
     #[arg(long)]
     check: bool,
 }
@@ -42,20 +43,21 @@ fn arch(text: &str) -> Result<Arch> {
     }
 }
 
-/// The packages whose programs are distributed: the first has privileges, the second a network.
+/// The packages whose programs are distributed: the tracer, which needs privileges, and the
+/// uploader, which needs the network.
 const PROGRAMS: [&str; 2] = ["uncore-trace", "uncore-trace-upload"];
 
-/// What was made for one architecture.
+/// The files of one architecture.
 #[derive(Debug)]
 struct Made {
     arch: Arch,
-    /// Of [`PROGRAMS`].
+    /// In the order of [`PROGRAMS`].
     programs: [PathBuf; 2],
     deb: PathBuf,
     rpm: PathBuf,
 }
 
-/// Makes everything; with `--check` tests it.
+/// Builds everything, and tests it with `--check`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let apt = Apt::new();
     let own = own()?;
@@ -64,7 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ([], false) => vec![Arch::Amd64, Arch::Arm64],
         (asked, _) => asked.to_vec(),
     };
-    // Completions are printed by a program that runs here.
+    // This machine's architecture comes first: its program prints the completions without
+    // emulation.
     archs.sort_by_key(|arch| *arch != own);
     let dir = target::dir()?.join("dist/made");
     empty(&dir)?;
@@ -75,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let image = made.first().context("no architecture was asked for")?;
     packages::image(image.arch, &image.programs, &dir.join("image"))?;
     packages::digests(&dir)?;
-    println!("dist: all of it is in {}", dir.display());
+    println!("dist: all files are in {}", dir.display());
     if args.check {
         check::run(&made, &dir, &apt)?;
     }
@@ -102,11 +105,11 @@ fn own() -> Result<Arch> {
     match env::consts::ARCH {
         "x86_64" => Ok(Arch::Amd64),
         "aarch64" => Ok(Arch::Arm64),
-        other => bail!("{other} is not among what is distributed: run it on x86_64 or aarch64"),
+        other => bail!("no programs are distributed for {other}: run this on x86_64 or aarch64"),
     }
 }
 
-/// The directory, with nothing in it.
+/// Creates the directory, or removes its content.
 fn empty(dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
@@ -114,7 +117,7 @@ fn empty(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
-/// Does a step and says how long it took.
+/// Runs a step and prints how long it took.
 fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let done = step().with_context(|| what.split(':').next().unwrap_or(what).to_owned())?;

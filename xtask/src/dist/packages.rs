@@ -1,7 +1,7 @@
-//! Debian and rpm packages, what an image is made of, and digests.
+//! Debian and rpm packages, the files of a container image, and digests.
 //!
-//! What a package has is in `uncore-trace/Cargo.toml`; what is made for it is staged in the directory
-//! `packaged` beside the program, where both tools find it.
+//! `uncore-trace/Cargo.toml` lists the files of the packages. Generated files are put into the
+//! directory `packaged` beside the program, where both packaging tools find them.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fmt::Write as _;
@@ -20,23 +20,24 @@ use crate::command::{quietly, succeed, version_of};
 use crate::lab::kernel::Arch;
 use crate::target;
 
-/// The versions that are installed where they are missing, with the names of their programs.
+/// The packaging tools.
 const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", subcommand: &[] };
 const CARGO_RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", subcommand: &[] };
 
-/// The certificates that an image has are those of this machine.
+/// The certificates for the image, taken from this machine.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A tool that is installed where it is missing.
+/// A tool that is installed if it is missing.
 pub(super) struct Tool {
     pub name: &'static str,
     pub version: &'static str,
-    /// What comes before its options.
+    /// Arguments before the options.
     pub subcommand: &'static [&'static str],
 }
 
 impl Tool {
-    /// Its program, of this version: others write other packages.
+    /// Path of its program. Exactly this version is installed, because other versions write
+    /// different packages.
     pub(super) fn program(&self) -> Result<PathBuf> {
         let root = target::dir()?.join("dist/tools");
         let path = root.join("bin").join(self.name);
@@ -47,7 +48,7 @@ impl Tool {
             return Ok(path);
         }
         println!("dist: installing {} {}", self.name, self.version);
-        // Little optimization: it is built in half the time, and compresses in seconds.
+        // Low optimization halves the time to build the tool, which itself runs only for seconds.
         succeed(
             target::cargo()
                 .args(["install", "--locked", "--quiet", "--force", self.name])
@@ -61,7 +62,7 @@ impl Tool {
     }
 }
 
-/// Puts the programs and what is made of them where the packages' lists of files find them.
+/// Puts the programs and the generated files where the packaging tools find them.
 pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     let staged = staged(arch)?;
     super::empty(&staged)?;
@@ -77,7 +78,7 @@ pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<(
     write(&staged.join("third-party-licences.txt"), &licences)
 }
 
-/// The completions as their shells name the files. A program of another architecture is emulated.
+/// Writes the completions for each shell. A program of another architecture is emulated.
 fn completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for (shell, name) in
@@ -121,7 +122,8 @@ pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((ending(dir, &format!("_{}.deb", arch.debian()))?, ending(dir, &of_rpm)?))
 }
 
-/// When what is built was committed, if git knows: the same sources make the same packages.
+/// Time of the last commit, s since 1970, if git knows it: the timestamp in the packages, so that
+/// the same sources make the same packages.
 pub(super) fn commit_time() -> Option<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
@@ -129,14 +131,14 @@ pub(super) fn commit_time() -> Option<String> {
     (!time.trim().is_empty()).then(|| time.trim().to_owned())
 }
 
-/// The one file in a directory whose name ends so.
+/// The only file in a directory whose name ends in `end`.
 fn ending(dir: &Path, end: &str) -> Result<PathBuf> {
     let found: Vec<String> = files(dir)?.into_iter().filter(|name| name.ends_with(end)).collect();
     ensure!(found.len() == 1, "{} should have one *{end}, and has {found:?}", dir.display());
     Ok(dir.join(found.concat()))
 }
 
-/// What `packaging/Containerfile` copies.
+/// Puts the files that `packaging/Containerfile` copies into `dir`.
 pub(super) fn image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     let doc = dir.join("doc");
     fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
@@ -150,7 +152,7 @@ pub(super) fn image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<(
     copy(&staged(arch)?.join("third-party-licences.txt"), &doc.join("third-party-licences.txt"))
 }
 
-/// Writes `SHA256SUMS` of all files, as `sha256sum --check` reads it.
+/// Writes the digests of all files to `SHA256SUMS`, in the format of `sha256sum --check`.
 pub(super) fn digests(dir: &Path) -> Result<()> {
     let mut text = String::new();
     for name in files(dir)? {
@@ -178,7 +180,7 @@ fn files(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Copies the programs into a directory, by the names that users type.
+/// Copies the programs into a directory under their installed names.
 fn install(programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     PROGRAMS.iter().zip(programs).try_for_each(|(name, from)| copy(from, &dir.join(name)))
 }

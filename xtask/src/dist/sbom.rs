@@ -1,4 +1,4 @@
-//! Lists of the packages that are linked into a program, in the format `CycloneDX`.
+//! Software bills of materials: the packages that are linked into a program, as `CycloneDX`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::target;
 const CARGO_CYCLONEDX: Tool =
     Tool { name: "cargo-cyclonedx", version: "0.5.9", subcommand: &["cyclonedx"] };
 
-/// What the tool is told to name its files, without `.json`.
+/// Name of the tool's output files, without `.json`.
 const NAME: &str = "sbom.cdx";
 
-/// The part of `cargo metadata` that is read.
+/// The part of the output of `cargo metadata` that is used.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Member>,
@@ -49,13 +49,13 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
     }
     quietly(&mut command)?;
     let mut written = 0;
-    // It writes one beside the manifest of each package of the repository.
+    // The tool writes a file beside the manifest of each package of the repository.
     for Member { name, manifest_path } in members()? {
         let made = manifest_path.with_file_name(format!("{NAME}.json"));
         if PROGRAMS.contains(&name.as_str()) {
             let text = fs::read_to_string(&made)
                 .with_context(|| format!("cannot read {}", made.display()))?;
-            // Without the paths of this machine, as in the program.
+            // Replaces local paths, as in the program.
             let text = text.replace(&root.display().to_string(), "/uncore-trace");
             let version = env!("CARGO_PKG_VERSION");
             let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname()));
@@ -66,7 +66,7 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
             fs::remove_file(&made).with_context(|| format!("cannot remove {}", made.display()))?;
         }
     }
-    ensure!(written == PROGRAMS.len(), "not every one of {PROGRAMS:?} is a package");
+    ensure!(written == PROGRAMS.len(), "not all of {PROGRAMS:?} are packages");
     Ok(())
 }
 
@@ -77,7 +77,7 @@ fn members() -> Result<Vec<Member>> {
         .output()
         .context("cannot run cargo metadata")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    let metadata: Metadata =
-        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+        .context("cannot read the output of cargo metadata")?;
     Ok(metadata.packages)
 }

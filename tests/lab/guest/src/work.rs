@@ -47,8 +47,8 @@ pub(crate) fn run(path: &Path) -> Result<()> {
     time::sleep_until(time::now() + u64::from(work.settle_ms) * NS_PER_MS)
 }
 
-/// Runs a command to its end while the workload runs. An error unless its exit code is 0. Init ends
-/// what is left of the workload.
+/// Runs a command to its end while the workload runs. An error unless its exit code is 0. Init
+/// kills the rest of the workload.
 pub(crate) fn beside(path: &Path, program: &str, args: &[&str]) -> Result<()> {
     let own = env::current_exe().context("find this program")?;
     let mut work = Command::new(own)

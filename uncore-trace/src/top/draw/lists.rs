@@ -1,4 +1,4 @@
-//! The two lists: links, and tenants.
+//! The lists of links and of tenants.
 
 use super::super::app::{App, Focus};
 use super::{Look, Part, fit};
@@ -9,19 +9,19 @@ use crate::view::headroom::FULL;
 use crate::view::heat::bars;
 use crate::view::live::screen::{Full, OwnerLine, Screen, ThingLine};
 
-/// Cells between columns.
+/// Number of cells between columns.
 const GAP: usize = 2;
 
-/// Fewest cells for what was in the last minute.
+/// Fewest cells for the bars of the last minute.
 const LEAST_TIME: usize = 10;
 
-/// Most cells for that: one for each frame.
+/// Most cells for the bars of the last minute, one per frame.
 const MOST_TIME: usize = 60;
 
 /// Fewest cells for a name.
 const LEAST_NAME: usize = 16;
 
-/// A column of figures: its head, and a cell for each line.
+/// A column of values: its head, and a cell for each line.
 struct Column {
     head: String,
     cells: Vec<Part>,
@@ -38,19 +38,19 @@ impl Column {
     }
 }
 
-/// A list: names, columns, and a line of bars for the last minute.
+/// A list: names, columns, and bars for the last minute.
 struct List<'a> {
     head: String,
     names: Vec<Part>,
     columns: Vec<Column>,
-    /// Values over time of each line.
+    /// For each line, its values of the last minute.
     times: Vec<Vec<Option<f64>>>,
-    /// The line that is selected, and whether the keys move it.
+    /// Index of the selected line, and whether the arrow keys move it.
     selected: (usize, bool),
     app: &'a App,
 }
 
-/// The links.
+/// The lines of the list of links, or of events if there are no links.
 pub(super) fn links(app: &App, screen: &Screen, width: usize, lines: usize) -> Vec<Vec<Part>> {
     let things = &screen.links;
     let is_link = things.iter().any(|thing| thing.unit == "bytes");
@@ -78,7 +78,7 @@ pub(super) fn links(app: &App, screen: &Screen, width: usize, lines: usize) -> V
             head("out"),
             things.iter().map(|thing| figure(thing.out_per_s, thing)),
         ));
-        // Some memory controllers count reads and writes as one.
+        // Some memory controllers do not count reads and writes separately.
         let only_both = |thing: &ThingLine| {
             thing.per_s.is_some() && thing.in_per_s.is_none() && thing.out_per_s.is_none()
         };
@@ -109,7 +109,7 @@ pub(super) fn links(app: &App, screen: &Screen, width: usize, lines: usize) -> V
     list.lines(width, lines)
 }
 
-/// The tenants.
+/// The lines of the list of tenants.
 pub(super) fn owners(app: &App, screen: &Screen, width: usize, lines: usize) -> Vec<Vec<Part>> {
     let owners = &screen.owners;
     let look = |line: &OwnerLine| if line.owner == "task" { Look::Plain } else { Look::Dim };
@@ -146,7 +146,7 @@ pub(super) fn owners(app: &App, screen: &Screen, width: usize, lines: usize) -> 
     }));
     let name = |line: &OwnerLine| {
         let name = printable(&line.name);
-        // What belongs to no task is told from a cgroup of that name.
+        // Parentheses distinguish owners such as `irq` from a cgroup of that name.
         let own = line.owner != "task" && line.name == line.owner;
         if own { format!("({name})") } else { name.into_owned() }
     };
@@ -161,7 +161,7 @@ pub(super) fn owners(app: &App, screen: &Screen, width: usize, lines: usize) -> 
     list.lines(width, lines)
 }
 
-/// A part of the peak; `!` where it is more than that, or sources are in conflict.
+/// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
 fn percent(full: Option<Full>) -> Part {
     let Some(Full { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
     let number = |part: f64| Shared::percent().figure(part);
@@ -178,8 +178,8 @@ fn percent(full: Option<Full>) -> Part {
 }
 
 impl List<'_> {
-    /// The list in at most so many lines, its head among them. Columns that do not fit are left out
-    /// from the right, which a mark in the head says; the name has what is left.
+    /// The list in at most `lines` lines, including its head. Columns that do not fit are left out
+    /// from the left, and the head shows their number. The names get the remaining width.
     fn lines(mut self, width: usize, lines: usize) -> Vec<Vec<Part>> {
         let ascii = self.app.ascii;
         let marker = 2;
@@ -188,7 +188,7 @@ impl List<'_> {
         };
         let mut hidden = 0;
         while widths(&self.columns) + LEAST_NAME + marker > width && self.columns.len() > 1 {
-            // The first columns are of single groups; share and confidence are what is asked for.
+            // The first columns, single groups, matter less than share and confidence.
             self.columns.remove(0);
             hidden += 1;
         }
@@ -215,7 +215,7 @@ impl List<'_> {
         out
     }
 
-    /// The first line that is shown, so that the selected one is.
+    /// Index of the first line shown, chosen so that the selected line is visible.
     fn first(&self, room: usize) -> usize {
         let (selected, _) = self.selected;
         let last = self.names.len().saturating_sub(1);
@@ -280,7 +280,7 @@ impl List<'_> {
     }
 }
 
-/// Text with blanks behind it.
+/// The text, filled with blanks to `width` cells.
 fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(cells(text))))
 }

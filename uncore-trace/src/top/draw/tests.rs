@@ -1,4 +1,4 @@
-//! Pictures of a machine with four links and hostile names, drawn into a buffer.
+//! Screens of a machine with four links and hostile names, drawn into a buffer.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
@@ -36,7 +36,7 @@ fn link(name: &str, subsystem: &str, first: u32, peaks: &[(Source, f64)]) -> Lin
     }
 }
 
-/// Who has what part, in percent.
+/// The owners and their shares, in percent.
 const OWNERS: [(&str, Option<i32>, Option<&str>, f64); 5] = [
     (
         "task",
@@ -53,7 +53,7 @@ const OWNERS: [(&str, Option<i32>, Option<&str>, f64); 5] = [
 fn rows(second: i64) -> Piece {
     let mut builder = fabric::Builder::default();
     for counter in 0..8 {
-        // Each way of a link has another rate, which grows.
+        // Each direction of a link has its own rate, which grows.
         let total = 0.1e9 * f64::from(counter + 1) * (1.0 + second as f64);
         for (owner, pid, cgroup, part) in OWNERS {
             let is_known = counter != 7;
@@ -121,7 +121,7 @@ fn press(app: &mut App, keys: &[KeyCode]) {
     }
 }
 
-/// What is drawn, without the head, which has the time.
+/// The drawn screen without the head line, which contains the time.
 fn drawn(app: &App, width: u16, height: u16) -> String {
     whole(app, width, height).split_once('\n').unwrap().1.to_owned()
 }

@@ -1,5 +1,5 @@
-//! The Helm chart: rendered by Helm's own library, validated against the schemas of Kubernetes, and its
-//! containers compared with what they may have.
+//! Tests of the Helm chart: it is rendered by Helm's library and validated against the schemas of
+//! Kubernetes, and its containers have only the privileges that they need.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeMap;
@@ -24,17 +24,19 @@ const HELM: Venv = Venv {
     modules: "helm_python, kubernetes_validate, yaml",
 };
 
-/// What the chart makes of a set of values.
+/// The chart rendered with a set of values.
 #[derive(Debug, Deserialize)]
 pub(super) struct Rendered {
+    /// Kinds of the objects.
     kinds: Vec<String>,
+    /// The agent's configuration.
     config: String,
-    /// The template of the `DaemonSet`.
+    /// The pod template of the `DaemonSet`.
     pod: Value,
 }
 
 impl Rendered {
-    /// Capabilities of the recorder.
+    /// The capabilities of the recorder's container.
     pub(super) fn capabilities(&self) -> Vec<String> {
         let added = &self.containers()[0]["securityContext"]["capabilities"]["add"];
         let added = added.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -46,7 +48,7 @@ impl Rendered {
     }
 }
 
-/// Renders it with several values; gives what came of the chart's own.
+/// Renders and checks the chart with several sets of values; returns the default one.
 pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
     if let Err(error) = HELM.look() {
         println!("dist: {}: installing ({error:#})", HELM.name);
@@ -57,30 +59,37 @@ pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
     python.arg(root.join("tests/packaging/chart.py")).arg(root.join("packaging/helm/uncore-trace"));
     let text = quietly(&mut python)?;
     let mut all: BTreeMap<String, Rendered> = serde_json::from_str(&text)
-        .with_context(|| format!("the chart's rendering is not understood: {text}"))?;
+        .with_context(|| format!("cannot parse the rendered chart: {text}"))?;
     for (name, rendered) in &all {
         least(rendered).with_context(|| format!("values {name}"))?;
         configures(program, &rendered.config).with_context(|| format!("values {name}"))?;
     }
     let of = |name: &str| all.get(name).with_context(|| format!("no values {name}"));
     let own = of("default")?;
-    ensure!(own.kinds == ["ConfigMap", "DaemonSet"], "it makes {:?}", own.kinds);
-    ensure!(own.containers().len() == 1, "nothing is uploaded unless it is asked for");
+    ensure!(own.kinds == ["ConfigMap", "DaemonSet"], "the default objects are {:?}", own.kinds);
+    ensure!(own.containers().len() == 1, "there must be no uploader by default");
     let wanted = ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH"];
     ensure!(own.capabilities() == wanted, "the recorder has {:?}", own.capabilities());
     ensure!(of("names off")?.capabilities() == wanted[..2], "ids need no CAP_DAC_READ_SEARCH");
     let full = of("full")?;
-    ensure!(full.kinds == ["ConfigMap", "DaemonSet", "PodMonitor"], "it makes {:?}", full.kinds);
+    ensure!(
+        full.kinds == ["ConfigMap", "DaemonSet", "PodMonitor"],
+        "with all options, the objects are {:?}",
+        full.kinds
+    );
     ensure!(full.containers().len() == 2, "the uploader is missing");
     all.remove("default").context("no values default")
 }
 
-/// That no container has more than it needs.
+/// Checks that no container has more privileges than it needs.
 fn least(rendered: &Rendered) -> Result<()> {
-    ensure!(rendered.pod["spec"]["hostPID"] == true, "process ids would be those of the container");
+    ensure!(
+        rendered.pod["spec"]["hostPID"] == true,
+        "without hostPID, process ids are those of the container"
+    );
     ensure!(
         rendered.pod["spec"]["automountServiceAccountToken"] == false,
-        "it asks the API server for nothing, and has a token"
+        "the pod has a token of the API server, which it does not use"
     );
     for container in rendered.containers() {
         let name = &container["name"];
@@ -94,7 +103,10 @@ fn least(rendered: &Rendered) -> Result<()> {
         }
         ensure!(context["capabilities"]["drop"] == json!(["ALL"]), "{name}: not all are dropped");
         let is_upload = name == "upload";
-        ensure!(!is_upload || context["capabilities"].get("add").is_none(), "{name}: capabilities");
+        ensure!(
+            !is_upload || context["capabilities"].get("add").is_none(),
+            "{name}: has capabilities"
+        );
         for key in ["requests", "limits"] {
             for what in ["cpu", "memory"] {
                 ensure!(!container["resources"][key][what].is_null(), "{name}: no {key} of {what}");
@@ -108,10 +120,11 @@ fn least(rendered: &Rendered) -> Result<()> {
     Ok(())
 }
 
-/// The captured machine on which configurations are checked: it has what their groups and conditions name.
+/// The captured machine on which configurations are checked: it has the PMUs that their groups and
+/// conditions name.
 const MACHINE: &str = "grace-2s";
 
-/// That the agent takes the configuration.
+/// Checks that the agent accepts the configuration.
 fn configures(program: &Path, config: &str) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let (path, root) = (dir.path().join("agent.toml"), dir.path().join("root"));

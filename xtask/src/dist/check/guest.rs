@@ -1,7 +1,7 @@
-//! Guests: the unit under a real systemd, and the program of another architecture.
+//! Tests in emulated guests: the units under systemd, and the program of another architecture.
 //!
-//! A guest is emulated, has a Debian kernel of the lab, and everything in its initramfs. What it prints on its
-//! console is what is looked at.
+//! A guest has a Debian kernel of the lab, and all its files in the initramfs. The tests check the
+//! text that it prints on its console.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -16,16 +16,16 @@ use crate::command::{last_lines, quietly};
 use crate::lab;
 use crate::lab::kernel::Arch;
 
-/// A long-term kernel: it is in the archive for years.
+/// A long-term kernel, which stays in the archive for years.
 const SERIES: &str = "6.12";
 
-/// Seconds after which a guest is ended: it takes 40 on an idle machine.
+/// Time limit of a guest, s. It takes 40 s on an idle machine.
 const LIMIT: &str = "900";
 
-/// What a script in a guest prints last.
+/// The last line that a guest's script prints.
 const END: &str = "uncore-trace check: done";
 
-/// What the agent does in the guest, which has no PMU.
+/// Configuration of the agent in the guest, which has no PMU.
 const CONFIG: &str = "\
 [record]
 groups = ['host']
@@ -39,7 +39,7 @@ listen = '127.0.0.1:9762'
 [upload]
 url = 'file:///var/lib/uncore-trace/bucket'
 ";
-/// The upload ends once all is sent.
+/// Makes the upload end when all files are sent.
 const UPLOAD_DROP_IN: &str = "\
 [Service]
 Type=oneshot
@@ -47,6 +47,7 @@ ExecStart=
 ExecStart=/usr/bin/uncore-trace upload --config /etc/uncore-trace/agent.toml --once
 Restart=no
 ";
+/// Unit that runs the script.
 const CHECK: &str = "\
 [Service]
 Type=oneshot
@@ -57,8 +58,8 @@ ExecStart=/bin/sh /check.sh
 [Install]
 WantedBy=multi-user.target
 ";
-/// Debian's kernels refuse counters to `CAP_PERFMON` unless `kernel.perf_event_paranoid` is 2 or less. The start
-/// ends when the agent says that it records.
+/// Debian's kernels refuse counters to `CAP_PERFMON` unless `kernel.perf_event_paranoid` is at most
+/// 2. `systemctl start` returns when the agent reports that it records.
 const SCRIPT: &str = "\
 echo 2 > /proc/sys/kernel/perf_event_paranoid
 systemctl start uncore-trace && echo agent=ready
@@ -100,7 +101,7 @@ pub(super) fn units(deb: &Path, apt: &Apt) -> Result<()> {
         .with_context(|| format!("cannot create {}", link.display()))?;
     let said =
         boot(super::own()?, root.path(), "rdinit=/lib/systemd/systemd systemd.show_status=0", apt)?;
-    // CAP_DAC_READ_SEARCH, CAP_PERFMON, CAP_BPF: 2, 38 and 39 of capability.h.
+    // 0xc000000004: CAP_DAC_READ_SEARCH (bit 2), CAP_PERFMON (38) and CAP_BPF (39).
     for wanted in [
         "agent=ready",
         "user=uncore-trace",
@@ -112,14 +113,14 @@ pub(super) fn units(deb: &Path, apt: &Apt) -> Result<()> {
     ] {
         ensure!(
             said.contains(wanted),
-            "the guest did not say {wanted}:\n{}",
+            "the guest did not print {wanted}:\n{}",
             last_lines(&said, 60)
         );
     }
     Ok(())
 }
 
-/// Records with the program in a guest of its architecture that has nothing else.
+/// Records in a guest of the program's architecture that has only the program and busybox.
 pub(super) fn program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let busybox = lab::busybox(arch)?;
@@ -148,13 +149,13 @@ pub(super) fn program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
         "uncore-trace",
         said.lines().find(|line| line.starts_with("uncore-trace ")).unwrap_or(&said),
     )?;
-    // 1: the emulated machine was too slow for every record.
+    // Exit code 1: records were lost because the emulated machine is slow.
     let recorded = said.contains("record=0") || said.contains("record=1");
     ensure!(recorded && said.contains("check=0"), "it cannot record:\n{}", last_lines(&said, 60));
     Ok(())
 }
 
-/// Boots a kernel of the architecture on a directory; gives what it printed.
+/// Boots a guest with the files of `root`; returns its console output.
 fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<String> {
     let (program, package, machine, console) = match arch {
         Arch::Amd64 => ("qemu-system-x86_64", "qemu-system-x86", "q35", "ttyS0"),
@@ -188,7 +189,7 @@ fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<String> {
     Ok(said)
 }
 
-/// An initramfs of everything in a directory.
+/// Makes an initramfs of a directory, as the file `initrd` in a temporary directory.
 fn initrd(root: &Path) -> Result<tempfile::TempDir> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let mut pack = Command::new("sh");

@@ -1,4 +1,4 @@
-//! The image: built without a registry, and its recorder run as the chart's pod runs it.
+//! Test of the container image: it is built without a registry, and run like the chart's pod.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::command::{quietly, version};
 
 const TAG: &str = "uncore-trace:check";
 
-/// Where the chart has the recordings.
+/// The chart's directory for recordings.
 const STATE: &str = "/var/lib/uncore-trace";
 
-/// Builds it from its directory, and records in it.
+/// Builds the image from `context`, and records in a container of it.
 pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     for tool in ["buildah", "runc"] {
         if version(tool).is_err() {
@@ -51,7 +51,7 @@ pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     buildah(&["umount", container.trim()]).map(drop)
 }
 
-/// Runs the program in the image as the pod does; gives what it wrote and said.
+/// Runs the program in the image like the pod; returns its state directory and its output.
 fn runs(root: &Path, pod: &Rendered, args: &[&str]) -> Result<(TempDir, String)> {
     let bundle = tempfile::tempdir().context("cannot make a directory")?;
     let state = tempfile::tempdir().context("cannot make a directory")?;
@@ -61,7 +61,7 @@ fn runs(root: &Path, pod: &Rendered, args: &[&str]) -> Result<(TempDir, String)>
     let name = format!("uncore-trace-check-{}", std::process::id());
     let mut command = Command::new("runc");
     command.arg("--root").arg(bundle.path().join("state")).args(["run", "--bundle"]);
-    // A machine too busy for every record ends it with 1.
+    // Exit code 1: records were lost because the machine is busy.
     let output = command.arg(bundle.path()).arg(&name).output().context("cannot run runc")?;
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -69,8 +69,8 @@ fn runs(root: &Path, pod: &Rendered, args: &[&str]) -> Result<(TempDir, String)>
     Ok((state, said))
 }
 
-/// What a container runtime makes of the pod: the process ids and network of the host, a root that cannot be
-/// written, and the capabilities of the chart.
+/// The OCI specification of the pod's container: the pid and network namespaces of the host, a
+/// read-only root, and the capabilities of the chart.
 fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Value {
     let capabilities = pod.capabilities();
     let args: Vec<&str> = ["/usr/bin/uncore-trace"].iter().chain(args).copied().collect();

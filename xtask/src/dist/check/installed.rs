@@ -1,4 +1,4 @@
-//! The packages, installed in a clean root, used and removed.
+//! Tests of the packages: they are installed in a clean root, used and removed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::command::{quietly, version};
 const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
 
-/// What both packages install, and the permissions.
+/// Files that both packages install, with their permissions.
 const COMMON: [(&str, u32); 8] = [
     ("usr/bin/uncore-trace", 0o755),
     ("usr/bin/uncore-trace-upload", 0o755),
@@ -27,7 +27,7 @@ const COMMON: [(&str, u32); 8] = [
     (CONFIG, 0o644),
 ];
 
-/// Where the packages differ.
+/// Files that only the Debian package installs at these paths.
 const OF_DEB: [(&str, u32); 8] = [
     ("usr/share/man/man1/uncore-trace.1.gz", 0o644),
     ("usr/share/man/man1/uncore-trace-record.1.gz", 0o644),
@@ -38,6 +38,7 @@ const OF_DEB: [(&str, u32); 8] = [
     ("usr/share/doc/uncore-trace/LICENSE-APACHE", 0o644),
     ("usr/share/doc/uncore-trace/third-party-licences.txt", 0o644),
 ];
+/// Files that only the rpm package installs at these paths.
 const OF_RPM: [(&str, u32); 7] = [
     ("usr/share/man/man1/uncore-trace.1", 0o644),
     ("usr/share/man/man1/uncore-trace-record.1", 0o644),
@@ -48,8 +49,8 @@ const OF_RPM: [(&str, u32); 7] = [
     ("usr/share/licenses/uncore-trace/third-party-licences.txt", 0o644),
 ];
 
-/// What installing makes that no package removes: the old lists of users, and directories that every rpm
-/// distribution has, and this root does not.
+/// Files and directories that remain after removal: backups of the user lists, and directories that
+/// every rpm distribution has but this root lacks.
 const KEPT: [&str; 12] = [
     "etc/passwd-",
     "etc/group-",
@@ -65,7 +66,8 @@ const KEPT: [&str; 12] = [
     "usr/share/zsh/site-functions",
 ];
 
-/// Links to /dev/null that Debian's helper leaves, so that nothing starts a unit whose program is gone.
+/// Links to /dev/null that Debian's helper leaves after removal: they mask the units, whose program
+/// no longer exists.
 const MASKS: [&str; 2] =
     ["etc/systemd/system/uncore-trace-upload.service", "etc/systemd/system/uncore-trace.service"];
 
@@ -87,7 +89,7 @@ pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
             "uncore-trace",
         ]),
     )?;
-    ensure!(config.contains(&format!("/{CONFIG} ")), "{CONFIG} is no conffile: {config:?}");
+    ensure!(config.contains(&format!("/{CONFIG} ")), "{CONFIG} is not a conffile: {config:?}");
     root.write(CONFIG, CHANGED)?;
     dpkg(&["--install", &deb.display().to_string()])?;
     ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
@@ -109,13 +111,13 @@ pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
         quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
     };
     let file = rpm.display().to_string();
-    // The root has no rpm of its own, so that its database knows no shell.
+    // --nodeps: the root's rpm database is empty, so even the dependency on a shell is unmet.
     run(&["--install", "--nodeps", &file])?;
     works(&root, &OF_RPM)?;
-    // Debian's rpm says beside it that it is no tool for Debian.
+    // Debian's rpm also prints a warning, which does not start with a slash.
     let said = run(&["--query", "--configfiles", "uncore-trace"])?;
     let config: Vec<&str> = said.lines().filter(|line| line.starts_with('/')).collect();
-    ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is no configuration: {said}");
+    ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is not a configuration file: {said}");
     root.write(CONFIG, CHANGED)?;
     run(&["--install", "--nodeps", "--replacepkgs", &file])?;
     ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
@@ -125,7 +127,7 @@ pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
     left(&before, &root, &["etc/uncore-trace", &saved])
 }
 
-/// That everything is there, the program runs, and the units' user exists.
+/// Checks that all files are installed, the programs run, and the user of the units exists.
 fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
     let files = root.files()?;
     for (path, mode) in COMMON.iter().chain(own) {
@@ -145,14 +147,14 @@ fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// Something that was recorded meanwhile: a purge removes it.
+/// Creates a recording, which a purge must remove.
 fn recorded(root: &Root) -> Result<()> {
     let dir = root.path().join("var/lib/uncore-trace/rollup");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     root.write("var/lib/uncore-trace/rollup/x.parquet", "x")
 }
 
-/// That nothing but this is left.
+/// Checks that the root differs from `before` only by the files `wanted` and [`KEPT`].
 fn left(before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<()> {
     let after = root.files()?;
     let found: Vec<&str> = after
@@ -160,8 +162,8 @@ fn left(before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<
         .map(String::as_str)
         .filter(|path| !before.contains_key(*path) && !KEPT.contains(path))
         .collect();
-    ensure!(found == wanted, "{wanted:?} should be left, and {found:?} is");
+    ensure!(found == wanted, "{wanted:?} should be left, but {found:?} is");
     let gone: Vec<&String> = before.keys().filter(|path| !after.contains_key(*path)).collect();
-    ensure!(gone.is_empty(), "{gone:?} was there before and is gone");
+    ensure!(gone.is_empty(), "{gone:?} existed before and was removed");
     Ok(())
 }

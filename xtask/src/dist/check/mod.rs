@@ -1,4 +1,4 @@
-//! What was made, used as its users do: installed and removed, run, rendered, verified.
+//! Tests of the release files: installs, runs, renders and removes them as users do.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,12 +16,9 @@ mod installed;
 mod root;
 mod units;
 
-/// Tests everything; the packages are those of this machine's architecture.
+/// Tests everything; of the packages, only those of this machine's architecture.
 pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "it installs packages, so it must be run as root"
-    );
+    ensure!(rustix::process::geteuid().is_root(), "run this as root, because it installs packages");
     quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
     let own = own()?;
     for Made { arch, programs, .. } in made {
@@ -51,7 +48,7 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
     timed("image: built, and run as the chart's pod", || image::check(&image, &pod, apt))
 }
 
-/// That a program needs no library, and names the file of its debug information.
+/// Checks that a program needs no libraries, and names its debug file.
 fn stripped(program: &Path) -> Result<()> {
     let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
     ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", program.display());
@@ -62,9 +59,9 @@ fn stripped(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That a program said its name and version.
+/// Checks that a program printed its name and version.
 fn said_version(program: &str, said: &str) -> Result<()> {
     let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
-    ensure!(said.starts_with(&wanted), "it should say {wanted}, and said {said:?}");
+    ensure!(said.starts_with(&wanted), "the version should be {wanted:?}, and is {said:?}");
     Ok(())
 }

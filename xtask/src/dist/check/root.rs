@@ -1,4 +1,4 @@
-//! Roots to install packages in: Debian's essential packages and little more.
+//! Root directories for installing packages: Debian's essential packages and little more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::apt::Apt;
 use crate::command::{quietly, version};
 use crate::target;
 
-/// The suite that it is of.
+/// The Debian release.
 const SUITE: &str = "bookworm";
 
-/// What a root has.
+/// The packages of a root.
 #[derive(Debug)]
 pub(super) struct Variant {
     name: &'static str,
@@ -25,24 +25,24 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    /// Essential packages, and those that make users: for the one and the other package.
+    /// Essential packages, and those with which the two packages create users.
     pub(super) const CLEAN: Self = Self {
         name: "clean",
         options: ["--variant=essential", "--include=passwd,systemd-standalone-sysusers"],
     };
-    /// One that boots.
+    /// A root that boots with systemd.
     pub(super) const SYSTEMD: Self =
         Self { name: "systemd", options: ["--variant=minbase", "--include=systemd-sysv,procps"] };
 }
 
-/// An archive older than this is made anew.
+/// An archive older than this is created again.
 const OLDEST: Duration = Duration::from_hours(7 * 24);
 
-/// What changes with every package: of no interest.
+/// Paths that change with every package, which are not compared.
 const NOTED_BY_PACKAGE_MANAGERS: [&str; 6] =
     ["var/lib/dpkg", "var/lib/systemd", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
 
-/// The archive of one, made where it is missing.
+/// The archive of a root, which is created if it is missing.
 pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
     let path = target::dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
@@ -64,7 +64,7 @@ pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A root of its own.
+/// A root in a temporary directory.
 #[derive(Debug)]
 pub(super) struct Root(TempDir);
 
@@ -86,7 +86,7 @@ impl Root {
         self.0.path()
     }
 
-    /// Runs a program inside.
+    /// Runs a program inside the root.
     pub(super) fn run(&self, args: &[&str]) -> Result<String> {
         quietly(
             Command::new("chroot")
@@ -106,7 +106,7 @@ impl Root {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Everything inside by its path, with its kind and permissions.
+    /// Paths of all files and directories inside, with their mode (type and permissions).
     pub(super) fn files(&self) -> Result<BTreeMap<String, u32>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.path().to_owned()];

@@ -1,4 +1,4 @@
-//! The units: systemd reads them, and their exposure is not more than docs/install.md says.
+//! Tests of the units: systemd accepts them, and their exposure is at most that in docs/install.md.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use crate::command::quietly;
 
 const UNITS: [&str; 2] = ["uncore-trace.service", "uncore-trace-upload.service"];
 
-/// Verifies both, and records as the first would.
+/// Verifies both units, and records with the privileges of the first.
 pub(super) fn check(program: &Path) -> Result<()> {
     let folder = workspace_root().join("packaging/systemd");
     let docs = workspace_root().join("docs/install.md");
@@ -25,14 +25,15 @@ pub(super) fn check(program: &Path) -> Result<()> {
         let said = said(&docs, unit)?;
         ensure!(
             score <= said,
-            "{unit} has the exposure {score}, and docs/install.md says {said}: narrow it, or say so"
+            "{unit} has the exposure {score}, but docs/install.md says {said}: restrict the unit or \
+             change the document"
         );
     }
     records(&folder.join(UNITS[0]), program)
 }
 
-/// Records as a user without privileges that has what the unit gives: its capabilities, and nothing that
-/// would give more. There is no systemd that runs here, so that its sandbox is not part of this.
+/// Records as an unprivileged user with the capabilities and the priority of the unit. This does
+/// not test systemd's sandbox, because systemd may not be running here.
 fn records(unit: &Path, program: &Path) -> Result<()> {
     let text =
         fs::read_to_string(unit).with_context(|| format!("cannot read {}", unit.display()))?;
@@ -45,7 +46,7 @@ fn records(unit: &Path, program: &Path) -> Result<()> {
     };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let copy = dir.path().join("uncore-trace");
-    // Who runs it may not read where it was built.
+    // The user may not be able to read the build directory.
     fs::copy(program, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
     let state = dir.path().join("state");
     quietly(
@@ -64,7 +65,7 @@ fn records(unit: &Path, program: &Path) -> Result<()> {
         .arg(state.join("run/"));
     let output = command.output().context("cannot run setpriv")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    // A machine too busy for every record ends it with 1.
+    // Exit code 1: records were lost because the machine is busy.
     let has_recorded = state.join("run/fabric.parquet").exists();
     ensure!(
         matches!(output.status.code(), Some(0 | 1)) && has_recorded,
@@ -74,7 +75,8 @@ fn records(unit: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has systemd read a unit. Its program is not installed here: a copy of the unit runs another.
+/// Checks a unit with systemd. The program is not installed here, so a copy of the unit names
+/// another program.
 fn verify(unit: &Path) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let text =
@@ -85,12 +87,12 @@ fn verify(unit: &Path) -> Result<()> {
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&copy);
     let said = quietly(&mut command)?;
-    // An unknown key is only said, and is no error to it.
+    // For an unknown key, systemd-analyze prints a warning but does not fail.
     ensure!(said.trim().is_empty(), "{}: {said}", unit.display());
     Ok(())
 }
 
-/// What `systemd-analyze security` gives it, from 0 to 10.
+/// The exposure level of a unit from `systemd-analyze security`, from 0 to 10.
 fn exposure(unit: &Path) -> Result<f64> {
     let mut command = Command::new("systemd-analyze");
     let table = quietly(command.args(["security", "--offline=true", "--no-pager"]).arg(unit))?;
@@ -100,7 +102,7 @@ fn exposure(unit: &Path) -> Result<f64> {
     number.with_context(|| format!("systemd-analyze gives no score:\n{table}"))
 }
 
-/// The score in the row of a unit in the document.
+/// The exposure level of a unit in the document's table.
 fn said(docs: &str, unit: &str) -> Result<f64> {
     let row = docs.lines().find(|line| line.starts_with(&format!("| `{unit}` | ")));
     let cell = row.and_then(|row| row.split(" | ").nth(1)?.split(' ').next()?.parse().ok());
