@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use crate::command::{Answer, NOBODY};
+use crate::command::{Answer, NOBODY, Place};
 use crate::fleet::{Fleet, assert_same, bucket, environment, in_bucket, names};
 use crate::needs::has_root;
 use crate::store::{Fault, Moto, Proxy};
@@ -182,6 +182,16 @@ fn a_certificate_is_checked() {
         assert_eq!(answer.code, 1, "{answer:?}");
         assert!(answer.err.lines().last().unwrap().contains(says), "{host}: {answer:?}");
     }
+}
+
+#[test]
+fn the_help_is_that_of_the_subcommand() {
+    let place = Place::new();
+    let help = place.typed("--help").ok();
+    assert!(help.starts_with("Send finished hours of the roll-up to an object store\n"), "{help}");
+    assert!(help.contains("\nCredentials come from the environment"), "{help}");
+    assert!(place.typed("--version").ok().starts_with("uncore-trace-upload "));
+    assert!(place.typed("--onec").refused().contains("'--once'"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use uncore_trace::units;
 use crate::figures::Figures;
 use crate::uploader::{Outcome, Task};
 
-/// The help is that of `uncore-trace upload`.
+// No doc comment: the text of the help is that of `Args`.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "uncore-trace-upload",
