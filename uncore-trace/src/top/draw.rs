@@ -5,10 +5,7 @@
 
 mod lists;
 
-use ratatui::Frame;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use crossterm::style::{ContentStyle, Stylize as _};
 
 use self::lists::{links, owners};
 use super::app::{App, Mode};
@@ -45,17 +42,17 @@ pub(super) enum Look {
 }
 
 impl Look {
-    fn style(self, plain: bool) -> Style {
-        let style = Style::default();
+    fn style(self, plain: bool) -> ContentStyle {
+        let style = ContentStyle::new();
         match self {
             Self::Plain => style,
-            Self::Head => style.add_modifier(Modifier::BOLD),
-            Self::Selected => style.add_modifier(Modifier::REVERSED),
+            Self::Head => style.bold(),
+            Self::Selected => style.reverse(),
             Self::Dim if plain => style,
-            Self::Dim => style.fg(Color::DarkGray),
-            Self::Warm | Self::Hot if plain => style.add_modifier(Modifier::BOLD),
-            Self::Warm => style.fg(Color::Yellow).add_modifier(Modifier::BOLD),
-            Self::Hot => style.fg(Color::Red).add_modifier(Modifier::BOLD),
+            Self::Dim => style.dark_grey(),
+            Self::Warm | Self::Hot if plain => style.bold(),
+            Self::Warm => style.yellow().bold(),
+            Self::Hot => style.red().bold(),
         }
     }
 }
@@ -63,14 +60,11 @@ impl Look {
 /// A part of a line.
 pub(super) type Part = (String, Look);
 
-/// Draws the screen into a frame of the terminal.
-pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
-    let area = frame.area();
-    let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let lines = picture(app, width, height);
-    let styled = |(text, look): Part| Span::styled(text, look.style(app.plain));
-    let lines = lines.into_iter().map(|line| line.into_iter().map(styled).collect::<Line<'_>>());
-    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+/// The screen as lines with the terminal's codes for their styles.
+pub(super) fn styled(app: &App, width: usize, height: usize) -> Vec<String> {
+    let part = |(text, look): Part| look.style(app.plain).apply(text).to_string();
+    let line = |parts: Vec<Part>| parts.into_iter().map(part).collect();
+    picture(app, width, height).into_iter().map(line).collect()
 }
 
 /// The screen as text, `width` columns wide.

@@ -1,16 +1,18 @@
 //! Takes over the terminal, and restores it afterwards.
 
-use std::io::{self, Stdout, Write as _};
+use std::io::{self, Write as _};
 use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyEventKind};
-use crossterm::execute;
+use crossterm::style::Print;
 use crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
-use ratatui::backend::CrosstermBackend;
+use crossterm::{execute, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -19,8 +21,12 @@ use super::draw;
 use crate::held;
 
 /// The terminal in raw mode and on its alternate screen, until this is dropped.
+#[derive(Default)]
 pub(super) struct Terminal {
-    inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    /// Columns and lines.
+    size: (u16, u16),
+    /// The lines that are shown.
+    shown: Vec<String>,
 }
 
 impl Terminal {
@@ -32,23 +38,39 @@ impl Terminal {
     pub(super) fn enter() -> Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read single keys from the terminal")?;
-        let mut stdout = io::stdout();
-        let entered = execute!(stdout, EnterAlternateScreen, crossterm::cursor::Hide);
-        let made = entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(stdout)));
         held::begin();
-        match made {
-            Ok(inner) => Ok(Self { inner }),
-            Err(error) => {
-                restore();
-                Err(error).context("cannot draw on the terminal")
-            }
-        }
+        // From here on, it is restored on drop.
+        let terminal = Self::default();
+        execute!(io::stdout(), EnterAlternateScreen, Hide)
+            .context("cannot draw on the terminal")?;
+        Ok(terminal)
     }
 
     /// Draws the current state of the application.
     pub(super) fn draw(&mut self, app: &App) -> Result<()> {
-        let drawn = self.inner.draw(|frame| draw::draw(app, frame));
-        drawn.map(|_| ()).context("cannot draw on the terminal")
+        self.replace(app).context("cannot draw on the terminal")
+    }
+
+    /// Writes the lines that have changed, and all after the terminal has changed its size.
+    fn replace(&mut self, app: &App) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        queue!(out, BeginSynchronizedUpdate)?;
+        let size = size()?;
+        if self.size != size {
+            queue!(out, Clear(ClearType::All))?;
+            self.size = size;
+            self.shown.clear();
+        }
+        let lines = draw::styled(app, usize::from(size.0), usize::from(size.1));
+        for (row, line) in (0..).zip(&lines) {
+            if self.shown.get(usize::from(row)) != Some(line) {
+                // Cleared first: after its last column, the cursor may still be in it.
+                queue!(out, MoveTo(0, row), Clear(ClearType::CurrentLine), Print(line))?;
+            }
+        }
+        self.shown = lines;
+        queue!(out, EndSynchronizedUpdate)?;
+        out.flush()
     }
 
     /// Passes keys to the application. Waits up to `wait` for the first. Returns whether it must be
@@ -97,7 +119,7 @@ impl Drop for Terminal {
 /// Restores the terminal, and prints the held messages. Errors are ignored, because then there is
 /// no terminal left to restore.
 fn restore() {
-    execute!(io::stdout(), LeaveAlternateScreen, crossterm::cursor::Show).unwrap_or_default();
+    execute!(io::stdout(), LeaveAlternateScreen, Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
     for line in held::end() {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();

@@ -1,8 +1,6 @@
 //! Screens of a machine with four links and hostile names, drawn into a buffer.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::schema::fabric;
@@ -122,16 +120,14 @@ fn press(app: &mut App, keys: &[KeyCode]) {
 }
 
 /// The drawn screen without the head line, which contains the time.
-fn drawn(app: &App, width: u16, height: u16) -> String {
+fn drawn(app: &App, width: usize, height: usize) -> String {
     whole(app, width, height).split_once('\n').unwrap().1.to_owned()
 }
 
-fn whole(app: &App, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(app, frame)).unwrap();
-    let text = terminal.backend().to_string();
-    let lines = text.lines().map(|line| line.trim_matches('"').trim_end().to_owned());
-    lines.collect::<Vec<_>>().join("\n") + "\n"
+fn whole(app: &App, width: usize, height: usize) -> String {
+    let text = |line: Vec<Part>| line.into_iter().map(|(text, _)| text).collect::<String>();
+    let lines = picture(app, width, height).into_iter().map(text);
+    lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 #[test]
@@ -154,6 +150,21 @@ fn a_terminal_of_80_columns_says_who_fills_which_link() {
     let all: Vec<String> =
         pictures.into_iter().map(|(what, picture)| format!("== {what}\n{picture}")).collect();
     insta::assert_snapshot!("pictures", all.concat());
+}
+
+#[test]
+fn colours_are_left_out_of_a_plain_picture() {
+    let mut app = app(false);
+    let codes = |app: &App| {
+        let text = styled(app, 80, 24).concat();
+        let codes = text.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m'));
+        codes.map(|(code, _)| code.to_owned()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let plain = codes(&app);
+    assert!(plain.contains("1") && plain.contains("7"), "{plain:?}");
+    assert!(!plain.iter().any(|code| code.starts_with("38;")), "{plain:?}");
+    app.plain = false;
+    assert!(codes(&app).iter().any(|code| code.starts_with("38;")));
 }
 
 #[test]
