@@ -73,7 +73,7 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
     let mut command = Command::new(&toolchain.cargo);
     command
         .current_dir(&root)
-        .args(["build", "--quiet", "--release", "--locked", "-Z", "build-std=core"])
+        .args(["build", "--quiet", "--profile=bpf", "--locked", "-Z", "build-std=core"])
         .args(["--target", "bpfel-unknown-none", "--package", env!("CARGO_PKG_NAME")])
         .args(["--bin", bin, "--target-dir"])
         .arg(target_dir);
@@ -96,7 +96,7 @@ pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<Pa
     if !output.status.success() {
         bail!("compiling {bin} for BPF failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    Ok(target_dir.join("bpfel-unknown-none/release").join(bin))
+    Ok(target_dir.join("bpfel-unknown-none/bpf").join(bin))
 }
 
 /// The object to embed: compiled if there is a toolchain, else the committed one.
