@@ -1,3 +1,3 @@
-# Units are known at once; nothing is started.
+# Makes systemd load the new units. Nothing is started.
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || :; fi
 exit 0

@@ -4,7 +4,7 @@ if [ -d /run/systemd/system ]; then
         systemctl try-restart uncore-trace.service uncore-trace-upload.service || :
     fi
 fi
-# Directories that only this package has: a list of files cannot own them. One with a file in it stays.
+# Removes the directories of this package, which its file list cannot own, if they are empty.
 if [ "$1" = 0 ]; then
     rmdir /usr/share/uncore-trace /usr/share/doc/uncore-trace /usr/share/licenses/uncore-trace \
         /etc/uncore-trace 2>/dev/null || :

@@ -53,9 +53,9 @@ impl Terminal {
 
     /// Writes the lines that have changed, and all after the terminal has changed its size.
     fn replace(&mut self, app: &App) -> io::Result<()> {
+        let size = size()?;
         let mut out = io::stdout().lock();
         queue!(out, BeginSynchronizedUpdate)?;
-        let size = size()?;
         if self.size != size {
             queue!(out, Clear(ClearType::All))?;
             self.size = size;

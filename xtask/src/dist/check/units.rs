@@ -25,8 +25,8 @@ pub(super) fn check(program: &Path) -> Result<()> {
         let said = said(&docs, unit)?;
         ensure!(
             score <= said,
-            "{unit} has the exposure {score}, but docs/install.md says {said}: restrict the unit or \
-             change the document"
+            "{unit} has the exposure {score}, but docs/install.md says {said}: restrict the unit \
+             or change the document"
         );
     }
     records(&folder.join(UNITS[0]), program)
