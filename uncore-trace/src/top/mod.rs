@@ -65,7 +65,7 @@ pub struct Options {
 /// Prints one screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Once {
-    /// How it is printed.
+    /// The output format.
     pub form: Form,
     /// The first complete frame this long after the first rows is printed.
     pub after: Duration,
