@@ -51,13 +51,14 @@ impl Journal {
             }
         };
         let head = format!("uploaded to {store}\n");
-        let sent = text.strip_prefix(&head).map(parse).unwrap_or_default();
-        if sent.is_empty() && text.lines().count() > 1 {
+        let of_this = text.strip_prefix(&head);
+        if of_this.is_none() && text.lines().count() > 1 {
             log::warn!(
                 "{} belongs to another store than {store}: all files are sent again",
                 path.display()
             );
         }
+        let sent = of_this.map(parse).unwrap_or_default();
         let directory = directory.to_owned();
         let mut journal = Self { directory, head, file: None, sent, lines: 0 };
         journal.forget(found);
