@@ -224,13 +224,13 @@ def resumed(step, check):
             most = min(between.until(end) - value, most + moved) + ahead
             expect(least <= most, f"CPU {cpus}: {least} to {most} were lost in the gap")
             # It counts from its start on, and may be read late after that.
-            since = starts[: bisect.bisect_left(starts, begin)][-1:]
+            started = [start for start in starts if ends[number - 1] < start < begin]
             (invented,) = step.rows(
                 """SELECT count(*) FROM fabric WHERE counter = ? AND total IS NOT NULL
                    AND mono_ns - window_ns > ? AND mono_ns < ?""",
                 check["counter"],
                 ends[number - 1],
-                max([*since, ends[number - 1]]) if since else begin,
+                max(started, default=begin),
             )[0]
             expect(invented == 0, f"{invented} windows have a count though it did not count")
         follows(stay, between, (least, most), ahead)
