@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ArgAction;
+use uncore_trace::cmd::heading::OTHER;
 use uncore_trace::cmd::output::print;
 use uncore_trace::cmd::upload::Args;
 use uncore_trace::cmd::{messages, typed};
@@ -41,11 +42,11 @@ struct Cli {
     args: Args,
 
     /// Print this help; -h is the short form
-    #[arg(short, long, action = ArgAction::Help, help_heading = "Other options")]
+    #[arg(short, long, action = ArgAction::Help, help_heading = OTHER)]
     help: Option<bool>,
 
     /// Print the version
-    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = "Other options")]
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OTHER)]
     version: Option<bool>,
 }
 

@@ -36,8 +36,8 @@
 //! bandwidth of memory. [`doctor`] says what the machine lacks. [`cmd`] is the command line.
 //! [`agent`] records continuously, as a configuration file says ([`config`]): it keeps a ring,
 //! makes roll-ups and serves metrics; the package `uncore-trace-upload` sends these to an object
-//! store. [`workload`] is the command that runs during a measurement, [`signals`] are the signals that end one, and
-//! [`confine`] gives up privileges that are not needed during one.
+//! store. [`workload`] is the command that runs during a measurement, [`signals`] are the signals
+//! that end one, and [`confine`] gives up privileges that are not needed during one.
 
 // The groups are in the order of imports: see above.
 

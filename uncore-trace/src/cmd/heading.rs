@@ -32,4 +32,4 @@ pub(super) const PRINT: &str = "What to print";
 /// Exit codes for scripts.
 pub(super) const FAIL: &str = "When to fail";
 /// Options of every subcommand; comes last.
-pub(super) const OTHER: &str = "Other options";
+pub const OTHER: &str = "Other options";

@@ -13,7 +13,7 @@ pub mod cut;
 pub mod diff;
 pub mod doctor;
 pub mod export;
-mod heading;
+pub mod heading;
 mod host;
 pub mod list;
 pub mod mark;

@@ -85,11 +85,11 @@ pub(super) fn at_end(
     end: &End,
 ) -> Result<()> {
     losses(pairs, &timeline.ledger)?;
-    let timer = match end.timer {
-        Timer::RunOnCpu => "run-on-cpu",
-        Timer::Auto | Timer::Pinned => "pinned",
+    let own = Own {
+        cpu_ns: own_cpu_ns() - end.own_cpu_ns,
+        max_rss_bytes: max_rss_bytes(),
+        timer: end.timer.name(),
     };
-    let own = Own { cpu_ns: own_cpu_ns() - end.own_cpu_ns, max_rss_bytes: max_rss_bytes(), timer };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
     set(metadata::CLOCKS, json(&[end.clock, Snapshot::take()])?);
     set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
