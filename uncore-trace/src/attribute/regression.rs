@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 
 use super::confidence::within_tenth;
 use super::history::{Histories, History, Source, Use};
-use super::learner::{Effort, Learner, Part, Parts};
+use super::learner::{Contribution, Contributions, Effort, Learner};
 use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
 use crate::entries::Owner;
@@ -90,8 +90,8 @@ impl Regression {
     pub(super) fn learnt(&mut self, window: &Window<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
         self.learner.advance(history, window.to);
-        let parts = self.learner.take_parts();
-        self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
+        let contributions = self.learner.take_contributions();
+        self.learner.is_ready().then(|| self.shares(&contributions, history, window)).flatten()
     }
 }
 
@@ -125,7 +125,7 @@ impl Attribution for Regression {
         if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
             self.learner.advance(history, to);
         }
-        self.learner.take_parts();
+        self.learner.take_contributions();
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
@@ -176,13 +176,18 @@ impl Uncertain {
 struct Found {
     source: u32,
     place: usize,
-    part: Part,
+    part: Contribution,
 }
 
 impl Regression {
     /// Divides a window by its parts, if there are any.
-    fn shares(&self, parts: &Parts, history: &History, window: &Window<'_>) -> Option<Vec<Share>> {
-        let mut found: Vec<Found> = parts
+    fn shares(
+        &self,
+        contributions: &Contributions,
+        history: &History,
+        window: &Window<'_>,
+    ) -> Option<Vec<Share>> {
+        let mut found: Vec<Found> = contributions
             .of
             .iter()
             .map(|(source, part)| {
@@ -195,7 +200,7 @@ impl Regression {
         if value <= 0.0 || !value.is_finite() {
             return None;
         }
-        let uncertain = self.uncertain(&found, parts.at);
+        let uncertain = self.uncertain(&found, contributions.at);
         // By owner: the value, and the sum of value x confidence over its sources.
         let mut owners: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
         for (one, variance) in found.iter().zip(uncertain) {

@@ -21,14 +21,14 @@ use crate::text::printable;
 
 /// A part of what a PMU counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Part {
+pub struct Subset {
     /// The terms that select this part.
     pub terms: Vec<(String, u64)>,
     /// Its die, if one PMU serves several.
     pub die: Option<u32>,
 }
 
-impl Part {
+impl Subset {
     /// `root_port=0x100`, `die 1`; `all` if it is the whole PMU.
     pub fn text(&self) -> String {
         let terms = self.terms.iter().map(|(term, value)| format!("{term}={value:#x}"));
@@ -107,8 +107,8 @@ impl<'a> Narrowing<'a> {
 
     /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
     /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
-    pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Part> {
-        let whole = vec![Part::default()];
+    pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
+        let whole = vec![Subset::default()];
         let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
             return whole;
         };
@@ -143,12 +143,12 @@ impl<'a> Narrowing<'a> {
         rule: &Ports,
         wanted: &[&Function],
         split: bool,
-    ) -> BTreeSet<Part> {
+    ) -> BTreeSet<Subset> {
         let mut parts = BTreeSet::new();
         for function in wanted {
             let Some(at) = singled_out(self.machine, words, function) else { continue };
             if !split {
-                parts.insert(Part { terms: Vec::new(), die: at.die });
+                parts.insert(Subset { terms: Vec::new(), die: at.die });
                 continue;
             }
             let others = counted_with(self.machine, words, rule, function, at);
@@ -180,7 +180,7 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A part for each root port: those with devices, or all if that is not known.
-    fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Part> {
+    fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Subset> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
@@ -189,14 +189,14 @@ impl<'a> Narrowing<'a> {
                     printable(&words.pmu.name)
                 ));
             }
-            return BTreeSet::from([Part::default()]);
+            return BTreeSet::from([Subset::default()]);
         };
         if words.format(term).is_none() {
             self.notes.insert(format!(
                 "{}: this kernel has no term {term}, its root ports cannot be told apart",
                 printable(&words.pmu.name)
             ));
-            return BTreeSet::from([Part::default()]);
+            return BTreeSet::from([Subset::default()]);
         }
         let devices = self.machine.devices.pci.iter().filter(|function| !function.is_bridge());
         let with_devices =
@@ -207,7 +207,7 @@ impl<'a> Narrowing<'a> {
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
-        let part = |port: u32| Part { terms: vec![(term.clone(), 1_u64 << port)], die: None };
+        let part = |port: u32| Subset { terms: vec![(term.clone(), 1_u64 << port)], die: None };
         numbers.into_iter().map(part).collect()
     }
 }
@@ -299,7 +299,7 @@ pub fn part(
     function: &Function,
     at: At,
     others: &[Address],
-) -> Part {
+) -> Subset {
     let mut terms = Vec::new();
     // The port is enough if no other device is below it.
     let by_port = ports.term.is_some() && others.is_empty();
@@ -311,7 +311,7 @@ pub fn part(
         // A kernel without the term counts all ports.
         terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));
     }
-    Part { terms, die: at.die }
+    Subset { terms, die: at.die }
 }
 
 /// The other functions with traffic that the PMU cannot distinguish from this one, except by their

@@ -26,12 +26,12 @@ pub(super) struct Key {
     kind: String,
     socket: Option<i16>,
     /// The part of a PMU of root ports.
-    part: Option<Part>,
+    part: Option<RootPorts>,
 }
 
 /// A part of a PMU of root ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
+struct RootPorts {
     pmu: String,
     mask: Option<u64>,
     requester: Option<u64>,
@@ -137,7 +137,7 @@ fn key(
 ) -> Key {
     let each =
         below.is_some() || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex));
-    let part = each.then(|| Part {
+    let part = each.then(|| RootPorts {
         pmu: words.pmu.name.clone(),
         mask: below.and_then(|below| below.mask),
         requester: below.and_then(|below| below.requester),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail};
 use globset::Glob;
 
-use super::device::{Narrowing, Part};
+use super::device::{Narrowing, Subset};
 use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::metric::{DURATION_NS, Metric};
@@ -26,7 +26,7 @@ pub struct Measured<'a> {
     /// The PMU and its family.
     pub words: Words<'a>,
     /// The part of the PMU that it describes.
-    pub part: Part,
+    pub part: Subset,
     /// The events of the formula, in the order of first use; `None` if an event is missing here.
     pub inputs: Vec<(&'a str, Option<Resolved<'a>>)>,
     /// The constants of the formula.
@@ -124,7 +124,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The parts of one PMU for which the metric is computed; empty if an input has none.
-    fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Part> {
+    fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Subset> {
         let mut parts = BTreeSet::new();
         for name in metric.formula.names() {
             if name == DURATION_NS || family.constants.iter().any(|its| its.name == name) {
@@ -138,7 +138,7 @@ impl<'a> Resolver<'a> {
             parts.extend(own);
         }
         // An input that is the same for all ports, such as a clock, is used for each of them.
-        let of_ports: Vec<Part> =
+        let of_ports: Vec<Subset> =
             parts.iter().filter(|part| !part.terms.is_empty()).cloned().collect();
         if of_ports.is_empty() { parts.into_iter().collect() } else { of_ports }
     }
@@ -148,7 +148,7 @@ impl<'a> Resolver<'a> {
         family: &'a Family,
         metric: &'a Metric,
         words: Words<'a>,
-        part: &Part,
+        part: &Subset,
     ) -> Measured<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, ensure};
 
 use super::Request;
-use super::device::{Narrowing, Part};
+use super::device::{Narrowing, Subset};
 use crate::catalog::Catalog;
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::{Family, Kind};
@@ -96,7 +96,7 @@ impl<'a> Resolver<'a> {
         words: Words<'a>,
         name: &str,
         terms: Option<&Vec<Term>>,
-        part: &Part,
+        part: &Subset,
     ) -> Option<Resolved<'a>> {
         let mut terms = match (terms, words.event(name)) {
             (Some(terms), _) => terms.clone(),

@@ -15,13 +15,13 @@ use crate::tables::reader::Recording;
 /// The rows of both tables that were not used yet.
 #[derive(Debug)]
 pub(super) struct Time {
-    runtime: Rows<Part>,
-    irqs: Rows<Part>,
+    runtime: Rows<OwnerTime>,
+    irqs: Rows<OwnerTime>,
 }
 
 /// Time of one owner on one CPU in one tick.
 #[derive(Debug)]
-struct Part {
+struct OwnerTime {
     end: u64,
     cpu: u32,
     /// `None` for time without an owner, such as that of an offline CPU.
@@ -68,7 +68,7 @@ impl Time {
     }
 }
 
-fn ran(batch: &RecordBatch) -> Result<Vec<Part>> {
+fn ran(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
     let owners = Owners::of("runtime", batch, "process", "owner_cgroup_id")?;
     let run_ns = columns::i64s(batch, "run_ns")?;
@@ -77,12 +77,12 @@ fn ran(batch: &RecordBatch) -> Result<Vec<Part>> {
         let owner = if is_offline { None } else { Some(owners.get(row)?) };
         let ns = run_ns.value(row) as u64;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
-        Ok(Part { end, cpu, owner, ns, name: None })
+        Ok(OwnerTime { end, cpu, owner, ns, name: None })
     };
     (0..batch.num_rows()).map(row).collect()
 }
 
-fn interrupted(batch: &RecordBatch) -> Result<Vec<Part>> {
+fn interrupted(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
     let (kind, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
     let (number, ns) = (columns::i32s(batch, "number")?, columns::i64s(batch, "ns")?);
@@ -93,7 +93,7 @@ fn interrupted(batch: &RecordBatch) -> Result<Vec<Part>> {
         let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
-        Ok(Part { end, cpu, owner: Some(owner), ns: ns.value(row) as u64, name })
+        Ok(OwnerTime { end, cpu, owner: Some(owner), ns: ns.value(row) as u64, name })
     };
     (0..batch.num_rows()).map(row).collect()
 }

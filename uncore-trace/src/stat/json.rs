@@ -8,7 +8,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
-use super::row::{Counted, Part, Place, Row, Value, When};
+use super::row::{CgroupShare, Counted, Place, Row, Value, When};
 
 /// A row as an object, with the keys in perf's order.
 struct Line<'a> {
@@ -86,7 +86,7 @@ fn metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
 }
 
 /// Method and confidence of a part.
-fn how<M: SerializeMap>(part: &Part, map: &mut M) -> Result<(), M::Error> {
+fn how<M: SerializeMap>(part: &CgroupShare, map: &mut M) -> Result<(), M::Error> {
     let method = Some(&part.method).filter(|method| !method.is_empty());
     map.serialize_entry("method", &method)?;
     map.serialize_entry("confidence", &part.confidence)

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
-use super::row::{Part, Place, Rate, Row, Value};
+use super::row::{CgroupShare, Place, Rate, Row, Value};
 use crate::catalog::metric::{self, Planned, evaluate};
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -86,7 +86,7 @@ impl MetricLine {
         plan: &Plan,
         count: &dyn Fn(u32) -> Option<f64>,
         duration_ns: f64,
-        part: Option<Part>,
+        part: Option<CgroupShare>,
     ) -> Row {
         let value = match evaluate(&self.instances(plan), count, duration_ns) {
             metric::Value::Number(value) => Value::Number(value),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::aggregate::Line;
-use super::row::{Counted, Part, Row, Value};
+use super::row::{CgroupShare, Counted, Row, Value};
 use super::table::Table;
 use crate::plan::{Counter, Plan};
 use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
@@ -78,7 +78,7 @@ impl<'a> Parts<'a> {
                     false if of.is_empty() => Value::NotSupported,
                     false => Value::NotCounted,
                 },
-                part: Some(Part {
+                part: Some(CgroupShare {
                     share: (counted && total != 0.0).then(|| cell.value / total),
                     ..named_part(name, cell)
                 }),
@@ -139,8 +139,8 @@ fn is_clock(counter: &Counter) -> bool {
     counter.unit == "cycles" && !counter.per_cpu
 }
 
-fn named_part(name: &str, cell: Cell) -> Part {
-    Part {
+fn named_part(name: &str, cell: Cell) -> CgroupShare {
+    CgroupShare {
         cgroup: name.to_owned(),
         share: None,
         method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),

@@ -72,7 +72,7 @@ impl fmt::Display for Place {
 
 /// A part of a count: that of one cgroup, or of everything outside the selected ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct CgroupShare {
     /// Path of the cgroup, or a word in parentheses: see [`super::attributed`].
     pub cgroup: String,
     /// Fraction of the whole, 0 to 1; `None` if the whole is 0 or not known.
@@ -113,7 +113,7 @@ pub struct Row {
     /// The event or metric.
     pub label: String,
     /// The cgroup's part.
-    pub part: Option<Part>,
+    pub part: Option<CgroupShare>,
     /// How much.
     pub value: Value,
     /// Unit of the value.
@@ -210,7 +210,7 @@ pub mod sample {
     /// Two cgroups and the others.
     pub fn by_cgroup() -> Vec<Row> {
         let part = |cgroup: &str, share, method: &str, confidence| Row {
-            part: Some(Part {
+            part: Some(CgroupShare {
                 cgroup: cgroup.to_owned(),
                 share,
                 method: method.to_owned(),

@@ -3,7 +3,7 @@
 use super::aggregate::{Grouping, Line};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
-use super::row::{Counted, Part, Place, Row, Value};
+use super::row::{CgroupShare, Counted, Place, Row, Value};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -54,7 +54,7 @@ impl<'a> Table<'a> {
     }
 
     /// The row `duration_time`, if it was selected.
-    pub fn duration(&self, counted_ns: u64, part: Option<Part>) -> Option<Row> {
+    pub fn duration(&self, counted_ns: u64, part: Option<CgroupShare>) -> Option<Row> {
         if !self.what.duration {
             return None;
         }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::row::{Part, Place, Rate, Row, Value, When};
+use super::row::{CgroupShare, Place, Rate, Row, Value, When};
 use crate::text::printable;
 use crate::units::Shared;
 
@@ -126,7 +126,7 @@ fn line(
 }
 
 /// Fraction of the whole, method and confidence.
-fn share(part: &Part, row: &Row) -> String {
+fn share(part: &CgroupShare, row: &Row) -> String {
     let share = match part.share {
         Some(share) if share > 0.0 && share < 0.0001 => "<0.01 %".to_owned(),
         Some(share) => format!("{:.2} %", 100.0 * share),

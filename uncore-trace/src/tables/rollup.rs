@@ -53,7 +53,7 @@ const NAMED: usize = 8;
 #[derive(Debug)]
 pub struct Rollup {
     path: PathBuf,
-    parts: Vec<Part>,
+    parts: Vec<HourFile>,
     /// By boot, in the order of `parts`.
     origins: Vec<Origin>,
     counters: Counters,
@@ -65,7 +65,7 @@ pub struct Rollup {
 
 /// A file, or a segment of one that is written.
 #[derive(Debug)]
-struct Part {
+struct HourFile {
     table: TableFile,
     origin: usize,
     /// The file. Rows of one window and counter in several are several sets.
@@ -163,14 +163,14 @@ impl Rollup {
             let hosts = matching(path, wanted, &hosts)?;
             opened.retain(|(_, pairs, _)| hosts.contains(&Origin::of(pairs).host));
         }
-        let (mut parts, mut origins): (Vec<Part>, Vec<Origin>) = (Vec::new(), Vec::new());
+        let (mut parts, mut origins): (Vec<HourFile>, Vec<Origin>) = (Vec::new(), Vec::new());
         let mut pairs = common(&opened.iter().map(|(_, pairs, _)| pairs).collect::<Vec<_>>());
         for (set, pairs, tables) in opened {
             let origin = Origin::of(&pairs);
             let known = origins.iter().position(|it| *it == origin);
             let origin = known.unwrap_or(origins.len());
             for table in tables.into_iter().filter(|table| table.rows() > 0) {
-                parts.push(Part::new(table, origin, set)?);
+                parts.push(HourFile::new(table, origin, set)?);
             }
             if known.is_none() {
                 origins.push(Origin::of(&pairs));
@@ -189,7 +189,7 @@ impl Rollup {
         pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
         pairs.insert(metadata::PLAN.to_owned(), plan(&counters, &origins).to_string());
         if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
-            let clock = |part: &Part, end, wall| {
+            let clock = |part: &HourFile, end, wall| {
                 let mono_ns = part.shift_ns.saturating_add(end);
                 json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
             };
@@ -249,7 +249,7 @@ fn common(of: &[&BTreeMap<String, String>]) -> BTreeMap<String, String> {
 }
 
 /// Puts several boots on one clock, see the module.
-fn join_clocks(parts: &mut [Part], origins: usize, window_ns: i64) {
+fn join_clocks(parts: &mut [HourFile], origins: usize, window_ns: i64) {
     for origin in 0..origins {
         let of_it = parts.iter().filter(|part| part.origin == origin);
         let Some(newest) = of_it.max_by_key(|part| part.ends.1) else { continue };
@@ -261,7 +261,7 @@ fn join_clocks(parts: &mut [Part], origins: usize, window_ns: i64) {
     }
 }
 
-impl Part {
+impl HourFile {
     fn new(table: TableFile, origin: usize, set: usize) -> Result<Self> {
         let (ends, wall) = table.bounds(TIME).zip(table.bounds("ts")).with_context(|| {
             format!("{} is damaged: it has no statistics of its times", table.path().display())

@@ -57,13 +57,13 @@ impl Look {
     }
 }
 
-/// A part of a line.
-pub(super) type Part = (String, Look);
+/// A piece of a line, and its look.
+pub(super) type StyledText = (String, Look);
 
 /// The screen as lines with the terminal's codes for their styles.
 pub(super) fn styled(app: &App, width: usize, height: usize) -> Vec<String> {
-    let part = |(text, look): Part| look.style(app.plain).apply(text).to_string();
-    let line = |parts: Vec<Part>| parts.into_iter().map(part).collect();
+    let part = |(text, look): StyledText| look.style(app.plain).apply(text).to_string();
+    let line = |parts: Vec<StyledText>| parts.into_iter().map(part).collect();
     picture(app, width, height).into_iter().map(line).collect()
 }
 
@@ -75,7 +75,7 @@ pub(super) fn text(app: &App, width: usize) -> String {
         .into_iter()
         .chain([Vec::new()])
         .chain(owners(app, &screen, width, PRINTED));
-    let line = |parts: Vec<Part>| {
+    let line = |parts: Vec<StyledText>| {
         let text: String = parts.into_iter().map(|(text, _)| text).collect();
         text.trim_end().to_owned() + "\n"
     };
@@ -83,7 +83,7 @@ pub(super) fn text(app: &App, width: usize) -> String {
 }
 
 /// The screen as `height` lines of at most `width` columns.
-fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
+fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
     if width < LEAST.0 || height < LEAST.1 {
         let text = format!("{}x{} needed, {width}x{height} here; q quits", LEAST.0, LEAST.1);
         let lines = wrap(&text, width);
@@ -112,7 +112,7 @@ fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
 }
 
 /// The head line: host, time, frame length and recording.
-fn head(app: &App, screen: &Screen, width: usize) -> Vec<Part> {
+fn head(app: &App, screen: &Screen, width: usize) -> Vec<StyledText> {
     let now = jiff::Zoned::now().strftime("%H:%M:%S");
     let length = units::human(app.frame_ns() as f64, "ns");
     let mut text = format!("uncore-trace top  {}  {now}  every {length}", printable(app.host()));
@@ -129,7 +129,7 @@ fn head(app: &App, screen: &Screen, width: usize) -> Vec<Part> {
 }
 
 /// The line between the lists: the result of a key, a held message, or why there are no links.
-fn said(app: &App, width: usize) -> Vec<Part> {
+fn said(app: &App, width: usize) -> Vec<StyledText> {
     let held = held::lines();
     let within = app.within.as_ref().map(|(by, name, _)| {
         format!("processes of {} {}; Esc goes back", by.name(), printable(name))
@@ -141,7 +141,7 @@ fn said(app: &App, width: usize) -> Vec<Part> {
 }
 
 /// The last line: the keys, or the filter while it is typed.
-fn foot(app: &App, width: usize) -> Vec<Part> {
+fn foot(app: &App, width: usize) -> Vec<StyledText> {
     if app.mode == Mode::Filter {
         let text = format!("names with: {}_  (Enter keeps, Esc shows all)", printable(&app.filter));
         return vec![(fit(&text, width, app.ascii), Look::Head)];

@@ -178,7 +178,7 @@ impl Watch {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited += 1);
             }
             let Some(last) = last else { continue };
-            let part = Part::new(count.since(last.count), last.mono_ns, now);
+            let part = TickRate::new(count.since(last.count), last.mono_ns, now);
             for at in 0..self.of[counter].meters.len() {
                 let (meter, scale) = self.of[counter].meters[at];
                 let decided = self.add(meter, tick, part, scale);
@@ -195,8 +195,8 @@ impl Watch {
 
     /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
     /// true, if it did.
-    fn add(&mut self, meter: usize, number: i64, part: Part, scale: f64) -> Option<i64> {
-        let Part { rate, from, to } = part;
+    fn add(&mut self, meter: usize, number: i64, part: TickRate, scale: f64) -> Option<i64> {
+        let TickRate { rate, from, to } = part;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
         let state = &mut self.states[meter];
         let new = Tick { rate: 0.0, read: 0, stood: false, from, to };
@@ -260,14 +260,14 @@ impl Watch {
 
 /// A counter's part of a tick.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct TickRate {
     /// Counts per second; `None` if the counter did not run.
     rate: Option<f64>,
     from: i64,
     to: i64,
 }
 
-impl Part {
+impl TickRate {
     fn new(count: Count, from: i64, to: i64) -> Self {
         let rate = count.factor().map(|factor| {
             let passed = to.saturating_sub(from).max(1) as f64;

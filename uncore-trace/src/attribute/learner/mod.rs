@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 
 use self::blocks::{Block, Observation, Row};
 use self::noise::Noise;
-pub(super) use self::part::{Part, Parts};
+pub(super) use self::part::{Contribution, Contributions};
 use self::prior::{Expected, Kind, Prior};
 use self::shift::{Shift, Together};
 use self::system::System;
@@ -137,7 +137,7 @@ pub(super) struct Learner {
     together: Together,
     remembered: HashMap<Source, (f64, f64)>,
     /// Parts that were divided since they were last taken.
-    parts: Parts,
+    contributions: Contributions,
     /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
     skips: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
@@ -169,7 +169,7 @@ impl Learner {
             shift: Shift::default(),
             together: Together::default(),
             remembered: HashMap::new(),
-            parts: Parts::default(),
+            contributions: Contributions::default(),
             skips: false,
             pending: None,
         }
@@ -512,11 +512,11 @@ impl Learner {
                 at += 1;
             }
             if one.restarts {
-                self.parts.clear();
+                self.contributions.clear();
             } else {
                 let block = &self.blocks[at];
                 let counted = one.count / self.unit;
-                self.parts.add(
+                self.contributions.add(
                     one,
                     history,
                     &self.places,
@@ -528,12 +528,12 @@ impl Learner {
             }
             self.divided += 1;
         }
-        self.parts.at = self.blocks.get(at).map_or(0, |block| block.number);
+        self.contributions.at = self.blocks.get(at).map_or(0, |block| block.number);
     }
 
     /// The parts that were divided since the last call.
-    pub(super) fn take_parts(&mut self) -> Parts {
-        std::mem::take(&mut self.parts)
+    pub(super) fn take_contributions(&mut self) -> Contributions {
+        std::mem::take(&mut self.contributions)
     }
 
     /// Covariances of the rates of two places in a block, from the last solution: that of steps,

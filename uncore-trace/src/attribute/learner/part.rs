@@ -10,7 +10,7 @@ use super::shift::Shift;
 
 /// The part of a source in the counts of some ticks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Part {
+pub(in super::super) struct Contribution {
     /// The source; `None` for the baseline.
     pub who: Option<Source>,
     /// Its column.
@@ -27,14 +27,14 @@ pub(in super::super) struct Part {
 
 /// The parts of all sources.
 #[derive(Debug, Default)]
-pub(in super::super) struct Parts {
+pub(in super::super) struct Contributions {
     /// By source number.
-    pub of: HashMap<u32, Part>,
+    pub of: HashMap<u32, Contribution>,
     /// The block of the last tick.
     pub at: u64,
 }
 
-impl Parts {
+impl Contributions {
     /// Removes all parts.
     pub(super) fn clear(&mut self) {
         self.of.clear();
@@ -60,13 +60,13 @@ impl Parts {
             late_row(one, always, history, places)
         };
         let mut expected = 0.0;
-        let mut parts: Vec<Part> = row
+        let mut parts: Vec<Contribution> = row
             .iter()
             .map(|(place, amount)| {
                 let rate = shift.rate(block, place);
                 let noise = noise.of_place(place, rate, amount);
                 expected += rate * amount;
-                Part {
+                Contribution {
                     who: None,
                     column: BASELINE,
                     value: 0.0,
@@ -97,14 +97,23 @@ impl Parts {
         for entry in (one.from + 1..=one.to).flat_map(|tick| history.row(tick)) {
             let place = places.get(&entry.column).copied().unwrap_or(REST_PLACE);
             let Some(part) = row.find(place).and_then(|at| parts.get(at)) else { continue };
-            let part = Part { column: entry.column, ..*part };
+            let part = Contribution { column: entry.column, ..*part };
             let of = f64::from(entry.amount) / part.amount;
             self.take(entry.source, &part, of, || history.source(entry.source));
         }
     }
 
-    fn take(&mut self, source: u32, part: &Part, of: f64, who: impl Fn() -> Option<Source>) {
-        let sum = self.of.entry(source).or_insert_with(|| Part { who: who(), ..Part::default() });
+    fn take(
+        &mut self,
+        source: u32,
+        part: &Contribution,
+        of: f64,
+        who: impl Fn() -> Option<Source>,
+    ) {
+        let sum = self
+            .of
+            .entry(source)
+            .or_insert_with(|| Contribution { who: who(), ..Contribution::default() });
         sum.column = part.column;
         sum.value += part.value * of;
         sum.expected += part.expected * of;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch};
 use serde_json::json;
 
-use super::Part;
+use super::HourFile;
 use crate::schema::columns::{self, Words, get};
 use crate::schema::link::{Counted, Direction, Link, Peak, Source};
 use crate::schema::origin::Origin;
@@ -37,7 +37,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Gives the counters in a file their numbers.
-    pub(super) fn meet(&mut self, part: &Part) -> Result<()> {
+    pub(super) fn meet(&mut self, part: &HourFile) -> Result<()> {
         let more = ["socket", "peak", "peak_direction"];
         for batch in part.table.scan(&[&WORDS[..], &more].concat())? {
             let batch = batch?;

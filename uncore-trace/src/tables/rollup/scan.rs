@@ -13,7 +13,7 @@ use arrow::compute::{filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::counters::{Counter, WORDS, numbers};
-use super::{MORE, Part, Rollup, TIME};
+use super::{HourFile, MORE, Rollup, TIME};
 use crate::schema::columns::{self, Words, get};
 use crate::schema::{fabric, rollup};
 use crate::tables::file::BATCH_ROWS;
@@ -240,7 +240,12 @@ impl Scan {
     }
 
     /// The rows of a batch whose windows end in a stretch of time, with their times on the common clock.
-    fn within(&self, batch: &RecordBatch, part: &Part, turn: (i64, i64)) -> Result<RecordBatch> {
+    fn within(
+        &self,
+        batch: &RecordBatch,
+        part: &HourFile,
+        turn: (i64, i64),
+    ) -> Result<RecordBatch> {
         let (from, to) = (turn.0.max(*self.wanted.start()), turn.1);
         let place = batch.schema().index_of(TIME)?;
         let ends = columns::i64s(batch, TIME)?;
@@ -260,7 +265,7 @@ impl Scan {
     fn chunk(
         &self,
         batch: &RecordBatch,
-        part: &Part,
+        part: &HourFile,
         counters: Vec<i32>,
         words: &mut [Interner],
     ) -> Result<Vec<ArrayRef>> {

@@ -1,7 +1,7 @@
 //! The lists of links and of tenants.
 
 use super::super::app::{App, Focus};
-use super::{Look, Part, fit};
+use super::{Look, StyledText, fit};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, Shared};
@@ -24,11 +24,11 @@ const LEAST_NAME: usize = 16;
 /// A column of values: its head, and a cell for each line.
 struct Column {
     head: String,
-    cells: Vec<Part>,
+    cells: Vec<StyledText>,
 }
 
 impl Column {
-    fn new(head: impl Into<String>, cells: impl Iterator<Item = Part>) -> Self {
+    fn new(head: impl Into<String>, cells: impl Iterator<Item = StyledText>) -> Self {
         Self { head: head.into(), cells: cells.collect() }
     }
 
@@ -41,7 +41,7 @@ impl Column {
 /// A list: names, columns, and bars for the last minute.
 struct List<'a> {
     head: String,
-    names: Vec<Part>,
+    names: Vec<StyledText>,
     columns: Vec<Column>,
     /// For each line, its values of the last minute.
     times: Vec<Vec<Option<f64>>>,
@@ -51,7 +51,12 @@ struct List<'a> {
 }
 
 /// The lines of the list of links, or of events if there are no links.
-pub(super) fn links(app: &App, screen: &Screen, width: usize, lines: usize) -> Vec<Vec<Part>> {
+pub(super) fn links(
+    app: &App,
+    screen: &Screen,
+    width: usize,
+    lines: usize,
+) -> Vec<Vec<StyledText>> {
     let things = &screen.links;
     let is_link = things.iter().any(|thing| thing.unit == "bytes");
     let plain = |text: String| (text, Look::Plain);
@@ -110,7 +115,12 @@ pub(super) fn links(app: &App, screen: &Screen, width: usize, lines: usize) -> V
 }
 
 /// The lines of the list of tenants.
-pub(super) fn owners(app: &App, screen: &Screen, width: usize, lines: usize) -> Vec<Vec<Part>> {
+pub(super) fn owners(
+    app: &App,
+    screen: &Screen,
+    width: usize,
+    lines: usize,
+) -> Vec<Vec<StyledText>> {
     let owners = &screen.owners;
     let look = |line: &OwnerLine| if line.owner == "task" { Look::Plain } else { Look::Dim };
     let column = |head: String, cell: &dyn Fn(&OwnerLine) -> String| {
@@ -162,7 +172,7 @@ pub(super) fn owners(app: &App, screen: &Screen, width: usize, lines: usize) -> 
 }
 
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
-fn percent(full: Option<Full>) -> Part {
+fn percent(full: Option<Full>) -> StyledText {
     let Some(Full { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
     let number = |part: f64| Shared::percent().figure(part);
     let look = match part {
@@ -180,7 +190,7 @@ fn percent(full: Option<Full>) -> Part {
 impl List<'_> {
     /// The list in at most `lines` lines, including its head. Columns that do not fit are left out
     /// from the left, and the head shows their number. The names get the remaining width.
-    fn lines(mut self, width: usize, lines: usize) -> Vec<Vec<Part>> {
+    fn lines(mut self, width: usize, lines: usize) -> Vec<Vec<StyledText>> {
         let ascii = self.app.ascii;
         let marker = 2;
         let widths = |columns: &[Column]| -> usize {
@@ -229,7 +239,7 @@ impl List<'_> {
         name_width: usize,
         time: usize,
         hidden: usize,
-    ) -> Vec<Part> {
+    ) -> Vec<StyledText> {
         let all = self.names.len();
         let mut head = self.head.clone();
         if shown < all {
@@ -252,7 +262,7 @@ impl List<'_> {
         vec![(text, Look::Head)]
     }
 
-    fn line(&self, line: usize, name_width: usize, time: usize, ascii: bool) -> Vec<Part> {
+    fn line(&self, line: usize, name_width: usize, time: usize, ascii: bool) -> Vec<StyledText> {
         let (name, look) = &self.names[line];
         let is_selected = self.selected.0 == line;
         let marker = match (is_selected, self.selected.1) {

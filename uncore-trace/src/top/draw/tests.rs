@@ -125,7 +125,7 @@ fn drawn(app: &App, width: usize, height: usize) -> String {
 }
 
 fn whole(app: &App, width: usize, height: usize) -> String {
-    let text = |line: Vec<Part>| line.into_iter().map(|(text, _)| text).collect::<String>();
+    let text = |line: Vec<StyledText>| line.into_iter().map(|(text, _)| text).collect::<String>();
     let lines = picture(app, width, height).into_iter().map(text);
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }

@@ -19,7 +19,7 @@ use anyhow::Result;
 
 use self::series::{Of, Series};
 use super::Selection;
-use super::parts::{Grain, Part};
+use super::parts::{Grain, TenantShare};
 use super::survey::Survey;
 use crate::view::span::Span;
 
@@ -146,7 +146,7 @@ impl Values {
         let mut step = 0;
         // Each row of a counter's window has its total, which is added once.
         let mut ends: HashMap<i32, i64> = HashMap::new();
-        survey.each_part(fabric, |part: &Part, line| {
+        survey.each_share(fabric, |part: &TenantShare, line| {
             while step + 1 < count && steps.ends[step] < part.end_ns {
                 step += 1;
             }

@@ -69,9 +69,9 @@ impl Tenant {
     }
 }
 
-/// One row of `fabric`.
+/// The share of a tenant in a window of a counter: one row of `fabric`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct TenantShare {
     /// Id of the counter.
     pub counter: i32,
     /// Index in [`Names::counted`].
@@ -88,7 +88,7 @@ pub(super) struct Part {
     pub total: Option<f64>,
 }
 
-impl Part {
+impl TenantShare {
     /// Begin of the window, `CLOCK_MONOTONIC`, ns.
     pub(super) fn begin_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.length_ns)
@@ -149,10 +149,10 @@ impl Names {
     /// # Errors
     ///
     /// The table cannot be read, or an error of `take`.
-    pub(super) fn each_part(
+    pub(super) fn each_share(
         &mut self,
         fabric: &Selection<'_>,
-        mut take: impl FnMut(&Part) -> Result<()>,
+        mut take: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
         let Self { grain, links, counted: known, tenants: owners, counters } = self;
         for batch in fabric.batches(&COLUMNS)? {
@@ -168,7 +168,7 @@ impl Names {
                 let tenant = *tenants
                     .entry(columns.quick(row))
                     .or_insert_with(|| owners.place(columns.tenant(row)));
-                take(&Part {
+                take(&TenantShare {
                     counter: id,
                     counted,
                     tenant,

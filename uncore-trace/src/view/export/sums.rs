@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::parts::Part;
+use super::parts::TenantShare;
 use super::survey::{Counter, Survey};
 
 /// Number of windows of other counters that wait for a counter with a longer window: at 10 ms, a
@@ -106,7 +106,7 @@ impl Sums {
     /// without gaps.
     pub(super) fn add<E>(
         &mut self,
-        part: &Part,
+        part: &TenantShare,
         line: Option<usize>,
         take: impl FnMut(&Stretch) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -297,7 +297,7 @@ mod tests {
         for (counter, begin, end, values) in windows {
             let total = values.map(|[a, b]| a + b);
             for line in 0..2 {
-                let part = Part {
+                let part = TenantShare {
                     counter,
                     counted: 0,
                     tenant: line,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::Result;
 
 use super::Selection;
-use super::parts::{Grain, Names, Part};
+use super::parts::{Grain, Names, TenantShare};
 use crate::schema::owner;
 use crate::view::links::Links;
 
@@ -48,12 +48,12 @@ pub(super) struct Survey {
 }
 
 impl Counter {
-    fn new(part: &Part) -> Self {
+    fn new(part: &TenantShare) -> Self {
         let (begin_ns, end_ns) = (part.begin_ns(), part.end_ns);
         Self { counted: part.counted, begin_ns, end_ns, holes: Vec::new() }
     }
 
-    fn add(&mut self, part: &Part) {
+    fn add(&mut self, part: &TenantShare) {
         if part.begin_ns() > self.end_ns {
             self.holes.push((self.end_ns, part.begin_ns()));
         }
@@ -72,14 +72,14 @@ impl Survey {
         fabric: &Selection<'_>,
         grain: Grain,
         top: usize,
-        mut also: impl FnMut(&Part),
+        mut also: impl FnMut(&TenantShare),
     ) -> Result<Self> {
         let links = Links::of_metadata(fabric.table().metadata())?;
         let mut names = Names::new(grain, links);
         let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();
         let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
         let mut lengths: BTreeMap<i64, u64> = BTreeMap::new();
-        names.each_part(fabric, |part| {
+        names.each_share(fabric, |part| {
             *lengths.entry(part.length_ns).or_default() += 1;
             counters.entry(part.counter).or_insert_with(|| Counter::new(part)).add(part);
             *sums.entry((part.counted, part.tenant)).or_default() += part.value.unwrap_or(0.0);
@@ -99,14 +99,15 @@ impl Survey {
     /// # Errors
     ///
     /// The table cannot be read, or an error of `take`.
-    pub(super) fn each_part(
+    pub(super) fn each_share(
         &mut self,
         fabric: &Selection<'_>,
-        mut take: impl FnMut(&Part, Option<usize>) -> Result<()>,
+        mut take: impl FnMut(&TenantShare, Option<usize>) -> Result<()>,
     ) -> Result<()> {
         let Self { names, places, .. } = self;
-        names
-            .each_part(fabric, |part| take(part, places.get(&(part.counted, part.tenant)).copied()))
+        names.each_share(fabric, |part| {
+            take(part, places.get(&(part.counted, part.tenant)).copied())
+        })
     }
 
     fn choose(&mut self, sums: &HashMap<(usize, usize), f64>, largest: &HashSet<(usize, usize)>) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::super::key::By;
-use super::{Latency, Part, Tenant};
+use super::{Latency, Means, Tenant};
 use crate::text::escape_json;
 
 /// The object of a tenant on a link; `report --help` lists the keys.
@@ -34,7 +34,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(part: &Part, has_others: bool) -> Self {
+    fn new(part: &Means, has_others: bool) -> Self {
         let known = part.windows > 0;
         Self {
             latency: part.value,

@@ -54,7 +54,7 @@ pub struct Latency {
     /// Its unit: ns.
     pub unit: String,
     /// Over all windows with values.
-    pub all: Part,
+    pub all: Means,
     /// Windows without a value.
     pub unknown_windows: u64,
     /// The tenants, the largest difference first; then those without a difference, the largest user
@@ -70,9 +70,9 @@ pub struct Tenant {
     /// `task`, `other_tasks`, `device`.
     pub owner: String,
     /// In the windows in which it used the link.
-    pub used: Part,
+    pub used: Means,
     /// With the others quiet, and with the others busy; `None` if not known.
-    pub split: Option<[Part; 2]>,
+    pub split: Option<[Means; 2]>,
 }
 
 impl Tenant {
@@ -85,7 +85,7 @@ impl Tenant {
 
 /// Values over some windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct Means {
     /// Number of windows.
     pub windows: u64,
     /// Total length, seconds.
@@ -147,7 +147,7 @@ fn latency(links: &Links, subject: &Subject<'_>, names: &[(String, String)]) -> 
         let average = classes.bytes() * 1e9 / subject.all.ns.max(1.0);
         let used = classes.from(class(USED * average));
         let split = used.split().map(|parts| parts.map(|sums| subject.part(&sums)));
-        let contrast = |[quiet, busy]: &[Part; 2]| {
+        let contrast = |[quiet, busy]: &[Means; 2]| {
             let is_enough = quiet.value.is_some() && busy.value.is_some();
             is_enough && busy.others_per_s - quiet.others_per_s >= CONTRAST * link_per_s
         };
@@ -177,13 +177,13 @@ fn latency(links: &Links, subject: &Subject<'_>, names: &[(String, String)]) -> 
 }
 
 impl Subject<'_> {
-    fn part(&self, sums: &Sums) -> Part {
+    fn part(&self, sums: &Sums) -> Means {
         let count = |counter| {
             let place = self.inputs.iter().position(|input| *input == counter)?;
             sums.inputs.get(place).copied()
         };
         let value = (self.evaluate)(&self.metrics, &count, sums.ns);
-        Part {
+        Means {
             windows: sums.windows,
             seconds: sums.ns / 1e9,
             value: value.filter(|_| sums.windows >= LEAST),

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::super::key::By;
 use super::super::layout::{Column, Fit, Kind};
 use super::super::render::Style;
-use super::{LEAST, Latency, Part, Tenant};
+use super::{LEAST, Latency, Means, Tenant};
 use crate::terminal::{mark, shorten, wrap};
 use crate::text::printable;
 use crate::units::{self, Shared};
@@ -48,7 +48,7 @@ pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> 
 }
 
 /// A tenant with both parts: others quiet, and others busy.
-type Row<'a> = (&'a Tenant, [Part; 2]);
+type Row<'a> = (&'a Tenant, [Means; 2]);
 
 fn rows(latency: &Latency) -> Vec<Row<'_>> {
     let both = |tenant: &Tenant| tenant.split.filter(|_| tenant.difference().is_some());
@@ -71,7 +71,7 @@ fn headline(latency: &Latency) -> String {
 /// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
 fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: Style) -> String {
     let unit = printable(&latency.unit);
-    let value = |part: &Part| units::human(part.value.unwrap_or(f64::NAN), &unit);
+    let value = |part: &Means| units::human(part.value.unwrap_or(f64::NAN), &unit);
     let name = name(tenant);
     let width = style.width.unwrap_or(usize::MAX);
     format!(
@@ -119,7 +119,7 @@ fn columns(latency: &Latency, rows: &[Row<'_>], by: By) -> Vec<Column> {
         column(kind, head, times.name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
-    let rates = |kind: Kind, head: &str, of: &dyn Fn(&Part) -> f64| {
+    let rates = |kind: Kind, head: &str, of: &dyn Fn(&Means) -> f64| {
         let all = rows.iter().flat_map(|(_, parts)| parts).map(of);
         let shared = Shared::of(all, "bytes");
         let cell = |(_, [quiet, busy]): &Row<'_>| {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use self::frame::{Closed, Open, Task};
+use self::frame::{Closed, Open, Task, Way};
 pub use self::owners::OWNERS;
 use self::owners::Owners;
 use super::key::{By, Columns};
@@ -44,21 +44,15 @@ pub struct Thing {
     pub link: Option<usize>,
 }
 
-/// The thing and direction that a counter counts.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    thing: usize,
-    direction: Direction,
-}
-
 /// The frames of the last minute.
 #[derive(Debug)]
 pub struct Live {
     links: Links,
     frame_ns: i64,
     things: Vec<Thing>,
-    /// The thing of each counter; `None` if links are shown and the counter is on none.
-    parts: HashMap<i32, Option<Part>>,
+    /// The thing and direction that each counter counts; `None` if links are shown and the counter
+    /// is on none.
+    counted: HashMap<i32, Option<Way>>,
     owners: Owners,
     open: Open,
     /// CPU time of processes, by the end of the tick. It arrives before the shares of the same
@@ -81,7 +75,7 @@ impl Live {
             links,
             frame_ns: frame_ns.max(1),
             things,
-            parts: HashMap::new(),
+            counted: HashMap::new(),
             owners: Owners::default(),
             open: Open::default(),
             run: BTreeMap::new(),
@@ -125,9 +119,8 @@ impl Live {
             let (end_ns, length_ns) = (of.mono_ns.value(row), of.window_ns.value(row));
             closed |= self.begin_window(end_ns, length_ns);
             let counter = of.counter.value(row);
-            let Some(part) = self.part(counter, of, row) else { continue };
+            let Some(way) = self.way(counter, of, row) else { continue };
             let value = get(of.value, row);
-            let way = (part.thing, part.direction);
             self.open.cover(counter, way, of.window(row));
             let Some(value) = value else { continue };
             let quick = ways
@@ -207,11 +200,11 @@ impl Live {
         true
     }
 
-    fn part(&mut self, counter: i32, columns: &Columns<'_>, row: usize) -> Option<Part> {
-        if let Some(part) = self.parts.get(&counter) {
-            return *part;
+    fn way(&mut self, counter: i32, columns: &Columns<'_>, row: usize) -> Option<Way> {
+        if let Some(way) = self.counted.get(&counter) {
+            return *way;
         }
-        let part = if self.links.links.is_empty() {
+        let way = if self.links.links.is_empty() {
             let (name, unit) = (columns.what(row), columns.unit(row));
             let same = |thing: &Thing| thing.name == name && thing.unit == unit;
             let thing = self.things.iter().position(same).unwrap_or_else(|| {
@@ -220,13 +213,12 @@ impl Live {
                 self.things.push(Thing { name, unit, group, link: None });
                 self.things.len() - 1
             });
-            Some(Part { thing, direction: Direction::Both })
+            Some((thing, Direction::Both))
         } else {
-            let of = self.links.on(counter);
-            of.map(|(thing, direction)| Part { thing, direction })
+            self.links.on(counter)
         };
-        self.parts.insert(counter, part);
-        part
+        self.counted.insert(counter, way);
+        way
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn write<W: Write>(
     let mut tracks = tracks(&survey, packets)?;
     let mut sums = Sums::new(&survey);
     let mut take = |stretch: &Stretch| tracks[stretch.counted].take(stretch, packets);
-    survey.each_part(fabric, |part, line| sums.add(part, line, &mut take))?;
+    survey.each_share(fabric, |part, line| sums.add(part, line, &mut take))?;
     sums.finish(&mut take)?;
     for its in tracks.into_iter().filter(|its| its.is_unknown) {
         packets.end(its.unknown, its.end_ns)?;
