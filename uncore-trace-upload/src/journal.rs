@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use uncore_trace::tables::mode::Mode;
 use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse};
 
-use crate::tree::Found;
+use crate::tree::CompleteFile;
 
 /// Name of a new journal until it is complete.
 const TEMPORARY: &str = ".uploaded.tmp";
@@ -41,7 +41,7 @@ impl Journal {
     /// # Errors
     ///
     /// It cannot be read, or cannot be written for another reason than a full disk.
-    pub(crate) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
+    pub(crate) fn open(directory: &Path, store: &str, found: &[CompleteFile]) -> Result<Self> {
         let path = directory.join(JOURNAL);
         let text = match fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -77,12 +77,12 @@ impl Journal {
     }
 
     /// Whether this file was sent. A file with the same name and another stamp was not.
-    pub(crate) fn has(&self, found: &Found) -> bool {
+    pub(crate) fn has(&self, found: &CompleteFile) -> bool {
         self.sent.get(&found.name) == Some(&found.stamp)
     }
 
     /// Adds a file that the store has confirmed.
-    pub(crate) fn note(&mut self, found: &Found) {
+    pub(crate) fn note(&mut self, found: &CompleteFile) {
         self.sent.insert(found.name.clone(), found.stamp);
         let written = match &mut self.file {
             Some(file) => file.write_all(line(&found.name, found.stamp).as_bytes()),
@@ -97,7 +97,7 @@ impl Journal {
     }
 
     /// Rewrites the journal without removed files, if there are many or the last write failed.
-    pub(crate) fn keep(&mut self, found: &[Found]) {
+    pub(crate) fn keep(&mut self, found: &[CompleteFile]) {
         if self.file.is_none() || self.lines > found.len() + MOST_DEAD {
             self.forget(found);
             let written = self.renew();
@@ -105,7 +105,7 @@ impl Journal {
         }
     }
 
-    fn forget(&mut self, found: &[Found]) {
+    fn forget(&mut self, found: &[CompleteFile]) {
         let names: BTreeSet<&str> = found.iter().map(|found| found.name.as_str()).collect();
         self.sent.retain(|name, _| names.contains(name.as_str()));
     }
@@ -151,8 +151,8 @@ fn is_full(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn found(name: &str, size: u64) -> Found {
-        Found {
+    fn found(name: &str, size: u64) -> CompleteFile {
+        CompleteFile {
             name: name.to_owned(),
             stamp: Stamp { size, modified_ns: 1_700_000_000_000_000_001 },
         }

@@ -14,7 +14,7 @@ use crate::backoff::{Backoff, spread};
 use crate::figures::Figures;
 use crate::journal::Journal;
 use crate::store::Store;
-use crate::tree::{Found, Tree};
+use crate::tree::{CompleteFile, Tree};
 use crate::uploader::{GRACE, Outcome, Task};
 
 /// Number of passes that `--once` tries.
@@ -154,7 +154,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Scans the directory. Returns the waiting files in the order in which they are sent.
-    fn look(&mut self) -> Result<Vec<Found>> {
+    fn look(&mut self) -> Result<Vec<CompleteFile>> {
         let all = self.tree.scan()?;
         self.journal.keep(&all);
         let (sent, mut waiting): (Vec<_>, Vec<_>) =
@@ -176,7 +176,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Removes a file if more bytes wait than the limit. Must be called for the oldest files first.
-    fn exceeds(&mut self, found: &Found) -> bool {
+    fn exceeds(&mut self, found: &CompleteFile) -> bool {
         let limit = self.task.settings.queue;
         let waiting = self.figures.waiting_bytes;
         if waiting <= limit {
@@ -204,7 +204,7 @@ impl<'a> Uploader<'a> {
     }
 
     /// Sends a file. After a signal, the request may still take [`GRACE`].
-    async fn send(&mut self, found: &Found, signals: &mut Signals) -> Sent {
+    async fn send(&mut self, found: &CompleteFile, signals: &mut Signals) -> Sent {
         let bytes = match self.tree.read(found) {
             Ok(bytes) => bytes,
             // The agent has removed it because of its age.
@@ -236,7 +236,7 @@ impl<'a> Uploader<'a> {
         if stopped { Sent::Stopped } else { Sent::Done }
     }
 
-    fn confirmed(&mut self, found: &Found) {
+    fn confirmed(&mut self, found: &CompleteFile) {
         self.journal.note(found);
         self.backoff.succeeded();
         self.figures.sent(found.stamp.size);
@@ -244,7 +244,7 @@ impl<'a> Uploader<'a> {
         self.remove_sent(found);
     }
 
-    fn fails(&mut self, found: &Found, why: String) {
+    fn fails(&mut self, found: &CompleteFile, why: String) {
         self.figures.failures += 1;
         *self.failed.entry(found.name.clone()).or_default() += 1;
         self.failure = Some(why);
@@ -252,7 +252,7 @@ impl<'a> Uploader<'a> {
 
     /// Removes a confirmed file, unless `keep-local` is set or the agent may still write into its
     /// hour.
-    fn remove_sent(&self, found: &Found) {
+    fn remove_sent(&self, found: &CompleteFile) {
         if self.task.settings.keep_local || !found.is_of_the_past(SystemTime::now()) {
             return;
         }
@@ -265,7 +265,7 @@ impl<'a> Uploader<'a> {
         }
     }
 
-    fn shown(&self, found: &Found) -> String {
+    fn shown(&self, found: &CompleteFile) -> String {
         self.task.directory.join(&found.name).display().to_string()
     }
 

@@ -24,13 +24,13 @@ const LATE: Duration = Duration::from_mins(10);
 
 /// A complete file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct CompleteFile {
     /// Its path below the directory, which is also the name of its object.
     pub(crate) name: String,
     pub(crate) stamp: Stamp,
 }
 
-impl Found {
+impl CompleteFile {
     /// Date and hour, for sorting: `date=YYYY-MM-DD/hour=HH`.
     fn hour(&self) -> &str {
         let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
@@ -59,7 +59,7 @@ impl Tree {
     }
 
     /// All complete files, the oldest hour first.
-    pub(crate) fn scan(&self) -> Result<Vec<Found>> {
+    pub(crate) fn scan(&self) -> Result<Vec<CompleteFile>> {
         let mut found = Vec::new();
         let top = fs::read_dir(&self.path);
         let top = top.with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -72,7 +72,7 @@ impl Tree {
             }
         }
         found.sort_by(|a, b| {
-            let key = |it: &Found| (it.hour().to_owned(), it.stamp.modified_ns);
+            let key = |it: &CompleteFile| (it.hour().to_owned(), it.stamp.modified_ns);
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
         });
         Ok(found)
@@ -83,7 +83,7 @@ impl Tree {
     /// # Errors
     ///
     /// It cannot be read, has been replaced, or changes during the read.
-    pub(crate) fn read(&self, found: &Found) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, found: &CompleteFile) -> io::Result<Vec<u8>> {
         let (parent, name) = self.parent(&found.name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     /// Removes the file, unless it has been replaced. Succeeds if it no longer exists.
-    pub(crate) fn remove(&self, found: &Found) -> io::Result<()> {
+    pub(crate) fn remove(&self, found: &CompleteFile) -> io::Result<()> {
         let removed = self.parent(&found.name).and_then(|(parent, name)| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let now = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;
@@ -153,7 +153,7 @@ fn directories(
 }
 
 /// Adds the complete files of an hour.
-fn files(root: &Path, hour: &str, found: &mut Vec<Found>) {
+fn files(root: &Path, hour: &str, found: &mut Vec<CompleteFile>) {
     for entry in read(root, hour).flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !is_complete(&name) {
@@ -162,7 +162,8 @@ fn files(root: &Path, hour: &str, found: &mut Vec<Found>) {
         // The metadata of the entry itself: links are not followed.
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
-            found.push(Found { name: format!("{hour}/{name}"), stamp: Stamp::of(&metadata) });
+            found
+                .push(CompleteFile { name: format!("{hour}/{name}"), stamp: Stamp::of(&metadata) });
         }
     }
 }
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_hour_is_of_the_past_ten_minutes_after_its_end() {
-        let found = |hour: &str| Found {
+        let found = |hour: &str| CompleteFile {
             name: format!("cluster=a/{hour}/h.parquet"),
             stamp: Stamp { size: 0, modified_ns: 0 },
         };

@@ -39,7 +39,7 @@ pub struct Bin {
 
 /// A bin that is still being filled.
 #[derive(Clone, Debug, Default)]
-struct Open {
+struct OpenBin {
     /// Slots whose interrupt time is known.
     slots: Vec<Slot>,
     irqs: Vec<IrqSlot>,
@@ -55,7 +55,7 @@ pub struct CpuTrack {
     /// Start of the first open bin.
     base: u64,
     /// The bins that hold something, by number: their begin divided by the bin length.
-    bins: VecDeque<(u64, Open)>,
+    bins: VecDeque<(u64, OpenBin)>,
     /// Slices that cross the end of a bin, in order of time; the parts in closed bins are removed.
     long: VecDeque<Long>,
     /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
@@ -379,17 +379,17 @@ impl CpuTrack {
         (time / self.bin_ns).max(self.base / self.bin_ns)
     }
 
-    fn bin(&mut self, time: u64) -> &mut Open {
+    fn bin(&mut self, time: u64) -> &mut OpenBin {
         let number = self.number(time);
         let at = self.bins.binary_search_by_key(&number, |(of, _)| *of).unwrap_or_else(|at| {
-            self.bins.insert(at, (number, Open::default()));
+            self.bins.insert(at, (number, OpenBin::default()));
             at
         });
         &mut self.bins[at].1
     }
 }
 
-impl Open {
+impl OpenBin {
     /// `pieces` are the parts of slices that cross the end of a bin, `spread` those of interrupts.
     fn close(
         self,

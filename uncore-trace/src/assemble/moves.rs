@@ -39,12 +39,12 @@ pub(super) struct Transfers {
     /// End of the last closed tick.
     closed: u64,
     /// By the end of the tick.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenTick>,
     unread: BTreeMap<Rc<str>, Unread>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTick {
     direct: Sum,
     received: HashMap<Rc<str>, (u64, u64)>,
     taken: Sum,

@@ -22,7 +22,7 @@ type Slots = Rc<[(u32, Count)]>;
 
 /// A set of counters that a CPU reads or has read.
 #[derive(Debug)]
-struct Known {
+struct CounterSet {
     /// The first slot.
     first: u32,
     slots: Slots,
@@ -35,7 +35,7 @@ struct Known {
 struct Reader {
     cpu: u32,
     /// The current set of counters, and the set before the last change.
-    layouts: Vec<Known>,
+    sets: Vec<CounterSet>,
     /// Whether the CPU reads counters now.
     active: bool,
     /// The tick after its last reading.
@@ -133,15 +133,15 @@ impl Readers {
     fn lay_out(&mut self, layouts: &BTreeMap<u32, Layout>) {
         for reader in self.cpus.values_mut() {
             // Only two sets are kept: all samples from before the previous change have been read.
-            let old = reader.layouts.len().saturating_sub(1);
-            reader.layouts.drain(..old);
+            let old = reader.sets.len().saturating_sub(1);
+            reader.sets.drain(..old);
             reader.active = layouts.contains_key(&reader.cpu);
         }
         for (&cpu, layout) in layouts {
             let slots = layout.counters.iter().map(|placed| (placed.id, placed.base));
             let reader = self.cpus.entry(cpu).or_default();
             (reader.cpu, reader.active) = (cpu, true);
-            reader.layouts.push(Known {
+            reader.sets.push(CounterSet {
                 first: layout.first,
                 slots: slots.collect(),
                 at_switch: layout.at_switch as usize,
@@ -303,7 +303,7 @@ impl Readers {
     fn placed(&self) -> impl Iterator<Item = (u32, u32)> {
         let active = self.cpus.values().filter(|reader| reader.active);
         active.flat_map(|reader| {
-            let slots = reader.layouts.last().map(|known| Rc::clone(&known.slots));
+            let slots = reader.sets.last().map(|known| Rc::clone(&known.slots));
             let ids: Vec<u32> =
                 slots.iter().flat_map(|slots| slots.iter().map(|slot| slot.0)).collect();
             ids.into_iter().map(move |id| (id, reader.cpu))
@@ -314,9 +314,9 @@ impl Readers {
         self.counters.get_mut(id as usize)?.as_mut()
     }
 
-    fn known(&self, sample: &Sample) -> Option<&Known> {
-        let layouts = &self.cpus.get(&sample.cpu)?.layouts;
-        let known = layouts.iter().rev().find(|known| known.first == sample.first)?;
+    fn known(&self, sample: &Sample) -> Option<&CounterSet> {
+        let sets = &self.cpus.get(&sample.cpu)?.sets;
+        let known = sets.iter().rev().find(|known| known.first == sample.first)?;
         let len = sample.readings.len();
         let part = sample.trigger == drain::Trigger::Sched && len == known.at_switch;
         (len == known.slots.len() || part).then_some(known)

@@ -69,7 +69,7 @@ pub(super) struct Entry {
 
 /// The state of a source.
 #[derive(Clone, Debug)]
-struct Known {
+struct SourceState {
     number: u32,
     /// Use in about the last 2 s.
     used: f64,
@@ -194,7 +194,7 @@ impl Histories {
 pub struct History {
     kind: Use,
     tick_ns: u64,
-    known: HashMap<Source, Known>,
+    known: HashMap<Source, SourceState>,
     sources: HashMap<u32, Source>,
     next: u32,
     /// The tick of the first row.
@@ -319,7 +319,7 @@ impl History {
             *next += 1;
             sources.insert(number, source);
             let spread = Spread::default();
-            Known { number, used: 0.0, last: tick, has_column: false, spread }
+            SourceState { number, used: 0.0, last: tick, has_column: false, spread }
         });
         known.used += amount;
         self.used += amount;

@@ -12,7 +12,7 @@ const MOST_CGROUPS: usize = 1 << 17;
 
 /// A cgroup.
 #[derive(Debug)]
-struct Known {
+struct CachedCgroup {
     place: Arc<Place>,
     /// Whether it was looked up since its last turn.
     used: Cell<bool>,
@@ -25,7 +25,7 @@ struct Known {
 /// 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    cgroups: HashMap<u64, Known>,
+    cgroups: HashMap<u64, CachedCgroup>,
     /// Their ids, in the order of their turns.
     order: VecDeque<u64>,
     interrupts: HashMap<u32, String>,
@@ -36,7 +36,7 @@ pub(super) struct Names {
 impl Names {
     /// Sets the path of a cgroup from now on.
     pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>) {
-        let known = Known { place: Arc::clone(place), used: Cell::new(false) };
+        let known = CachedCgroup { place: Arc::clone(place), used: Cell::new(false) };
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }

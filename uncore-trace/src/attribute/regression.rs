@@ -173,7 +173,7 @@ impl Uncertain {
 }
 
 /// The share of a source in a window.
-struct Found {
+struct SourceShare {
     source: u32,
     place: usize,
     part: Contribution,
@@ -187,12 +187,12 @@ impl Regression {
         history: &History,
         window: &Window<'_>,
     ) -> Option<Vec<Share>> {
-        let mut found: Vec<Found> = contributions
+        let mut found: Vec<SourceShare> = contributions
             .of
             .iter()
             .map(|(source, part)| {
                 let place = self.learner.place_of_column(part.column);
-                Found { source: *source, place, part: *part }
+                SourceShare { source: *source, place, part: *part }
             })
             .collect();
         found.sort_unstable_by_key(|found| found.source);
@@ -242,7 +242,7 @@ impl Regression {
     }
 
     /// Variance of the relative error of each share.
-    fn uncertain(&self, found: &[Found], block: u64) -> Vec<Uncertain> {
+    fn uncertain(&self, found: &[SourceShare], block: u64) -> Vec<Uncertain> {
         let all: f64 = found.iter().map(|found| found.part.expected).sum();
         let all = all.max(1e-12);
         let noise: f64 = found.iter().map(|found| found.part.noise).sum();
@@ -253,7 +253,7 @@ impl Regression {
         let varies: Vec<(f64, f64)> = found
             .iter()
             .map(|one| {
-                let with = |other: &Found| {
+                let with = |other: &SourceShare| {
                     let [steps, shift] = covariances(one.place, other.place);
                     let covariance = weights.steps * steps + weights.shift * shift;
                     covariance * one.part.amount * other.part.amount / (all * all)

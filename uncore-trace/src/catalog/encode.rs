@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::rules::Attempt;
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_mean, list};
-use super::words::{Known, WHOLE_WORDS, Words};
+use super::words::{PmuEvent, WHOLE_WORDS, Words};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::text::printable;
@@ -81,8 +81,8 @@ impl<'a> Words<'a> {
     }
 
     /// Separates the typed terms into the named event, if any, and fields with values.
-    fn given<'t>(&self, terms: &'t [Term]) -> Result<(Option<Known<'a>>, Vec<Given<'t>>), At> {
-        let mut alias: Option<Known<'a>> = None;
+    fn given<'t>(&self, terms: &'t [Term]) -> Result<(Option<PmuEvent<'a>>, Vec<Given<'t>>), At> {
+        let mut alias: Option<PmuEvent<'a>> = None;
         let mut given = Vec::new();
         for term in terms {
             let at = |message: String| At::new(term.column, message);
@@ -151,7 +151,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    fn apply_alias(&self, event: Known<'_>, config: &mut [u64; WORDS]) -> Result<(), String> {
+    fn apply_alias(&self, event: PmuEvent<'_>, config: &mut [u64; WORDS]) -> Result<(), String> {
         for term in &event.alias.terms {
             let AliasValue::Number(value) = term.value else { continue };
             let Some(format) = self.format(&term.name) else {
@@ -173,7 +173,7 @@ impl<'a> Words<'a> {
     /// The default filters that apply if the user gave `given`.
     fn defaults(
         &self,
-        event: Option<Known<'_>>,
+        event: Option<PmuEvent<'_>>,
         given: &[Given<'_>],
         leader: &[Term],
     ) -> Result<Vec<Given<'static>>, String> {
@@ -226,10 +226,10 @@ impl<'a> Words<'a> {
     fn name_of(
         &self,
         config: &[u64; WORDS],
-        named: Option<Known<'a>>,
+        named: Option<PmuEvent<'a>>,
         given: &[Given<'_>],
-    ) -> Option<Known<'a>> {
-        let holds = |event: &Known<'a>| {
+    ) -> Option<PmuEvent<'a>> {
+        let holds = |event: &PmuEvent<'a>| {
             event.alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
                 (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
                 (AliasValue::Asked, Some(_)) => given.iter().any(|field| field.name == term.name),
@@ -243,13 +243,13 @@ impl<'a> Words<'a> {
         for field in given.iter().filter(|field| self.selects(&field.name)) {
             wanted[field.format.word()] |= field.format.mask();
         }
-        let covers = |event: &Known<'a>| {
+        let covers = |event: &PmuEvent<'a>| {
             let covered = self.covered(event.alias);
             wanted != [0; WORDS]
                 && wanted.iter().zip(covered).all(|(wanted, its)| wanted & !its == 0)
         };
         // A generic event of another attribute type has the same bits with another meaning.
-        let same_type = |event: &Known<'a>| event.attr_type == self.pmu.attr_type;
+        let same_type = |event: &PmuEvent<'a>| event.attr_type == self.pmu.attr_type;
         let fits = self.events().filter(|event| same_type(event) && holds(event) && covers(event));
         fits.max_by_key(|event| event.alias.terms.len())
     }
@@ -278,7 +278,7 @@ impl<'a> Words<'a> {
     /// it.
     fn split(
         &self,
-        event: Option<Known<'_>>,
+        event: Option<PmuEvent<'_>>,
         given: &[Given<'_>],
         defaults: &[Given<'_>],
     ) -> (String, String) {

@@ -26,7 +26,7 @@ pub struct Words<'a> {
 
 /// An event of a PMU.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct PmuEvent<'a> {
     /// Its name as sysfs or the catalog spells it.
     pub name: &'a str,
     /// Its terms, scale and unit.
@@ -85,17 +85,17 @@ impl<'a> Words<'a> {
     }
 
     /// The event with this name; case-insensitive.
-    pub fn event(&self, wanted: &str) -> Option<Known<'a>> {
+    pub fn event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
         if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
-            return Some(Known { name, alias, attr_type: pmu.attr_type });
+            return Some(PmuEvent { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
         let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
         let event = self.added().find(is_it).or_else(|| self.imported().find(is_it))?;
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
-        Some(Known { name: &event.names[0], alias: &event.encoding, attr_type })
+        Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
     /// The vendor's events whose fields the PMU has.
@@ -105,7 +105,7 @@ impl<'a> Words<'a> {
     }
 
     /// The events with names of the vendor only. They are selected by name, never by a pattern.
-    pub fn vendor_events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
+    pub fn vendor_events(&self) -> impl Iterator<Item = PmuEvent<'a>> + use<'a> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
         let known = move |event: &&NamedEvent| {
@@ -114,12 +114,16 @@ impl<'a> Words<'a> {
                 || words.added().any(|its| its.names.iter().any(|its| its == name))
         };
         let others = self.imported().filter(move |event| !known(event));
-        others.map(move |event| Known { name: &event.names[0], alias: &event.encoding, attr_type })
+        others.map(move |event| PmuEvent {
+            name: &event.names[0],
+            alias: &event.encoding,
+            attr_type,
+        })
     }
 
     /// The events that a text of a group selects: all that match it as a pattern, or the vendor's
     /// event with this name.
-    pub fn matching(&self, glob: &str) -> Vec<Known<'a>> {
+    pub fn matching(&self, glob: &str) -> Vec<PmuEvent<'a>> {
         let matching = self.events().filter(|event| matches_event(glob, event.name));
         let mut matching: Vec<_> = matching.collect();
         if matching.is_empty() && !glob.contains('*') {
@@ -129,14 +133,14 @@ impl<'a> Words<'a> {
     }
 
     /// Every event: those of sysfs, then those that the catalog adds.
-    pub fn events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
+    pub fn events(&self) -> impl Iterator<Item = PmuEvent<'a>> + use<'a> {
         let pmu = self.pmu;
         let attr_type = pmu.attr_type;
         let words = *self;
         let useful = pmu.events.iter().filter(move |(name, alias)| !words.is_useless(name, alias));
-        let named = useful.map(move |(name, alias)| Known { name, alias, attr_type });
+        let named = useful.map(move |(name, alias)| PmuEvent { name, alias, attr_type });
         let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
-        named.chain(added.map(move |event| Known {
+        named.chain(added.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,
             attr_type: event.attr_type.unwrap_or(attr_type),
@@ -155,7 +159,7 @@ impl<'a> Words<'a> {
 
     /// Unit and value of one count: from sysfs, else from the catalog, else a bare count. If sysfs
     /// has a scale but no unit, the catalog's unit is that of a scaled count.
-    pub fn unit(&self, event: Option<Known<'_>>) -> (String, f64) {
+    pub fn unit(&self, event: Option<PmuEvent<'_>>) -> (String, f64) {
         let Some(event) = event else { return ("count".to_owned(), 1.0) };
         let right = self.correction(event.name, event.alias).and_then(|rule| rule.right);
         let scale = right.or(event.alias.scale).unwrap_or(1.0);

@@ -13,15 +13,20 @@ use crate::tables::writer::Writer;
 
 /// Totals, and the time of the first loss, by cause.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct LossTotals {
     pub totals: BTreeMap<String, u64>,
     pub first: BTreeMap<String, u64>,
 }
 
 /// Copies the losses that may affect the time from `begin` to `end`. A loss that lasts, such as a
 /// counter that could not be opened, has a row in each part, and is copied once.
-pub(super) fn copy(parts: &[Part], begin: i64, end: i64, writer: &mut Writer) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn copy(
+    parts: &[Part],
+    begin: i64,
+    end: i64,
+    writer: &mut Writer,
+) -> Result<LossTotals> {
+    let mut found = LossTotals::default();
     let mut known = HashSet::new();
     for part in parts {
         let Some(table) = part.table(&loss::TABLE)? else { continue };

@@ -27,7 +27,7 @@ const WALK_SELDOM_NS: u64 = 16_000_000_000;
 
 /// A cgroup.
 #[derive(Debug)]
-struct Known {
+struct KnownCgroup {
     place: Arc<Place>,
     /// Whether container and pod were looked up.
     named: bool,
@@ -40,7 +40,7 @@ struct Known {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     runtimes: Runtimes,
-    places: HashMap<u64, Known>,
+    places: HashMap<u64, KnownCgroup>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
     /// Time to the next walk, ns.
@@ -120,7 +120,7 @@ impl Cgroups {
     /// Notes the path of a cgroup that was created or used.
     pub fn learn(&mut self, id: u64, path: String) {
         let place = Arc::new(Place { path: path.into(), ..Place::default() });
-        let learnt = Known { place, named: false, logged: false };
+        let learnt = KnownCgroup { place, named: false, logged: false };
         match self.places.entry(id) {
             Entry::Occupied(known) if known.get().place.path == learnt.place.path => {}
             Entry::Occupied(mut known) => {
@@ -194,7 +194,7 @@ impl Cgroups {
     }
 }
 
-impl Known {
+impl KnownCgroup {
     fn name(&mut self, runtimes: &Runtimes) {
         self.named = true;
         let inside = Inside::parse(&self.place.path);

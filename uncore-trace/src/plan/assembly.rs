@@ -36,7 +36,7 @@ pub(super) struct Assembly<'a> {
 }
 
 /// The open group on a CPU.
-struct Open<'e, 'a> {
+struct OpenGroup<'e, 'a> {
     cpu: u32,
     leader: u32,
     /// Its leader.
@@ -81,7 +81,7 @@ impl<'a> Assembly<'a> {
     ) -> Result<()> {
         let refused = too_large(text, weak, events)?;
         let placed = self.placed(events, events.first())?;
-        let mut open: Vec<Open<'_, 'a>> = Vec::new();
+        let mut open: Vec<OpenGroup<'_, 'a>> = Vec::new();
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
         for (event, spot) in placed {
@@ -95,7 +95,7 @@ impl<'a> Assembly<'a> {
                 continue;
             }
             let cpu = spot.cpu;
-            let mine = |group: &&mut Open<'_, 'a>| {
+            let mine = |group: &&mut OpenGroup<'_, 'a>| {
                 group.cpu == cpu && (pmu.is_none() || group.pmu.is_none() || group.pmu == pmu)
             };
             // A group of the same PMU takes precedence over one with only software events.
@@ -114,7 +114,7 @@ impl<'a> Assembly<'a> {
                 group.pmu = group.pmu.or(pmu);
             } else {
                 self.typed.insert(id);
-                open.push(Open { cpu, leader: id, first: event, pmu });
+                open.push(OpenGroup { cpu, leader: id, first: event, pmu });
             }
         }
         if pmus.len() > 1 && alone.is_empty() {

@@ -25,7 +25,7 @@ use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::list;
 use crate::catalog::witness::Witness;
-use crate::catalog::words::{Known, Words};
+use crate::catalog::words::{PmuEvent, Words};
 use crate::discover::CpuList;
 use crate::schema::counters;
 use crate::text::printable;
@@ -85,7 +85,7 @@ impl Role {
 #[derive(Clone, Copy)]
 struct Source<'a> {
     words: Words<'a>,
-    event: Known<'a>,
+    event: PmuEvent<'a>,
     witness: &'a Witness,
 }
 

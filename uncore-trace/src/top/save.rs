@@ -15,7 +15,7 @@ use crate::schema::{fabric, metadata};
 use crate::tables::writer::{Create, Target, Writer};
 
 /// A recording that is being written.
-struct Open {
+struct OpenRecording {
     writer: Writer,
     path: PathBuf,
     begin: Snapshot,
@@ -29,7 +29,7 @@ pub(super) struct Saver {
     wanted: Option<PathBuf>,
     /// The current metadata of the session.
     pairs: BTreeMap<String, String>,
-    open: Option<Open>,
+    open: Option<OpenRecording>,
 }
 
 impl Saver {
@@ -66,7 +66,8 @@ impl Saver {
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
         let writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs)?;
-        self.open = Some(Open { writer, path: path.clone(), begin, losses: self.losses() });
+        self.open =
+            Some(OpenRecording { writer, path: path.clone(), begin, losses: self.losses() });
         Ok(path)
     }
 

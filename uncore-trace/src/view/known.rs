@@ -17,7 +17,7 @@ const MOST: usize = 1 << 16;
 
 /// A value for each line.
 #[derive(Debug)]
-pub(super) struct Known<T> {
+pub(super) struct LineCache<T> {
     /// In the order of first appearance. The rows of one owner are consecutive, counter by counter,
     /// so the line of a row is mostly the one after that of the previous row, which needs no hash.
     lines: Vec<(Quick, T)>,
@@ -30,7 +30,7 @@ pub(super) struct Known<T> {
     dictionaries: Vec<StringArray>,
 }
 
-impl<T: Copy> Known<T> {
+impl<T: Copy> LineCache<T> {
     pub(super) fn new() -> Self {
         Self { lines: Vec::new(), places: HashMap::default(), next: 0, dictionaries: Vec::new() }
     }
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn each_line_is_found_out_once_whatever_the_order() {
         let line = |number: i32| -> Quick { ([0, 0, number], 0, 0, 0, (0, None), 0) };
-        let mut known = Known::new();
+        let mut known = LineCache::new();
         let mut found = Vec::new();
         for number in [1, 2, 3, 1, 2, 3, 3, 1, 4, 2, 4, 1] {
             let told = known.get(line(number), || {

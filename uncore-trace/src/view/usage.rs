@@ -14,7 +14,7 @@ use super::heat::{Heat, Scale};
 use super::interval::Interval;
 pub use super::key::By;
 use super::key::Columns;
-use super::known::Known;
+use super::known::LineCache;
 use super::links::Links;
 use super::span::{Moment, Span};
 use super::sums::{Highest, Rate, Share, Time, Window};
@@ -145,7 +145,7 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
         touched: Vec::new(),
         end_ns: i64::MIN,
     };
-    let mut known = Known::new();
+    let mut known = LineCache::new();
     for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted)? {
         let batch = batch?;
         let columns = Columns::new(&batch, by, question.cgroup_depth, question.links)?;
@@ -169,7 +169,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, columns: &Columns<'_>, known: &mut Known<(usize, usize, usize)>) {
+    fn add(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
         let mut place = ((0, 0), (0.0, 0.0));
         for row in 0..columns.rows {
             let window = columns.window(row);

@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 /// The output of the bench for a size.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Found {
+struct BenchResult {
     records: u64,
     rows: u64,
     wall_s: f64,
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         eprintln!("{} CPUs, {} cgroups, {} counters", size[0], size[1], size[2]);
         let text = quietly(&mut command)?;
         let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
-        let found: Found = serde_json::from_str(line).context("cannot read the result")?;
+        let found: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
         println!("{}", row([cpus, cgroups, counters, seconds], &found));
     }
     println!();
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn row([cpus, cgroups, counters, seconds]: [u32; 4], found: &Found) -> String {
+fn row([cpus, cgroups, counters, seconds]: [u32; 4], found: &BenchResult) -> String {
     let peak = found.peak_kib as f64 * 1024.0;
     let bound = BASE + A_CPU * f64::from(cpus) + A_CGROUP * f64::from(cgroups);
     let recorded = f64::from(seconds);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_row_has_ratios_to_what_comes_and_to_the_bound() {
-        let found = Found {
+        let found = BenchResult {
             records: 60_000,
             rows: 1000,
             wall_s: 2.0,

@@ -352,7 +352,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
     let bin = |told| {
         let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
         let (slots, pieces) = (vec![slot(1, 20, 5)], [slot(2, 10, 0)]);
-        Open { slots, irqs }.close(1100, 100, &pieces, Vec::new(), 30)
+        OpenBin { slots, irqs }.close(1100, 100, &pieces, Vec::new(), 30)
     };
     // Told: task 1, task 2, interrupts, offline, unknown, cut off.
     for (told, times) in [
@@ -375,7 +375,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
 fn a_slot_has_no_more_interrupt_time_than_time() {
     let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
     let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
-    let bin = Open { slots, irqs }.close(1100, 100, &[], Vec::new(), 0);
+    let bin = OpenBin { slots, irqs }.close(1100, 100, &[], Vec::new(), 0);
     assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
     assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
 }
@@ -386,7 +386,7 @@ fn the_interrupts_of_a_source_are_one() {
     let [hard, soft] = [Context::Irq(3), Context::Softirq(3)];
     let irqs = vec![irq(hard, 30), irq(soft, 10), irq(hard, 20)];
     let spread = vec![irq(soft, 20), irq(soft, 60)];
-    let bin = Open { irqs, ..Open::default() }.close(1100, 100, &[], spread, 0);
+    let bin = OpenBin { irqs, ..OpenBin::default() }.close(1100, 100, &[], spread, 0);
     // 40 ns are left for the 80 that cross the end of a tick.
     let all = [IrqSlot { count: 2, ..irq(hard, 50) }, IrqSlot { count: 3, ..irq(soft, 50) }];
     assert_eq!(bin.irqs, all);

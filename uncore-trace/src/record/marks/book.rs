@@ -97,7 +97,7 @@ pub(super) struct Wish<'a> {
 
 /// A span that has not ended.
 #[derive(Debug)]
-struct Open {
+struct OpenMark {
     mark: Mark,
     id: Option<String>,
     /// Its index in the metadata's list.
@@ -110,7 +110,7 @@ pub(super) struct Book {
     room: Room,
     /// Begin of the recording, ns on `CLOCK_MONOTONIC`; `i64::MIN` until it is known.
     start_ns: i64,
-    open: Vec<Open>,
+    open: Vec<OpenMark>,
     /// Marks that are final and not in the table yet.
     rows: Vec<Mark>,
     listed: Listed,
@@ -217,7 +217,7 @@ impl Book {
         self.changed = true;
         match mark.kind {
             Kind::Span => {
-                self.open.push(Open { mark, id: wish.id.map(str::to_owned), place });
+                self.open.push(OpenMark { mark, id: wish.id.map(str::to_owned), place });
             }
             Kind::Instant => self.keep(mark),
         }
@@ -226,9 +226,9 @@ impl Book {
 
     /// Ends the span of this name that was begun last.
     fn end(&mut self, text: &str, id: Option<&str>, time: i64) -> Result<(), Refusal> {
-        let is_it = |open: &Open| open.mark.text == text && open.id.as_deref() == id;
+        let is_it = |open: &OpenMark| open.mark.text == text && open.id.as_deref() == id;
         let at = self.open.iter().rposition(is_it).ok_or(Refusal::NotBegun)?;
-        let Open { mut mark, place, .. } = self.open.remove(at);
+        let OpenMark { mut mark, place, .. } = self.open.remove(at);
         mark.end_ns = Some(time.max(mark.mono_ns));
         if let Some(listed) = place.and_then(|place| self.listed.marks.get_mut(place)) {
             listed.end_ns = mark.end_ns;
@@ -270,11 +270,11 @@ impl Book {
             second: self.second,
             ..Self::new(self.room)
         };
-        for Open { mark, id, .. } in &self.open {
+        for OpenMark { mark, id, .. } in &self.open {
             let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
             let place = next.list(&mark);
             next.listed.left_out += u64::from(place.is_none());
-            next.open.push(Open { mark, id: id.clone(), place });
+            next.open.push(OpenMark { mark, id: id.clone(), place });
         }
         next.changed = !next.open.is_empty();
         let mut ended = std::mem::replace(self, next);

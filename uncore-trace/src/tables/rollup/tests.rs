@@ -108,9 +108,9 @@ fn open(root: &Path, hosts: &[&str]) -> Result<Recording> {
 }
 
 /// End, counter, cgroup, value, total and known time of the rows between two times.
-type Found = Vec<(i64, i32, String, Option<f64>, Option<f64>, i64)>;
+type FoundRows = Vec<(i64, i32, String, Option<f64>, Option<f64>, i64)>;
 
-fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> Found {
+fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> FoundRows {
     let table = recording.table(&fabric::TABLE).unwrap();
     let asked = ["mono_ns", "counter", "cgroup", "value", "total", "known_ns", "pid", "cpu"];
     let mut found = Vec::new();
@@ -165,7 +165,7 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     assert_eq!((table.bounds(TIME), table.rows()), (Some(bounds), found.len() as i64));
     // A part of it has the rows and the counters of the whole.
     let part = DAY + 4000 * SECOND..=DAY + 5500 * SECOND;
-    let expected: Found = found.iter().filter(|row| part.contains(&row.0)).cloned().collect();
+    let expected: FoundRows = found.iter().filter(|row| part.contains(&row.0)).cloned().collect();
     assert_eq!(rows(&recording, part), expected);
     // Links are told apart by their hosts, and say where their peak is from.
     let plan: serde_json::Value = serde_json::from_str(&table.metadata()[metadata::PLAN]).unwrap();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rate::{Change, Found, Verdict};
+use super::rate::{Change, SideRate, Verdict};
 use super::{About, Diff, Way};
 use crate::text::escape_json;
 
@@ -42,9 +42,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(found: &Found, about: &About) -> Self {
+    fn new(found: &SideRate, about: &About) -> Self {
         let rate = found.rate();
-        let is_absent = *found == Found::Absent;
+        let is_absent = *found == SideRate::Absent;
         let interval = rate.and_then(|rate| rate.interval);
         Self {
             total: rate.map(|rate| rate.total).or(is_absent.then_some(0.0)),

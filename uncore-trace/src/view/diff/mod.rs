@@ -28,7 +28,7 @@ use anyhow::{Context as _, Result};
 use super::links::{Links, limit};
 use super::usage::{By, Event, Line};
 use crate::schema::link::Direction;
-use rate::{Change, Found};
+use rate::{Change, SideRate};
 use side::Side;
 pub use side::{About, Asked};
 pub use summary::summary;
@@ -135,7 +135,7 @@ fn largest_first(a: &Change, b: &Change) -> std::cmp::Ordering {
 fn way(name: &(String, String), before: &Side, after: &Side) -> Way {
     let (one, other) = (before.event(name), after.event(name));
     let (is_same, notes) = notes::counted((before, one), (after, other));
-    let change = |before: Found, after: Found| Change { before, after, is_same };
+    let change = |before: SideRate, after: SideRate| Change { before, after, is_same };
     let (first, second) = (lines(one), lines(other));
     let all: BTreeSet<(&str, &str)> = first.keys().chain(second.keys()).copied().collect();
     let mut tenants: Vec<Tenant> = all

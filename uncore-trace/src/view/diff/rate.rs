@@ -74,7 +74,7 @@ impl Rate {
 
 /// The rate of a tenant or total in one of the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Found {
+pub enum SideRate {
     /// A known rate.
     Rate(Rate),
     /// The event was counted, and the tenant has no rows.
@@ -83,7 +83,7 @@ pub enum Found {
     Unknown,
 }
 
-impl Found {
+impl SideRate {
     /// The rate, if known; 0 for an absent tenant.
     pub fn per_s(&self) -> Option<f64> {
         match self {
@@ -143,9 +143,9 @@ impl Verdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     /// In the first recording or span.
-    pub before: Found,
+    pub before: SideRate,
     /// In the second.
-    pub after: Found,
+    pub after: SideRate,
     /// Whether both count in the same way. If not, the rates cannot be compared, and there is no
     /// verdict.
     pub is_same: bool,
@@ -181,8 +181,8 @@ impl Change {
     pub fn verdict(&self) -> Option<Verdict> {
         match (&self.before, &self.after) {
             _ if !self.is_same => None,
-            (Found::Absent, Found::Rate(_)) => Some(Verdict::New),
-            (Found::Rate(_), Found::Absent) => Some(Verdict::Gone),
+            (SideRate::Absent, SideRate::Rate(_)) => Some(Verdict::New),
+            (SideRate::Rate(_), SideRate::Absent) => Some(Verdict::Gone),
             _ if self.is_beyond_error()? => {
                 let grew = self.difference()? > 0.0;
                 Some(if grew { Verdict::More } else { Verdict::Less })
@@ -203,19 +203,19 @@ mod tests {
 
     use super::*;
 
-    fn rate(per_s: f64, down: f64, up: f64, variation: f64) -> Found {
+    fn rate(per_s: f64, down: f64, up: f64, variation: f64) -> SideRate {
         let interval = Some(Interval { low: (per_s - down).max(0.0), high: per_s + up });
         let variation = Some(variation);
-        Found::Rate(Rate { total: per_s, seconds: 1.0, per_s, interval, variation, share: None })
+        SideRate::Rate(Rate { total: per_s, seconds: 1.0, per_s, interval, variation, share: None })
     }
 
-    fn change(before: Found, after: Found) -> Change {
+    fn change(before: SideRate, after: SideRate) -> Change {
         Change { before, after, is_same: true }
     }
 
     #[test]
     fn both_errors_add_in_squares() {
-        let Found::Rate(rate) = rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
+        let SideRate::Rate(rate) = rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
         let reach = rate.reach().unwrap();
         assert!((reach.low - 95.0).abs() < 1e-9, "{reach:?}");
         assert!((reach.high - (100.0 + 52_f64.sqrt())).abs() < 1e-9, "{reach:?}");
@@ -244,29 +244,29 @@ mod tests {
     #[test]
     fn what_is_not_known_has_no_verdict() {
         let known = rate(1.0, 0.1, 0.1, 0.1);
-        let Found::Rate(rate) = known else { panic!() };
-        let unsure = Found::Rate(Rate { interval: None, ..rate });
+        let SideRate::Rate(rate) = known else { panic!() };
+        let unsure = SideRate::Rate(Rate { interval: None, ..rate });
         for (before, after) in [
-            (Found::Unknown, known),
-            (known, Found::Unknown),
-            (Found::Unknown, Found::Absent),
+            (SideRate::Unknown, known),
+            (known, SideRate::Unknown),
+            (SideRate::Unknown, SideRate::Absent),
             (unsure, known),
             (known, unsure),
         ] {
             assert_eq!(change(before, after).verdict(), None);
             assert_eq!(change(before, after).is_beyond_error(), None);
         }
-        let otherwise = Change { is_same: false, ..change(Found::Absent, known) };
+        let otherwise = Change { is_same: false, ..change(SideRate::Absent, known) };
         assert_eq!((otherwise.verdict(), otherwise.is_beyond_error()), (None, None));
-        let unsure = change(Found::Absent, unsure);
+        let unsure = change(SideRate::Absent, unsure);
         assert_eq!((unsure.verdict(), unsure.is_beyond_error()), (Some(Verdict::New), None));
     }
 
-    fn found() -> impl Strategy<Value = Found> {
+    fn found() -> impl Strategy<Value = SideRate> {
         let size = || prop_oneof![Just(0.0), 0.0..1e9];
         let known = (size(), size(), size(), size())
             .prop_map(|(per_s, down, up, variation)| rate(per_s, down, up, variation));
-        prop_oneof![4 => known, 1 => Just(Found::Absent), 1 => Just(Found::Unknown)]
+        prop_oneof![4 => known, 1 => Just(SideRate::Absent), 1 => Just(SideRate::Unknown)]
     }
 
     proptest! {
@@ -291,9 +291,9 @@ mod tests {
                 prop_assert!(reach.low <= difference && difference <= reach.high);
             }
             // A larger error never makes a difference significant.
-            if let Found::Rate(rate) = after {
+            if let SideRate::Rate(rate) = after {
                 let variation = rate.variation.map(|it| it + more);
-                let wide = change(before, Found::Rate(Rate { variation, ..rate }));
+                let wide = change(before, SideRate::Rate(Rate { variation, ..rate }));
                 prop_assert!(wide.is_beyond_error() <= one.is_beyond_error());
             }
         }

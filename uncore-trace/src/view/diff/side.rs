@@ -10,7 +10,7 @@ use super::super::interval::Interval;
 use super::super::links::Links;
 use super::super::span::{Moment, Span};
 use super::super::usage::{By, Event, Line, Question, unite, usage};
-use super::rate::{Found, Rate};
+use super::rate::{Rate, SideRate};
 use super::variation::variation;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
@@ -95,8 +95,8 @@ impl Side {
     }
 
     /// The rate of all owners; unknown if nothing was counted.
-    pub(super) fn total(&self, event: Option<&Event>) -> Found {
-        let Some(event) = event else { return Found::Unknown };
+    pub(super) fn total(&self, event: Option<&Event>) -> SideRate {
+        let Some(event) = event else { return SideRate::Unknown };
         let mut heat = Heat::default();
         event.lines.iter().for_each(|line| heat.join(&line.heat));
         let counted = Interval { low: event.total, high: event.total };
@@ -104,21 +104,21 @@ impl Side {
     }
 
     /// The rate of one line.
-    pub(super) fn line(&self, event: Option<&Event>, line: Option<&Line>) -> Found {
+    pub(super) fn line(&self, event: Option<&Event>, line: Option<&Line>) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
                 self.rate(event, line.sum.value, line.interval(event), &line.heat)
             }
-            (Some(event), None) if event.known_s() > 0.0 => Found::Absent,
+            (Some(event), None) if event.known_s() > 0.0 => SideRate::Absent,
             // Not counted, or all windows of the line lack a value.
-            _ => Found::Unknown,
+            _ => SideRate::Unknown,
         }
     }
 
-    fn rate(&self, event: &Event, total: f64, reach: Option<Interval>, heat: &Heat) -> Found {
-        let Some(per_s) = event.rate(total) else { return Found::Unknown };
+    fn rate(&self, event: &Event, total: f64, reach: Option<Interval>, heat: &Heat) -> SideRate {
+        let Some(per_s) = event.rate(total) else { return SideRate::Unknown };
         let seconds = event.known_s();
-        Found::Rate(Rate {
+        SideRate::Rate(Rate {
             total,
             seconds,
             per_s,

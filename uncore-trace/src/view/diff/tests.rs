@@ -210,7 +210,7 @@ fn what_one_does_not_know_has_no_difference() {
         assert_eq!(way.notes.len(), usize::from(std::ptr::eq(after, &raw const without)));
         for change in way.changes() {
             assert_eq!((change.difference(), change.ratio(), change.verdict()), (None, None, None));
-            assert_eq!(change.after, Found::Unknown);
+            assert_eq!(change.after, SideRate::Unknown);
         }
         // The sum of hidden tenants is not known either.
         assert!(text::rest(way, 1).ends_with("others, whose sum is not known\n"), "{way:?}");

@@ -269,9 +269,9 @@ mod tests {
     type Given = (i32, i64, i64, Option<[f64; 2]>);
 
     /// A stretch: begin, end (ms), total and rates per ms.
-    type Found = (i64, i64, Option<(f64, Vec<f64>)>);
+    type StretchMs = (i64, i64, Option<(f64, Vec<f64>)>);
 
-    fn stretches(windows: &[Given]) -> Vec<Found> {
+    fn stretches(windows: &[Given]) -> Vec<StretchMs> {
         let mut windows = windows.to_vec();
         windows.sort_by_key(|(_, _, end, _)| *end);
         let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 
 use super::key::{By, Columns};
-use super::known::Known;
+use super::known::LineCache;
 use super::links::{Limit, Links, limit};
 use super::span::{Moment, Span};
 use super::sums::{Moments, Moved, Time, Window};
@@ -83,7 +83,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
-    let mut known = Known::new();
+    let mut known = LineCache::new();
     let read = question.by.columns(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
@@ -103,7 +103,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
 
 /// One direction, while rows are added.
 #[derive(Debug)]
-struct Open {
+struct OpenWay {
     way: Way,
     peak: Option<f64>,
     /// Bytes of each owner in the time above [`FULL`].
@@ -113,7 +113,7 @@ struct Open {
 /// The sums; rows come in the order of their windows.
 #[derive(Debug)]
 struct Filling {
-    ways: Vec<Open>,
+    ways: Vec<OpenWay>,
     /// By the index in `ways`.
     moments: Moments,
     names: Vec<String>,
@@ -142,7 +142,7 @@ impl Filling {
                     fillers: Vec::new(),
                 };
                 let peak = limit.map(|limit| limit.peak.bytes_per_s);
-                ways.push(Open { way, peak, filled: BTreeMap::new() });
+                ways.push(OpenWay { way, peak, filled: BTreeMap::new() });
             }
         }
         let moments = Moments::new(ways.len());
@@ -169,7 +169,7 @@ impl Filling {
         if let Some(moved) = self.moments.at(window.end_ns) {
             self.end_moment(moved);
         }
-        for (place, Open { way, .. }) in self.ways.iter_mut().enumerate() {
+        for (place, OpenWay { way, .. }) in self.ways.iter_mut().enumerate() {
             if way.link == link && [direction, Direction::Both].contains(&way.direction) {
                 way.time.add(counter, window, &());
                 way.bytes += value.unwrap_or(0.0);
@@ -179,7 +179,7 @@ impl Filling {
     }
 
     fn end_moment(&mut self, moved: Vec<Moved>) {
-        for (Open { way, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
+        for (OpenWay { way, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
             let Some(rate) = moved.known() else { continue };
             way.highest = Some(way.highest.map_or(rate, |highest| highest.max(rate)));
             if peak.is_some_and(|peak| rate > FULL * peak) {
@@ -196,7 +196,7 @@ impl Filling {
         self.end_moment(last);
         let names = self.names;
         let done = self.ways.into_iter().filter(|open| open.way.time.counters() > 0);
-        done.map(|Open { mut way, filled, .. }| {
+        done.map(|OpenWay { mut way, filled, .. }| {
             let some = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
             way.fillers = some.map(|(who, bytes)| (names[who].clone(), bytes)).collect();
             // Without known windows the time above the peak is not known either.

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::super::headroom::Question;
 use super::super::key::Columns;
-use super::super::known::Known;
+use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::Span;
 use super::super::sums::{Moments, Moved, Rate};
@@ -42,7 +42,7 @@ pub(super) fn scan<'a>(
         return Ok(windows.finish());
     };
     let by = question.by;
-    let mut known = Known::new();
+    let mut known = LineCache::new();
     for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, by, question.cgroup_depth, Some(links))?;

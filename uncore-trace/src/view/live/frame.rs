@@ -19,7 +19,7 @@ pub(super) struct Task {
 
 /// A frame to which rows are added.
 #[derive(Debug, Default)]
-pub(super) struct Open {
+pub(super) struct OpenFrame {
     /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
     pub(super) begin_ns: Option<i64>,
     /// End of its last window, `CLOCK_MONOTONIC`, ns.
@@ -29,7 +29,7 @@ pub(super) struct Open {
     run: HashMap<Task, i64>,
 }
 
-impl Open {
+impl OpenFrame {
     /// Adds a window of a counter, which has several rows in each.
     pub(super) fn cover(&mut self, counter: i32, way: Way, window: Window) {
         self.end_ns = self.end_ns.max(window.end_ns);

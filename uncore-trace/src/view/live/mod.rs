@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use self::frame::{Closed, Open, Task, Way};
+use self::frame::{Closed, OpenFrame, Task, Way};
 pub use self::owners::OWNERS;
 use self::owners::Owners;
 use super::key::{By, Columns};
@@ -54,7 +54,7 @@ pub struct Live {
     /// is on none.
     counted: HashMap<i32, Option<Way>>,
     owners: Owners,
-    open: Open,
+    open: OpenFrame,
     /// CPU time of processes, by the end of the tick. It arrives before the shares of the same
     /// time, which wait for later readings.
     run: BTreeMap<i64, HashMap<Task, i64>>,
@@ -77,7 +77,7 @@ impl Live {
             things,
             counted: HashMap::new(),
             owners: Owners::default(),
-            open: Open::default(),
+            open: OpenFrame::default(),
             run: BTreeMap::new(),
             frames: VecDeque::new(),
         }
@@ -86,7 +86,7 @@ impl Live {
     /// Changes the length of frames, and drops the existing ones.
     pub fn set_frame(&mut self, frame_ns: i64) {
         self.frame_ns = frame_ns.max(1);
-        self.open = Open::default();
+        self.open = OpenFrame::default();
         self.frames.clear();
     }
 

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::window::{Counted, Line, Open};
+use self::window::{Counted, Line, OpenWindow};
 use super::interval::Claim;
 use super::links::{Links, limit};
 use super::sums::Window;
@@ -112,7 +112,7 @@ pub struct Summer {
     things: Vec<Counter>,
     /// Index in `things`, by counter id.
     counters: HashMap<i32, usize>,
-    open: BTreeMap<i64, Open>,
+    open: BTreeMap<i64, OpenWindow>,
     newest_ns: i64,
     /// The window of `fabric` that was last counted, for each source and counter.
     counted: HashMap<(u32, i32), i64>,

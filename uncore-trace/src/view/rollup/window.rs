@@ -88,7 +88,7 @@ fn coarse_up(value: f64) -> f64 {
 
 /// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
-pub(super) struct Open {
+pub(super) struct OpenWindow {
     lines: Vec<Line>,
     index: HashMap<(usize, Owner, String), usize>,
     counted: HashMap<usize, Counted>,
@@ -96,7 +96,7 @@ pub(super) struct Open {
     label: Option<(i64, i64)>,
 }
 
-impl Open {
+impl OpenWindow {
     /// Notes the end of a window of `fabric` on both clocks.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use super::super::html::json::Json;
 use super::super::html::{self, Page};
 use super::super::render::Style;
-use super::rate::{Change, Found};
+use super::rate::{Change, SideRate};
 use super::summary::{name, summary};
 use super::text::{rest, said, tenants, verdict};
 use super::{About, Diff, Way};
@@ -90,7 +90,7 @@ fn change(json: &mut Json<'_>, change: &Change) -> io::Result<()> {
     json.key("beyond")?.value(&change.is_beyond_error())
 }
 
-fn found(json: &mut Json<'_>, found: &Found) -> io::Result<()> {
+fn found(json: &mut Json<'_>, found: &SideRate) -> io::Result<()> {
     let reach = found.reach();
     json.key("rate")?.number(found.per_s())?;
     json.key("low")?.number(reach.map(|reach| reach.low))?;
