@@ -9,7 +9,7 @@ use std::path::Path;
 
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, Plan, Role};
-use uncore_trace::schema::link::{Counted, Direction, Link, Peak, Source};
+use uncore_trace::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use uncore_trace::schema::marks::Kind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
 use uncore_trace::tables::writer::{Create, Target, Writer};
@@ -97,7 +97,7 @@ fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
 }
 
 fn peaks(of: [Option<f64>; 3]) -> Vec<Peak> {
-    let sources = [Source::Sysfs, Source::Sysfs, Source::Catalog];
+    let sources = [PeakSource::Sysfs, PeakSource::Sysfs, PeakSource::Catalog];
     let details = ["16 GT/s x8", "16 GT/s x8", "a data sheet that nobody wrote, table 1"];
     let each = [Direction::In, Direction::Out, Direction::Both].into_iter().zip(of);
     each.zip(sources.into_iter().zip(details))

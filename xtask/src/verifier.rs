@@ -49,11 +49,11 @@ pub(crate) struct Args {
 struct Report {
     kernel: String,
     arch: String,
-    programs: Vec<Line>,
+    programs: Vec<ProgramReport>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Line {
+struct ProgramReport {
     program: String,
     instructions: Option<u64>,
     states: Option<u64>,
@@ -122,7 +122,7 @@ fn kernel(report: &Report) -> Result<Kernel> {
     Ok((Series::of(&report.kernel).context("its kernel has no version")?, report.arch.clone()))
 }
 
-fn figures(line: &Line) -> Figures {
+fn figures(line: &ProgramReport) -> Figures {
     Some([line.instructions?, line.states?, line.peak_states?])
 }
 
@@ -259,7 +259,7 @@ mod tests {
         | `arm` | refused | 1000 / 400 / 100 |\n| `probe` | 8 / 0 / 0 | – |\n\nAfter.\n";
 
     fn report(kernel: &str, arch: &str, programs: &[(&str, Figures)]) -> Report {
-        let line = |&(program, figures): &(&str, Figures)| Line {
+        let line = |&(program, figures): &(&str, Figures)| ProgramReport {
             program: program.to_owned(),
             instructions: figures.map(|it| it[0]),
             states: figures.map(|it| it[1]),

@@ -11,13 +11,13 @@
 
 use std::collections::BTreeMap;
 
-use super::history::Source;
+use super::history::TrafficSource;
 
 /// Number of ticks in the mean. Chosen among 2, 5, 10 and 20 on mixes of the lab.
 const TICKS: usize = 10;
 
 /// CPU time and misses of each source in a tick.
-pub(super) type Used = BTreeMap<Source, (f64, f64)>;
+pub(super) type Used = BTreeMap<TrafficSource, (f64, f64)>;
 
 /// Calibrates the misses of some ticks. Misses of sources without time are not changed.
 pub(super) fn calibrate(ticks: &mut [Used]) {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn misses_go_with_time_and_none_is_lost() {
-        let source = |number| Source { owner: Owner::Irq(number), is_far: false };
+        let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
         let mut ticks: Vec<Used> = (0..12)
             .map(|tick| {
                 let ran = (f64::from(tick % 3), f64::from(tick * tick));

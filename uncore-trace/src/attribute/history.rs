@@ -39,7 +39,7 @@ const SPREAD_GAIN: f64 = 0.002;
 
 /// A possible cause of traffic: an owner, on near or on far CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Source {
+pub(super) struct TrafficSource {
     /// The owner.
     pub owner: Owner,
     /// Whether it ran on CPUs of another socket.
@@ -137,8 +137,8 @@ impl Histories {
     pub(super) fn push(
         &mut self,
         tick: u64,
-        times: &[(Source, u64)],
-        misses: impl FnOnce() -> (Vec<(Source, u64)>, bool),
+        times: &[(TrafficSource, u64)],
+        misses: impl FnOnce() -> (Vec<(TrafficSource, u64)>, bool),
     ) {
         self.time.push(tick, times);
         let Some(history) = &mut self.misses else { return };
@@ -194,8 +194,8 @@ impl Histories {
 pub struct History {
     kind: Use,
     tick_ns: u64,
-    known: HashMap<Source, SourceState>,
-    sources: HashMap<u32, Source>,
+    known: HashMap<TrafficSource, SourceState>,
+    sources: HashMap<u32, TrafficSource>,
     next: u32,
     /// The tick of the first row.
     first: u64,
@@ -236,7 +236,7 @@ impl History {
     }
 
     /// The source with this number, as long as a stored tick refers to it.
-    pub(super) fn source(&self, number: u32) -> Option<Source> {
+    pub(super) fn source(&self, number: u32) -> Option<TrafficSource> {
         self.sources.get(&number).copied()
     }
 
@@ -252,15 +252,15 @@ impl History {
     }
 
     /// The use of each source in a tick.
-    fn used(&self, tick: u64) -> impl Iterator<Item = (Source, f64)> {
+    fn used(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
         let row = self.row(tick).iter();
         row.filter_map(|entry| Some((self.source(entry.source)?, f64::from(entry.amount))))
     }
 
     /// Replaces the amounts of a tick that was not reviewed yet.
-    fn replace(&mut self, tick: u64, used: impl Iterator<Item = (Source, f64)>) {
+    fn replace(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
         let known = &self.known;
-        let entry = |(source, amount): (Source, f64)| {
+        let entry = |(source, amount): (TrafficSource, f64)| {
             let known = known.get(&source).filter(|_| amount > 0.0)?;
             Some(Entry { source: known.number, column: REST, amount: amount as f32 })
         };
@@ -273,14 +273,14 @@ impl History {
 
     /// The part of the variance of a source's use between ticks that the uncertainty of tick
     /// boundaries can explain, if each is known to `edge`; 0 to 1.
-    pub(super) fn of_edges(&self, source: Source, edge: f64) -> f64 {
+    pub(super) fn of_edges(&self, source: TrafficSource, edge: f64) -> f64 {
         let variance = self.known.get(&source).map_or(0.0, |known| known.spread.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
-    fn push(&mut self, tick: u64, used: &[(Source, u64)]) {
+    fn push(&mut self, tick: u64, used: &[(TrafficSource, u64)]) {
         if self.rows.is_empty() {
             (self.first, self.reviewed) = (tick, tick);
         }
@@ -292,7 +292,7 @@ impl History {
             Use::Time => (1.0 / self.tick_ns as f64, false),
             Use::Misses => (1.0, true),
         };
-        let told = |(who, amount): &&(Source, u64)| {
+        let told = |(who, amount): &&(TrafficSource, u64)| {
             *amount > 0 && (explains_idle || who.owner != Owner::Idle)
         };
         let told = used.iter().filter(told);
@@ -311,7 +311,7 @@ impl History {
         self.parts.binary_search(&tick).is_err()
     }
 
-    fn entry(&mut self, tick: u64, source: Source, amount: f64) -> Entry {
+    fn entry(&mut self, tick: u64, source: TrafficSource, amount: f64) -> Entry {
         let next = &mut self.next;
         let sources = &mut self.sources;
         let known = self.known.entry(source).or_insert_with(|| {
@@ -338,8 +338,8 @@ impl History {
     pub(super) fn review(&mut self) {
         let least = self.least();
         self.used *= LEFT;
-        let mut waiting: Vec<(f64, Source)> = Vec::new();
-        let mut own: Vec<(f64, Source)> = Vec::new();
+        let mut waiting: Vec<(f64, TrafficSource)> = Vec::new();
+        let mut own: Vec<(f64, TrafficSource)> = Vec::new();
         for (source, known) in &mut self.known {
             known.has_column &= known.used >= GONE_PART * least;
             if known.has_column {
@@ -388,7 +388,7 @@ impl History {
         (LEAST_PART * self.used).max(least)
     }
 
-    fn set_column(&mut self, source: Source, has_column: bool) {
+    fn set_column(&mut self, source: TrafficSource, has_column: bool) {
         if let Some(known) = self.known.get_mut(&source) {
             known.has_column = has_column;
         }
@@ -418,11 +418,11 @@ mod tests {
 
     const TICK: u64 = 1_000_000;
 
-    const fn near(number: u32) -> Source {
-        Source { owner: Owner::Irq(number), is_far: false }
+    const fn near(number: u32) -> TrafficSource {
+        TrafficSource { owner: Owner::Irq(number), is_far: false }
     }
 
-    fn run(history: &mut History, ticks: u64, times: &[(Source, u64)]) {
+    fn run(history: &mut History, ticks: u64, times: &[(TrafficSource, u64)]) {
         for _ in 0..ticks {
             let tick = history.first + history.rows.len() as u64;
             history.push(tick, times);
@@ -467,7 +467,7 @@ mod tests {
         run(
             &mut history,
             201,
-            &[(near(1), TICK), (Source { owner: Owner::Idle, is_far: false }, TICK)],
+            &[(near(1), TICK), (TrafficSource { owner: Owner::Idle, is_far: false }, TICK)],
         );
         assert_eq!(own(&history, 150), [1]);
         run(&mut history, 20_000, &[(near(2), TICK)]);

@@ -27,7 +27,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::source::Source;
+use super::source::SourceMethod;
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
@@ -50,7 +50,7 @@ pub(super) struct Io {
 impl Attribution for Io {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
-            return Source::of(Some(Cause::Device)).divide(window);
+            return SourceMethod::of(Some(Cause::Device)).divide(window);
         };
         (Method::Io, self.shares(window.total, window.running, moved))
     }

@@ -92,7 +92,7 @@ impl Attribution for Misses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::Source;
+    use super::super::history::TrafficSource;
     use super::super::simulation::Random;
     use super::*;
     use crate::entries::Owner;
@@ -132,7 +132,7 @@ mod tests {
                 }
             }
             total += if tick > TICKS - 10 { count } else { 0.0 };
-            let near = |at: usize| Source { owner: Owner::Irq(at as u32), is_far: false };
+            let near = |at: usize| TrafficSource { owner: Owner::Irq(at as u32), is_far: false };
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             let told = if unknown(tick) {
                 Vec::new()

@@ -36,7 +36,7 @@ pub use self::learner::Effort;
 use self::misses::Misses;
 use self::regression::Regression;
 use self::residency::Residency;
-use self::source::Source;
+use self::source::SourceMethod;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
@@ -154,7 +154,7 @@ impl Methods {
     pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
         match self.kind(plan, counter) {
             Method::Exact => Box::new(Exact),
-            Method::Source => Box::new(Source::of(counter.cause)),
+            Method::Source => Box::new(SourceMethod::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             Method::Misses => {
                 let compare = self.choice == Choice::Auto;
@@ -318,7 +318,7 @@ mod tests {
             io: None,
             histories: None,
         };
-        let whose = |cause| Source::of(Some(cause)).divide(&window).1;
+        let whose = |cause| SourceMethod::of(Some(cause)).divide(&window).1;
         let all = |who, confidence| vec![Share { who, value: 8.0, confidence }];
         assert_eq!(whose(Cause::Device), all(Owner::Device, 0.5));
         assert_eq!(whose(Cause::Remote), all(Owner::Unattributed, 0.0));

@@ -32,7 +32,7 @@
 use std::collections::BTreeMap;
 
 use super::confidence::within_tenth;
-use super::history::{Histories, History, Source, Use};
+use super::history::{Histories, History, TrafficSource, Use};
 use super::learner::{Contribution, Contributions, Effort, Learner};
 use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
@@ -154,7 +154,7 @@ struct Uncertain {
 
 impl Uncertain {
     /// Adds the uncertainty of `amount`, the use of a source in the window.
-    fn with_measure(self, history: &History, source: Source, amount: f64) -> Self {
+    fn with_measure(self, history: &History, source: TrafficSource, amount: f64) -> Self {
         match history.kind() {
             Use::Time => {
                 let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;

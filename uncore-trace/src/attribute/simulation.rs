@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::history::Source as TrafficSource;
+use super::history::TrafficSource;
 use super::waiting::Schedule;
 use super::*;
 

@@ -14,11 +14,11 @@ use crate::entries::Owner;
 
 /// The method. It learns nothing.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct SourceMethod {
     owner: Owner,
 }
 
-impl Source {
+impl SourceMethod {
     /// The method for a counter with this cause.
     pub(super) const fn of(cause: Option<Cause>) -> Self {
         match cause {
@@ -28,7 +28,7 @@ impl Source {
     }
 }
 
-impl Attribution for Source {
+impl Attribution for SourceMethod {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let known = self.owner != Owner::Unattributed;
         let confidence = if known { window.running } else { 0.0 };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::Methods;
-use super::history::Source;
+use super::history::TrafficSource;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
@@ -47,7 +47,7 @@ pub(super) struct TickUse {
     /// The tick.
     pub tick: u64,
     /// Time by source, sorted, ns, for each set of CPUs; empty if no method learns from the set.
-    pub times: Vec<Vec<(Source, u64)>>,
+    pub times: Vec<Vec<(TrafficSource, u64)>>,
 }
 
 /// The window that is being filled.
@@ -55,7 +55,7 @@ pub(super) struct TickUse {
 pub(super) struct Usage {
     sets: Vec<CpuSet>,
     /// The current tick, for each set of CPUs; `None` if no method learns from the set.
-    tick: Vec<Option<HashMap<Source, u64>>>,
+    tick: Vec<Option<HashMap<TrafficSource, u64>>>,
     ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
 }
@@ -104,7 +104,7 @@ impl Usage {
             let Some(tick) = tick else { continue };
             let Some(is_far) = set.is_far(cpu) else { continue };
             for &(owner, ns) in parts {
-                *tick.entry(Source { owner, is_far }).or_default() += ns;
+                *tick.entry(TrafficSource { owner, is_far }).or_default() += ns;
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             usage.add(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }
         usage.end_tick(1);
-        let source = |owner, is_far| Source { owner, is_far };
+        let source = |owner, is_far| TrafficSource { owner, is_far };
         let by_source = [vec![
             (source(Owner::Irq(1), false), 200),
             (source(Owner::Irq(1), true), 100),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::counter::Track;
-use super::history::Source;
+use super::history::TrafficSource;
 use super::usage::CpuSet;
 use crate::entries::Owner;
 
@@ -47,8 +47,8 @@ impl Witnesses {
     }
 
     /// The misses of the tick on a set of CPUs, sorted, and whether they are complete.
-    pub(super) fn of_set(&self, set: &CpuSet) -> (Vec<(Source, u64)>, bool) {
-        let mut sum: BTreeMap<Source, u64> = BTreeMap::new();
+    pub(super) fn of_set(&self, set: &CpuSet) -> (Vec<(TrafficSource, u64)>, bool) {
+        let mut sum: BTreeMap<TrafficSource, u64> = BTreeMap::new();
         let mut is_whole = true;
         for cpu in &set.cpus {
             let Some(missed) = self.missed.get(cpu).and_then(Option::as_ref) else {
@@ -57,7 +57,7 @@ impl Witnesses {
             };
             let is_far = set.is_far(*cpu).unwrap_or(false);
             for &(owner, count) in missed {
-                *sum.entry(Source { owner, is_far }).or_default() += count;
+                *sum.entry(TrafficSource { owner, is_far }).or_default() += count;
             }
         }
         (sum.into_iter().collect(), is_whole)

@@ -135,7 +135,7 @@ enum Format {
 }
 
 /// The recording, and the options of the export.
-struct Source<'a> {
+struct ExportJob<'a> {
     args: &'a Args,
     recording: &'a Recording,
     fabric: &'a Table,
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<u8> {
         let more = incomplete.more(&shown).map(|more| format!("; see `{more}`"));
         log::warn!("{}{}", incomplete.line(span.start_ns), more.unwrap_or_default());
     }
-    let source = Source { args, recording: &recording, fabric: &fabric, span: &span };
+    let source = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
     let mut lines = Vec::new();
     for (format, output) in &mut outputs {
         let written = source.write(*format, output).and_then(|what| {
@@ -219,7 +219,7 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
     Ok(outputs)
 }
 
-impl Source<'_> {
+impl ExportJob<'_> {
     /// Writes one format. Returns a summary of it.
     fn write(&self, format: Format, out: &mut impl io::Write) -> Result<String> {
         let Self { args, recording, fabric, span } = *self;

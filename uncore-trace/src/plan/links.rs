@@ -17,7 +17,7 @@ use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::speed::Speed;
-use crate::schema::link::{Counted, Direction, Link, Peak, Source};
+use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 
 /// The properties that distinguish links.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,7 +160,7 @@ fn of_catalog(peak: &link::Peak) -> Peak {
     Peak {
         direction: peak.direction,
         bytes_per_s: peak.gb_per_s * 1e9,
-        source: Source::Catalog,
+        source: PeakSource::Catalog,
         detail: peak.source.clone(),
     }
 }
@@ -178,7 +178,7 @@ fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
     let peak = |(direction, rate): (Direction, Option<f64>)| {
         let bytes_per_s = rate.filter(|rate| *rate > 0.0 && rate.is_finite())?;
         let detail = its.detail.clone();
-        Some(Peak { direction, bytes_per_s, source: Source::Calibrated, detail })
+        Some(Peak { direction, bytes_per_s, source: PeakSource::Calibrated, detail })
     };
     ways.into_iter().filter_map(peak).collect()
 }
@@ -197,8 +197,12 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     let bytes_per_s = speeds.iter().map(Speed::bytes_per_s).sum();
     let details: BTreeSet<String> = speeds.iter().map(ToString::to_string).collect();
     let detail = details.into_iter().collect::<Vec<_>>().join("; ");
-    let peak =
-        |direction| Peak { direction, bytes_per_s, source: Source::Sysfs, detail: detail.clone() };
+    let peak = |direction| Peak {
+        direction,
+        bytes_per_s,
+        source: PeakSource::Sysfs,
+        detail: detail.clone(),
+    };
     vec![peak(Direction::In), peak(Direction::Out)]
 }
 
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!((of_memory(0).len(), of_memory(1).len(), of_memory(2).len()), (1, 0, 1));
         assert_ne!(of_memory(0), of_memory(2));
         let peaks = &links[0].peaks;
-        assert!(peaks.iter().all(|peak| peak.source == Source::Catalog), "{peaks:?}");
+        assert!(peaks.iter().all(|peak| peak.source == PeakSource::Catalog), "{peaks:?}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Role {
 
 /// The event that is the witness of a CPU.
 #[derive(Clone, Copy)]
-struct Source<'a> {
+struct WitnessEvent<'a> {
     words: Words<'a>,
     event: PmuEvent<'a>,
     witness: &'a Witness,
@@ -159,7 +159,7 @@ impl<'a> Assembly<'a> {
             );
         }
         let cpus: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-        let sources: BTreeMap<u32, Source<'a>> =
+        let sources: BTreeMap<u32, WitnessEvent<'a>> =
             cpus.iter().filter_map(|cpu| Some((cpu, source(resolver, cpu)?))).collect();
         let without: CpuList = cpus.iter().filter(|cpu| !sources.contains_key(cpu)).collect();
         let has_all = |cpus: &CpuList| cpus.iter().all(|cpu| sources.contains_key(&cpu));
@@ -183,12 +183,12 @@ impl<'a> Assembly<'a> {
     /// Removes counters from `seen` whose witnesses are counted anyway.
     fn use_counted(
         &mut self,
-        sources: &BTreeMap<u32, Source<'a>>,
+        sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &mut Vec<(u32, CpuList)>,
     ) -> Result<()> {
         for (id, cpus) in std::mem::take(seen) {
             let all = cpus.iter().filter_map(|cpu| Some((cpu, *sources.get(&cpu)?)));
-            let all: Vec<(u32, Source<'a>)> = all.collect();
+            let all: Vec<(u32, WitnessEvent<'a>)> = all.collect();
             let mut counted = true;
             for (cpu, source) in &all {
                 let encoded = encode(*source)?;
@@ -209,7 +209,7 @@ impl<'a> Assembly<'a> {
     /// Adds the witnesses of these counters, or a note with the reason why not.
     fn add_within(
         &mut self,
-        sources: &BTreeMap<u32, Source<'a>>,
+        sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &[(u32, CpuList)],
         allowance: Allowance,
     ) -> Result<()> {
@@ -227,7 +227,7 @@ impl<'a> Assembly<'a> {
             some => some,
         };
         if let Some(why) = why {
-            let Source { words, event, .. } = first;
+            let WitnessEvent { words, event, .. } = first;
             let pmu = printable(&words.pmu.name);
             self.note(format!("no witness {pmu}/{}/ for {}: {why}", event.name, named(seen)));
             return Ok(());
@@ -249,7 +249,7 @@ impl<'a> Assembly<'a> {
     /// Why the core PMUs of these CPUs have no counter left.
     fn taken(
         &self,
-        sources: &BTreeMap<u32, Source<'a>>,
+        sources: &BTreeMap<u32, WitnessEvent<'a>>,
         cpus: &BTreeSet<u32>,
     ) -> Result<Option<String>> {
         let mut looked_at = BTreeSet::new();
@@ -272,12 +272,12 @@ impl<'a> Assembly<'a> {
     /// Adds the witnesses of these counters.
     fn add_weights(
         &mut self,
-        sources: &BTreeMap<u32, Source<'a>>,
+        sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &[(u32, CpuList)],
         note: &str,
     ) -> Result<()> {
         let needed: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-        let mut by_event: BTreeMap<(&str, &str), (Source<'a>, Vec<u32>)> = BTreeMap::new();
+        let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
         for cpu in needed.iter() {
             let Some(source) = sources.get(&cpu) else { continue };
             self.add_weight(*source, cpu)?;
@@ -297,8 +297,8 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    fn add_weight(&mut self, source: Source<'a>, cpu: u32) -> Result<()> {
-        let Source { words, event, witness } = source;
+    fn add_weight(&mut self, source: WitnessEvent<'a>, cpu: u32) -> Result<()> {
+        let WitnessEvent { words, event, witness } = source;
         let encoded = encode(source)?;
         let group = words.family.map_or("other", |family| family.group_of(event.name).name());
         let event = Resolved { words, group, encoded, die: None };
@@ -318,7 +318,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn encode(source: Source<'_>) -> Result<Encoded> {
+fn encode(source: WitnessEvent<'_>) -> Result<Encoded> {
     let name = source.event.name.to_owned();
     let terms = [Term { name, value: TermValue::Bare, column: 1 }];
     source.words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))
@@ -335,11 +335,11 @@ fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a
 }
 
 /// The first witness of the core PMU's family for its processor that the PMU has.
-fn source<'a>(resolver: &Resolver<'a>, cpu: u32) -> Option<Source<'a>> {
+fn source<'a>(resolver: &Resolver<'a>, cpu: u32) -> Option<WitnessEvent<'a>> {
     cores(resolver, cpu).find_map(|words| {
         let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));
         witnesses.find_map(|witness| {
-            Some(Source { words, event: words.event(&witness.event)?, witness })
+            Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
         })
     })
 }

@@ -63,7 +63,7 @@ pub struct Counted {
 /// Source of a peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum PeakSource {
     /// Measured on this machine by `uncore-trace calibrate`.
     Calibrated,
     /// From sysfs, for a PCIe link.
@@ -75,7 +75,7 @@ pub enum Source {
     Rollup,
 }
 
-impl Source {
+impl PeakSource {
     /// The value in the tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ pub struct Peak {
     /// Bytes per second.
     pub bytes_per_s: f64,
     /// Where it is from.
-    pub source: Source,
+    pub source: PeakSource,
     /// How it was computed, as text.
     pub detail: String,
 }

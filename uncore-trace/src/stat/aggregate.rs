@@ -41,7 +41,7 @@ pub struct Grouping {
 
 /// Counters that are summed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct SummedCounters {
     /// What is printed for the event: `page-faults`, `nvidia_scf_pmu/cycles/`.
     pub label: String,
     /// Unit in which the sum is printed.
@@ -91,7 +91,7 @@ impl Grouping {
     }
 
     /// The lines of a plan: events in the order of the plan, each with its places in order.
-    pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<Line> {
+    pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<SummedCounters> {
         let mut order: HashMap<Event<'_>, usize> = HashMap::new();
         let mut lines: BTreeMap<(usize, Place), Vec<&Counter>> = BTreeMap::new();
         let mut instances: HashMap<Event<'_>, BTreeSet<&str>> = HashMap::new();
@@ -112,7 +112,7 @@ impl Grouping {
                 None => (&first.unit, 1.0),
             };
             let whole = |counter: &&Counter| (counter.scale * factor).fract() == 0.0;
-            Some(Line {
+            Some(SummedCounters {
                 label: label(first, pmu, plan),
                 unit: unit.clone(),
                 factor,
@@ -141,7 +141,7 @@ fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
     }
 }
 
-impl Line {
+impl SummedCounters {
     /// The row of the line for a lap. A counter that could not be opened or never ran adds nothing
     /// if another one did run; `running` is then below 1, or a warning was printed.
     pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
@@ -262,7 +262,8 @@ mod tests {
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
-        let line = |line: &Line| format!("{} {} {}", line.place, line.label, line.members.len());
+        let line =
+            |line: &SummedCounters| format!("{} {} {}", line.place, line.label, line.members.len());
         lines.iter().map(|it| line(it).trim().to_owned()).collect()
     }
 
@@ -348,7 +349,7 @@ mod tests {
             for line in
                 (Grouping { by, ..Grouping::default() }).lines(&plan, &machine.cpus, &catalog)
             {
-                let Line { label, unit, place, members, .. } = line;
+                let SummedCounters { label, unit, place, members, .. } = line;
                 shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
             }
         }

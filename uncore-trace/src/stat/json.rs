@@ -11,12 +11,12 @@ use super::csv::unit;
 use super::row::{CgroupShare, Counted, Place, Row, Value, When};
 
 /// A row as an object, with the keys in perf's order.
-struct Line<'a> {
+struct JsonRow<'a> {
     row: &'a Row,
     when: When,
 }
 
-impl Serialize for Line<'_> {
+impl Serialize for JsonRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self.when {
@@ -101,7 +101,7 @@ fn noise<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
 pub fn rows(rows: &[Row], when: When) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     for row in rows {
-        text.push_str(&serde_json::to_string(&Line { row, when })?);
+        text.push_str(&serde_json::to_string(&JsonRow { row, when })?);
         text.push('\n');
     }
     Ok(text)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::aggregate::Line;
+use super::aggregate::SummedCounters;
 use super::row::{CgroupShare, Counted, Row, Value};
 use super::table::Table;
 use crate::plan::{Counter, Plan};
@@ -57,7 +57,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The rows of one line, one for each part.
-    fn line(&self, line: &Line) -> Vec<Row> {
+    fn line(&self, line: &SummedCounters) -> Vec<Row> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
         let of: Vec<&Sums> = opened.filter_map(|&id| self.of(id)).collect();
         let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();

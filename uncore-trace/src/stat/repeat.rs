@@ -46,7 +46,7 @@ impl Stats {
 /// Rows of several runs, line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Repeats {
-    rows: Vec<(Row, Line)>,
+    rows: Vec<(Row, RowStats)>,
     /// Length of a run, seconds.
     pub seconds: Stats,
     /// Time in which the counters were enabled, seconds.
@@ -56,7 +56,7 @@ pub struct Repeats {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct RowStats {
     value: Stats,
     running: Stats,
     running_ns: Stats,
@@ -71,7 +71,7 @@ impl Repeats {
         self.seconds.push(seconds);
         self.counted.push(counted);
         if self.rows.is_empty() {
-            self.rows = rows.iter().map(|row| (row.clone(), Line::default())).collect();
+            self.rows = rows.iter().map(|row| (row.clone(), RowStats::default())).collect();
         }
         for ((kept, line), row) in self.rows.iter_mut().zip(rows) {
             if let Some(number) = row.value.number() {
@@ -95,7 +95,7 @@ impl Repeats {
     /// The mean of each line, with its noise after more than one run. Runs in which a line has no
     /// number are left out.
     pub fn rows(&self) -> Vec<Row> {
-        let mean = |(row, line): &(Row, Line)| {
+        let mean = |(row, line): &(Row, RowStats)| {
             let mut row = row.clone();
             if row.value.number().is_some() {
                 row.value = Value::Number(line.value.mean());

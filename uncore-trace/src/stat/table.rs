@@ -1,6 +1,6 @@
 //! All rows of a plan: events, metrics, and the time.
 
-use super::aggregate::{Grouping, Line};
+use super::aggregate::{Grouping, SummedCounters};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
 use super::row::{CgroupShare, Counted, Place, Row, Value};
@@ -25,7 +25,7 @@ pub struct Table<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Lines of events.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SummedCounters>,
     /// Lines of metrics.
     pub metrics: Vec<MetricLine>,
     what: What,

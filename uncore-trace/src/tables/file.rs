@@ -27,7 +27,7 @@ use parquet::file::statistics::Statistics;
 
 use super::digest::{self, Footer, Groups};
 use super::mode::Mode;
-use super::source::Source;
+use super::source::OpenedFile;
 use super::{disk, stream};
 use crate::schema::{TableDef, fabric, metadata};
 
@@ -40,7 +40,7 @@ pub struct TableFile {
     def: &'static TableDef,
     path: PathBuf,
     /// The file itself, where its name may be gone when it is read.
-    held: Option<Source>,
+    held: Option<OpenedFile>,
     mode: Mode,
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
@@ -51,17 +51,17 @@ pub struct TableFile {
 impl TableFile {
     /// Opens `path` as a table of that kind.
     pub fn open(def: &'static TableDef, path: &Path) -> Result<Self> {
-        Self::new(def, path, &Source::open(path)?)
+        Self::new(def, path, &OpenedFile::open(path)?)
     }
 
     /// Opens the segment at `path`, and reads it later even if it was removed meanwhile.
     pub(super) fn held(def: &'static TableDef, path: &Path) -> Result<Self> {
-        let source = Source::open(path)?;
+        let source = OpenedFile::open(path)?;
         let table = Self::new(def, path, &source)?;
         Ok(Self { held: Some(source), ..table })
     }
 
-    fn new(def: &'static TableDef, path: &Path, source: &Source) -> Result<Self> {
+    fn new(def: &'static TableDef, path: &Path, source: &OpenedFile) -> Result<Self> {
         let file = source.file();
         if source.length() == 0 {
             bail!("{} is empty (0 bytes)", path.display());
@@ -111,8 +111,8 @@ impl TableFile {
         self.mode
     }
 
-    fn source(&self) -> Result<Source> {
-        self.held.clone().map_or_else(|| Source::open(&self.path), Ok)
+    fn source(&self) -> Result<OpenedFile> {
+        self.held.clone().map_or_else(|| OpenedFile::open(&self.path), Ok)
     }
 
     /// The digest of the file, see [`digest`].
@@ -274,7 +274,7 @@ pub struct FileScan {
     reader: Option<ParquetRecordBatchReader>,
     rows: i64,
     expected: i64,
-    source: Source,
+    source: OpenedFile,
     groups: Arc<Groups>,
     /// The row groups that are still to be verified, each with the number of rows before it.
     unverified: VecDeque<(i64, usize)>,

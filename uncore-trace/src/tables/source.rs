@@ -17,13 +17,13 @@ use super::mode::Mode;
 
 /// The file, and its length and mode when it was opened.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(super) struct OpenedFile {
     file: Arc<File>,
     length: u64,
     mode: Mode,
 }
 
-impl Source {
+impl OpenedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = disk::doing("open", path, File::open(path))?;
         let metadata = disk::doing("read", path, file.metadata())?;
@@ -58,13 +58,13 @@ impl Read for Place {
     }
 }
 
-impl Length for Source {
+impl Length for OpenedFile {
     fn len(&self) -> u64 {
         self.length
     }
 }
 
-impl ChunkReader for Source {
+impl ChunkReader for OpenedFile {
     type T = BufReader<Place>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {

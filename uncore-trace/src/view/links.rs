@@ -114,7 +114,7 @@ pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
 mod tests {
     use super::super::sample::{link, peak};
     use super::*;
-    use crate::schema::link::Source;
+    use crate::schema::link::PeakSource;
 
     #[test]
     fn counters_have_a_link_and_a_direction() {
@@ -125,13 +125,14 @@ mod tests {
 
     #[test]
     fn sources_that_disagree_are_a_conflict_and_never_averaged() {
-        let (sysfs, measured) = (peak(Source::Sysfs, 100.0), peak(Source::Calibrated, 79.0));
+        let (sysfs, measured) =
+            (peak(PeakSource::Sysfs, 100.0), peak(PeakSource::Calibrated, 79.0));
         let apart = link(vec![sysfs.clone(), measured]);
         let limit_of = |link| limit(link, Direction::In).unwrap();
-        assert_eq!(limit_of(&apart).peak.source, Source::Calibrated);
-        assert_eq!(limit_of(&apart).other.map(|peak| peak.source), Some(Source::Sysfs));
+        assert_eq!(limit_of(&apart).peak.source, PeakSource::Calibrated);
+        assert_eq!(limit_of(&apart).other.map(|peak| peak.source), Some(PeakSource::Sysfs));
         assert!((limit_of(&apart).part(158.0) - 2.0).abs() < 1e-12);
-        let near = link(vec![sysfs, peak(Source::Calibrated, 80.0)]);
+        let near = link(vec![sysfs, peak(PeakSource::Calibrated, 80.0)]);
         assert_eq!(limit_of(&near).other, None);
         assert_eq!(limit(&near, Direction::Both), None);
         assert_eq!(limit(&link(Vec::new()), Direction::In), None);

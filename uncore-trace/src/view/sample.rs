@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Plan;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, Source};
+use crate::schema::link::{Counted, Link, Peak, PeakSource};
 use crate::schema::marks::{COMMAND, FIFO, Kind, Listed, Mark};
 use crate::schema::origin::Origin;
 use crate::schema::{
@@ -113,7 +113,7 @@ pub(super) fn link(peaks: Vec<Peak>) -> Link {
 }
 
 /// A peak of direction in.
-pub(super) fn peak(source: Source, bytes_per_s: f64) -> Peak {
+pub(super) fn peak(source: PeakSource, bytes_per_s: f64) -> Peak {
     Peak { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::acpi::{self, AcpiDevice};
-use super::initrd::{self, GuestFile, Source};
+use super::initrd::{self, FileContent, GuestFile};
 use super::kernel::{self, Arch, Kernel, Series};
 use super::qemu::{self, Clock};
 use super::{guest, modules, note};
@@ -148,16 +148,16 @@ fn write_initrd(
 ) -> Result<()> {
     let programs = guest::programs(machine.arch)?;
     let mut files: Vec<GuestFile> = vec![
-        ("/init".to_owned(), Source::File(programs.lab_guest), 0o755),
-        ("/bin/uncore-trace".to_owned(), Source::File(programs.uncore_trace), 0o755),
+        ("/init".to_owned(), FileContent::File(programs.lab_guest), 0o755),
+        ("/bin/uncore-trace".to_owned(), FileContent::File(programs.uncore_trace), 0o755),
     ];
     if shell {
         let busybox = super::busybox(machine.arch)?;
-        files.push(("/bin/busybox".to_owned(), Source::File(busybox), 0o755));
+        files.push(("/bin/busybox".to_owned(), FileContent::File(busybox), 0o755));
     }
     let json = add_modules(machine, kernel, &mut files)?;
     let json = serde_json::to_vec(&json).context("cannot write guest.json")?;
-    files.push(("/lab/guest.json".to_owned(), Source::Bytes(json), 0o644));
+    files.push(("/lab/guest.json".to_owned(), FileContent::Bytes(json), 0o644));
     files.extend(machine.files.iter().cloned());
     let mut tables = Vec::new();
     if machine.arch == Arch::Arm64 {
@@ -192,11 +192,9 @@ fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>)
         paths.extend(built);
     }
     fields.insert("modules".to_owned(), json!(first));
-    files.extend(
-        paths
-            .into_iter()
-            .map(|path| (format!("/lab/modules/{}", file_name(&path)), Source::File(path), 0o644)),
-    );
+    files.extend(paths.into_iter().map(|path| {
+        (format!("/lab/modules/{}", file_name(&path)), FileContent::File(path), 0o644)
+    }));
     Ok(json)
 }
 

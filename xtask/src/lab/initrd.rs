@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 /// Content of a file of the guest.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum FileContent {
     /// The content of a file of this machine.
     File(PathBuf),
     /// These bytes.
@@ -17,7 +17,7 @@ pub(super) enum Source {
 }
 
 /// A file of the guest: path, contents, permissions.
-pub(super) type GuestFile = (String, Source, u32);
+pub(super) type GuestFile = (String, FileContent, u32);
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -41,8 +41,8 @@ pub(super) fn write(path: &Path, tables: &[(&str, Vec<u8>)], files: &[GuestFile]
     for (name, source, mode) in files {
         let name = name.trim_start_matches('/');
         match source {
-            Source::Bytes(bytes) => archive.file(name, bytes, *mode).with_context(failed)?,
-            Source::File(from) => {
+            FileContent::Bytes(bytes) => archive.file(name, bytes, *mode).with_context(failed)?,
+            FileContent::File(from) => {
                 let bytes =
                     fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
                 archive.file(name, &bytes, *mode).with_context(failed)?;

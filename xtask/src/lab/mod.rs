@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use self::boot::{GuestSpec, Wishes};
-use self::initrd::{GuestFile, Source};
+use self::initrd::{FileContent, GuestFile};
 use self::kernel::Series;
 use self::machine::Machine;
 use self::scenario::{Setting, broken, misses};
@@ -273,19 +273,19 @@ fn broken_catalog() -> Result<GuestFile> {
         .with_context(|| format!("cannot read the family {}", path.display()))?;
     ensure!(text.contains(right), "{} does not say {right}", path.display());
     let bytes = text.replace(right, wrong).into_bytes();
-    Ok((format!("{}/{file}", broken::CATALOG), Source::Bytes(bytes), 0o644))
+    Ok((format!("{}/{file}", broken::CATALOG), FileContent::Bytes(bytes), 0o644))
 }
 
 /// The family of the model's core PMU.
 fn catalog() -> GuestFile {
     let path = workspace_root().join("tests/lab/catalog").join(misses::FAMILY);
-    (format!("{}/{}", misses::CATALOG, misses::FAMILY), Source::File(path), 0o644)
+    (format!("{}/{}", misses::CATALOG, misses::FAMILY), FileContent::File(path), 0o644)
 }
 
 /// The configuration of the scenario `agent`.
 fn agent() -> GuestFile {
     let path = workspace_root().join("tests/lab/agent.toml");
-    ("/lab/agent.toml".to_owned(), Source::File(path), 0o644)
+    ("/lab/agent.toml".to_owned(), FileContent::File(path), 0o644)
 }
 
 /// Compares the results with the true traffic, and prints the differences.

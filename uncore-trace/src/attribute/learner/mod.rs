@@ -24,7 +24,7 @@ pub(super) use self::part::{Contribution, Contributions};
 use self::prior::{Expected, Kind, Prior};
 use self::shift::{Shift, Together};
 use self::system::System;
-use super::history::{BASELINE, FAR_REST, History, REST, Source, Use};
+use super::history::{BASELINE, FAR_REST, History, REST, TrafficSource, Use};
 
 /// Length of a block, ns; rates are constant within it. The second constant is its minimum in
 /// ticks.
@@ -135,7 +135,7 @@ pub(super) struct Learner {
     noise: Noise,
     shift: Shift,
     together: Together,
-    remembered: HashMap<Source, (f64, f64)>,
+    remembered: HashMap<TrafficSource, (f64, f64)>,
     /// Parts that were divided since they were last taken.
     contributions: Contributions,
     /// Whether the next count covers time that was not observed, so that nothing is learnt from it.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::history::{BASELINE, History, Source};
+use super::super::history::{BASELINE, History, TrafficSource};
 use super::REST_PLACE;
 use super::blocks::{Block, Observation, Row};
 use super::noise::Noise;
@@ -12,7 +12,7 @@ use super::shift::Shift;
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Contribution {
     /// The source; `None` for the baseline.
-    pub who: Option<Source>,
+    pub who: Option<TrafficSource>,
     /// Its column.
     pub column: u32,
     /// Its part of the counts, in the unit of rates.
@@ -108,7 +108,7 @@ impl Contributions {
         source: u32,
         part: &Contribution,
         of: f64,
-        who: impl Fn() -> Option<Source>,
+        who: impl Fn() -> Option<TrafficSource>,
     ) {
         let sum = self
             .of

@@ -18,12 +18,12 @@ struct Report<'a> {
     arch: String,
     /// Number of instructions at which the verifier gives up.
     limit: u32,
-    programs: Vec<Line<'a>>,
+    programs: Vec<ProgramReport<'a>>,
 }
 
 /// One program; the counts are null if it is refused.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct ProgramReport<'a> {
     program: &'a str,
     instructions: Option<u32>,
     states: Option<u32>,
@@ -49,9 +49,9 @@ pub(super) fn report(programs: &[Verified], json: bool) -> Result<(String, u8)> 
     Ok((text + "\n", code))
 }
 
-fn line(verified: &Verified) -> Line<'_> {
+fn line(verified: &Verified) -> ProgramReport<'_> {
     let effort = verified.effort.as_ref().ok();
-    Line {
+    ProgramReport {
         program: &verified.program,
         instructions: effort.map(|it| it.instructions),
         states: effort.map(|it| it.states),

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::HourFile;
 use crate::schema::columns::{self, Words, get};
-use crate::schema::link::{Counted, Direction, Link, Peak, Source};
+use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use crate::schema::origin::Origin;
 
 /// What tells counters apart, beside the boot and the socket.
@@ -145,7 +145,7 @@ pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value
         let Some((bytes_per_s, direction)) = *peak else { continue };
         link.peaks.retain(|peak| peak.direction != direction);
         let detail = "as the roll-up has it".to_owned();
-        link.peaks.push(Peak { direction, bytes_per_s, source: Source::Rollup, detail });
+        link.peaks.push(Peak { direction, bytes_per_s, source: PeakSource::Rollup, detail });
     }
     json!({ "links": links, "counters": listed })
 }

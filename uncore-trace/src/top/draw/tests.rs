@@ -5,7 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::*;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, Source};
+use crate::schema::link::{Counted, Link, Peak, PeakSource};
 use crate::tables::writer::Piece;
 use crate::top::Options;
 use crate::view::key::By;
@@ -14,9 +14,9 @@ use crate::view::live::Live;
 
 const SECOND: i64 = 1_000_000_000;
 
-fn link(name: &str, subsystem: &str, first: u32, peaks: &[(Source, f64)]) -> Link {
+fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource, f64)]) -> Link {
     let counted = |counter, direction| Counted { counter, direction };
-    let peak = |(source, bytes_per_s): &(Source, f64)| Peak {
+    let peak = |(source, bytes_per_s): &(PeakSource, f64)| Peak {
         direction: Direction::In,
         bytes_per_s: *bytes_per_s,
         source: *source,
@@ -91,9 +91,9 @@ fn rows(second: i64) -> Piece {
 
 fn app(ascii: bool) -> App {
     let links = vec![
-        link("memory 0", "mem", 0, &[(Source::Catalog, 2e9)]),
-        link("PCIe nvme0n1", "pcie", 2, &[(Source::Sysfs, 3e9), (Source::Calibrated, 2e9)]),
-        link("C2C0 0", "c2c", 4, &[(Source::Catalog, 3e9)]),
+        link("memory 0", "mem", 0, &[(PeakSource::Catalog, 2e9)]),
+        link("PCIe nvme0n1", "pcie", 2, &[(PeakSource::Sysfs, 3e9), (PeakSource::Calibrated, 2e9)]),
+        link("C2C0 0", "c2c", 4, &[(PeakSource::Catalog, 3e9)]),
         link("mesh I/O 0", "mesh", 6, &[]),
     ];
     let options = Options {

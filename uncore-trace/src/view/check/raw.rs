@@ -61,7 +61,7 @@ struct Sum {
 
 fn run(recording: &Recording) -> Result<First> {
     let (mut tracks, ids) = load_counters(recording)?;
-    let mut fabric = Source {
+    let mut fabric = FabricReader {
         scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?,
         windows: Windows::default(),
         done: false,
@@ -144,14 +144,14 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
 }
 
 /// The windows of `fabric`, read on demand.
-struct Source {
+struct FabricReader {
     scan: Scan,
     windows: Windows,
     done: bool,
     newest: i64,
 }
 
-impl Source {
+impl FabricReader {
     fn step(&mut self, tracks: &mut HashMap<i32, Track>, ids: &HashMap<Name, i32>) -> Result<()> {
         let mut unknown = None;
         let mut newest = self.newest;

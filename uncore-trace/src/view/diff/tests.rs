@@ -5,7 +5,7 @@ use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
 use super::gate::Gate;
 use super::rate::Verdict;
 use super::*;
-use crate::schema::link::Source;
+use crate::schema::link::PeakSource;
 use crate::schema::metadata;
 use crate::tables::reader::Recording;
 
@@ -35,7 +35,7 @@ const GREW: Broken = Broken {
 };
 
 fn with_link(pairs: &mut BTreeMap<String, String>) {
-    let peaks = vec![peak(Source::Sysfs, 150e6)];
+    let peaks = vec![peak(PeakSource::Sysfs, 150e6)];
     pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
 }
 
@@ -257,7 +257,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
 
     let faster = Broken {
         metadata: |pairs| {
-            let peaks = vec![peak(Source::Catalog, 300e6), peak(Source::Calibrated, 180e6)];
+            let peaks = vec![peak(PeakSource::Catalog, 300e6), peak(PeakSource::Calibrated, 180e6)];
             pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
             pairs.insert(metadata::HOST.to_owned(), "other\n".to_owned());
             pairs.insert(metadata::TICK_NS.to_owned(), "2000000".to_owned());

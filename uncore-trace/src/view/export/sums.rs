@@ -53,7 +53,7 @@ pub(super) struct Sums {
 /// The sum of one total.
 #[derive(Debug)]
 struct Sum {
-    sources: BTreeMap<i32, Source>,
+    sources: BTreeMap<i32, SummedCounter>,
     lines: usize,
     /// End of the time that was passed on, ns.
     done_ns: i64,
@@ -61,7 +61,7 @@ struct Sum {
 
 /// A counter of a sum.
 #[derive(Debug)]
-struct Source {
+struct SummedCounter {
     counter: Counter,
     windows: VecDeque<Window>,
     /// End of the time for which its counts are known, ns.
@@ -95,7 +95,7 @@ impl Sums {
             sum.done_ns = sum.done_ns.min(counter.begin_ns);
             let (counter, windows) = (counter.clone(), VecDeque::new());
             let known_ns = counter.begin_ns;
-            sum.sources.insert(*id, Source { counter, windows, known_ns });
+            sum.sources.insert(*id, SummedCounter { counter, windows, known_ns });
         }
         let patience_ns = window_ns.saturating_mul(PATIENCE);
         Self { of, open: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
@@ -156,7 +156,7 @@ impl Sums {
         let least = self.end_ns.saturating_sub(self.patience_ns);
         for counted in touched {
             let sum = &mut self.of[counted];
-            let goes_on = |source: &&Source| source.known_ns < source.counter.end_ns;
+            let goes_on = |source: &&SummedCounter| source.known_ns < source.counter.end_ns;
             let known = sum.sources.values().filter(goes_on).map(|source| source.known_ns).min();
             let until = known.unwrap_or(self.end_ns).max(least).min(self.end_ns);
             sum.advance(counted, until, &mut take)?;
@@ -175,7 +175,7 @@ enum Adds<'a> {
     Unknown,
 }
 
-impl Source {
+impl SummedCounter {
     /// Adds a window; the part before `done_ns` was already passed on and is cut off.
     fn add(&mut self, mut window: Window, done_ns: i64) {
         window.begin_ns = window.begin_ns.max(self.known_ns).max(done_ns);

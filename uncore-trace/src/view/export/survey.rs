@@ -10,9 +10,9 @@ use super::parts::{Grain, Names, TenantShare};
 use crate::schema::owner;
 use crate::view::links::Links;
 
-/// A line of a total.
+/// Who has a series of its own in a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum TenantOrOthers {
     /// One tenant, by its index in [`Names::tenants`].
     Tenant(usize),
     /// All tasks without a line of their own.
@@ -42,7 +42,7 @@ pub(super) struct Survey {
     /// Most frequent length of a window, ns.
     pub window_ns: i64,
     /// The lines of each [`Counted`](super::parts::Counted), the largest tenants first.
-    pub lines: Vec<Vec<Line>>,
+    pub lines: Vec<Vec<TenantOrOthers>>,
     /// Line of each pair of total and tenant.
     places: HashMap<(usize, usize), usize>,
 }
@@ -132,16 +132,17 @@ impl Survey {
             let (others, own): (Vec<_>, Vec<_>) =
                 parts.into_iter().map(|(tenant, _)| tenant).partition(|at| is_other(*at));
             let first_owner = own.iter().position(|at| !tenants[*at].is_task());
-            let mut lines: Vec<Line> = own.into_iter().map(Line::Tenant).collect();
+            let mut lines: Vec<TenantOrOthers> =
+                own.into_iter().map(TenantOrOthers::Tenant).collect();
             if !others.is_empty() {
-                lines.insert(first_owner.unwrap_or(lines.len()), Line::Others);
+                lines.insert(first_owner.unwrap_or(lines.len()), TenantOrOthers::Others);
             }
             for (place, line) in lines.iter().enumerate() {
                 match line {
-                    Line::Tenant(tenant) => {
+                    TenantOrOthers::Tenant(tenant) => {
                         self.places.insert((counted, *tenant), place);
                     }
-                    Line::Others => {
+                    TenantOrOthers::Others => {
                         let of = others.iter().map(|tenant| ((counted, *tenant), place));
                         self.places.extend(of);
                     }
@@ -195,9 +196,9 @@ mod tests {
         let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
         let survey = Survey::of(&Selection::new(&table, &span), Grain::Link, top, |_| {}).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
-        let name = |line: &Line| match line {
-            Line::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
-            Line::Others => "(other tenants)".to_owned(),
+        let name = |line: &TenantOrOthers| match line {
+            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
         survey.lines.iter().map(|lines| lines.iter().map(name).collect()).collect()
     }

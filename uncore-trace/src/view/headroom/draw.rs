@@ -207,7 +207,7 @@ mod tests {
     use super::super::tests::{LOADED, ways};
     use super::*;
     use crate::schema::link::Direction;
-    use crate::schema::link::Source;
+    use crate::schema::link::PeakSource;
     use crate::terminal::cells;
     use crate::view::sample::{link, peak};
 
@@ -235,12 +235,12 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
     #[test]
     fn more_than_the_peak_and_a_conflict_are_marked() {
         let (_, ways) = ways(&LOADED);
-        let peaks = vec![peak(Source::Calibrated, 64e6), peak(Source::Sysfs, 256e6)];
+        let peaks = vec![peak(PeakSource::Calibrated, 64e6), peak(PeakSource::Sysfs, 256e6)];
         let links = Links::new(vec![link(peaks)]);
         let text = table(&ways, &links, Style::default());
         assert!(text.contains("200.0 | 50.0 %!"), "{text}");
         assert!(text.contains("these are in conflict"), "{text}");
-        let links = Links::new(vec![link(vec![peak(Source::Sysfs, 64e6)])]);
+        let links = Links::new(vec![link(vec![peak(PeakSource::Sysfs, 64e6)])]);
         let text = table(&ways, &links, Style::default());
         assert!(text.contains("200.0 %!"), "{text}");
     }

@@ -212,7 +212,7 @@ impl Filling {
 pub(super) mod tests {
     use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
     use super::*;
-    use crate::schema::link::{Counted, Link, Source};
+    use crate::schema::link::{Counted, Link, PeakSource};
     use crate::schema::metadata;
 
     /// 64 MB/s, twice that in the second half of the time.
@@ -228,7 +228,7 @@ pub(super) mod tests {
             true
         },
         metadata: |pairs| {
-            let peaks = vec![peak(Source::Sysfs, 150e6)];
+            let peaks = vec![peak(PeakSource::Sysfs, 150e6)];
             pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
         },
         ..INTACT
@@ -266,7 +266,7 @@ pub(super) mod tests {
     fn a_long_window_of_one_link_is_not_one_of_the_other() {
         let of = |counter| Link {
             counters: vec![Counted { counter, direction: Direction::In }],
-            ..link(vec![peak(Source::Sysfs, 100e6)])
+            ..link(vec![peak(PeakSource::Sysfs, 100e6)])
         };
         let links = Links::new(vec![of(0), of(1)]);
         let mut fill = Filling::new(&links);

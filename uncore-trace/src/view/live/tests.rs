@@ -2,7 +2,7 @@
 
 use super::screen::{Ask, Screen, Sort};
 use super::*;
-use crate::schema::link::Source;
+use crate::schema::link::PeakSource;
 use crate::schema::{fabric, runtime};
 use crate::view::sample::{link, peak};
 
@@ -74,7 +74,7 @@ fn screen(live: &Live, by: By) -> Screen {
 }
 
 fn linked() -> Live {
-    Live::new(Links::new(vec![link(vec![peak(Source::Sysfs, 250.0)])]), SECOND)
+    Live::new(Links::new(vec![link(vec![peak(PeakSource::Sysfs, 250.0)])]), SECOND)
 }
 
 fn near(value: Option<f64>, expected: f64) {
@@ -119,7 +119,8 @@ fn parts_of_tenants_sum_to_the_link() {
 
 #[test]
 fn a_window_longer_than_a_frame_is_one_frame() {
-    let mut live = Live::new(Links::new(vec![link(vec![peak(Source::Sysfs, 250.0)])]), SECOND / 4);
+    let mut live =
+        Live::new(Links::new(vec![link(vec![peak(PeakSource::Sysfs, 250.0)])]), SECOND / 4);
     busy(&mut live, 1..4);
     assert_eq!(live.frames(), 2);
     let screen = screen(&live, By::Cgroup);

@@ -6,7 +6,7 @@ use super::super::key::By;
 use super::super::sample::{Broken, INTACT, MARKS, Sample, link, peak, plan};
 use super::super::span::Moment;
 use super::*;
-use crate::schema::link::Source;
+use crate::schema::link::PeakSource;
 use crate::schema::metadata;
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{202e}'\"&amp;";
@@ -47,7 +47,7 @@ fn column(entries: &Value) -> Vec<Option<f64>> {
 fn linked(pairs: &mut std::collections::BTreeMap<String, String>) {
     pairs.insert(metadata::INTERVAL_NS.to_owned(), "10000000".to_owned());
     let mut plan: Value =
-        serde_json::from_str(&plan(vec![link(vec![peak(Source::Sysfs, 128e6)])])).unwrap();
+        serde_json::from_str(&plan(vec![link(vec![peak(PeakSource::Sysfs, 128e6)])])).unwrap();
     let counter = |(id, event): (usize, &str)| {
         serde_json::json!({"id": id, "pmu": "test_pmu_0", "family": "test_pmu", "subsystem": "host",
             "event": event, "filter": "", "unit": "count", "scale": 1.0, "attr_type": 40,

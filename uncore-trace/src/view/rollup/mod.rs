@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::window::{Counted, Line, OpenWindow};
+use self::window::{Counted, OpenWindow, OwnerSum};
 use super::interval::Claim;
 use super::links::{Links, limit};
 use super::sums::Window;
@@ -276,7 +276,7 @@ impl Summer {
         &self,
         rows: &mut rollup::Builder,
         (end_ns, ts_us): (i64, i64),
-        line: &Line,
+        line: &OwnerSum,
         sum: &Counted,
     ) {
         let Some(counter) = self.things.get(line.thing) else { return };

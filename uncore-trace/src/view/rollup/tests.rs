@@ -4,7 +4,7 @@ use arrow::array::{Float64Array, Int64Array};
 
 use super::super::sample::{INTACT, Sample, WINDOWS, link, peak, plan};
 use super::*;
-use crate::schema::link::{Peak, Source};
+use crate::schema::link::{Peak, PeakSource};
 use crate::schema::{fabric, metadata};
 
 const WINDOW: i64 = 10_000_000;
@@ -144,8 +144,8 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
 fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
     let sample = Sample::new(false, &INTACT);
     let table = sample.open().table(&fabric::TABLE).unwrap();
-    let both = Peak { direction: Direction::Both, ..peak(Source::Catalog, 5.0) };
-    let own = peak(Source::Catalog, 3.0);
+    let both = Peak { direction: Direction::Both, ..peak(PeakSource::Catalog, 5.0) };
+    let own = peak(PeakSource::Catalog, 3.0);
     for (peaks, expected) in [(vec![both.clone()], (5.0, "both")), (vec![both, own], (3.0, "in"))] {
         let mut pairs = table.metadata().clone();
         pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));

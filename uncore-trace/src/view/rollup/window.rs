@@ -46,14 +46,14 @@ pub(super) struct Shown {
 
 /// The shares of one counter by owner and method.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct OwnerSum {
     pub thing: usize,
     pub owner: Owner,
     pub method: String,
     sum: Share,
 }
 
-impl Line {
+impl OwnerSum {
     fn new(thing: usize, owner: Owner, method: String) -> Self {
         Self { thing, owner, method, sum: Share::default() }
     }
@@ -89,7 +89,7 @@ fn coarse_up(value: f64) -> f64 {
 /// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
 pub(super) struct OpenWindow {
-    lines: Vec<Line>,
+    lines: Vec<OwnerSum>,
     index: HashMap<(usize, Owner, String), usize>,
     counted: HashMap<usize, Counted>,
     /// Both clocks at the end of the newest window of `fabric`: ns, us.
@@ -136,7 +136,7 @@ impl OpenWindow {
         let key = if is_full { (thing, Owner::bare(OTHER_TASKS), key.2) } else { key };
         let lines = &mut self.lines;
         let line = *self.index.entry(key).or_insert_with_key(|(thing, owner, method)| {
-            lines.push(Line::new(*thing, owner.clone(), method.clone()));
+            lines.push(OwnerSum::new(*thing, owner.clone(), method.clone()));
             lines.len() - 1
         });
         (line, is_full)
@@ -155,16 +155,16 @@ impl OpenWindow {
 
     /// Its lines, with at most `owners` cgroups of each counter: the largest. The others are summed
     /// in one line for each method. Also returns the totals of the counters.
-    pub(super) fn into_lines(self, owners: usize) -> (Vec<Line>, HashMap<usize, Counted>) {
+    pub(super) fn into_lines(self, owners: usize) -> (Vec<OwnerSum>, HashMap<usize, Counted>) {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
-            let rank = |line: &Line| (line.thing, line.owner.kind != TASK);
+            let rank = |line: &OwnerSum| (line.thing, line.owner.kind != TASK);
             let by_value = b.sum.value.total_cmp(&a.sum.value);
             rank(a).cmp(&rank(b)).then(by_value).then_with(|| a.owner.cmp(&b.owner))
         });
-        let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
-        let mut others: BTreeMap<(usize, String), Line> = BTreeMap::new();
+        let mut kept: Vec<OwnerSum> = Vec::with_capacity(lines.len());
+        let mut others: BTreeMap<(usize, String), OwnerSum> = BTreeMap::new();
         let mut seen: (usize, HashSet<Owner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
             if seen.0 != line.thing {

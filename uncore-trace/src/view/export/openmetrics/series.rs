@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use crate::schema::metadata;
 use crate::text::printable;
 use crate::view::export::parts::Counted;
-use crate::view::export::survey::{Line, Survey};
+use crate::view::export::survey::{Survey, TenantOrOthers};
 
 /// Kinds of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,8 +125,8 @@ fn name_of(unit: &str) -> String {
 }
 
 /// The labels of a line.
-fn owner(survey: &Survey, line: Line) -> Vec<(&'static str, String)> {
-    let Line::Tenant(tenant) = line else { return vec![("owner", "other".to_owned())] };
+fn owner(survey: &Survey, line: TenantOrOthers) -> Vec<(&'static str, String)> {
+    let TenantOrOthers::Tenant(tenant) = line else { return vec![("owner", "other".to_owned())] };
     let tenant = &survey.names.tenants()[tenant];
     let labels = [
         ("owner", &tenant.owner),

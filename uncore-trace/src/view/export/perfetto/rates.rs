@@ -9,7 +9,7 @@ use super::packets::{Packets, Scale, Track};
 use crate::view::export::Selection;
 use crate::view::export::parts::{Counted, Grain};
 use crate::view::export::sums::{Rates, Stretch, Sums};
-use crate::view::export::survey::{Line, Survey};
+use crate::view::export::survey::{Survey, TenantOrOthers};
 
 /// The tracks of one total.
 struct Tracks {
@@ -74,7 +74,7 @@ fn tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result<Vec<Tra
 fn tracks_of<W: Write>(
     survey: &Survey,
     its: &Counted,
-    lines: &[Line],
+    lines: &[TenantOrOthers],
     group: Track,
     packets: &mut Packets<W>,
 ) -> Result<Tracks> {
@@ -91,8 +91,8 @@ fn tracks_of<W: Write>(
     let mut tracks = Vec::with_capacity(lines.len());
     for line in lines {
         let name = match line {
-            Line::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
-            Line::Others => "(other tenants)".to_owned(),
+            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
         tracks.push(packets.track(&name, Some(parent), Some(&scale))?);
     }
