@@ -17,7 +17,7 @@ use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFact
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CpuList;
-use uncore_trace::discover::cpus::Place;
+use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
 };
@@ -207,7 +207,7 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
         opened: &(0..size.counters).collect(),
         cpus: &cpus,
         away: &[],
-        places: &cpus.iter().map(|cpu| (*cpu, Place::default())).collect(),
+        places: &cpus.iter().map(|cpu| (*cpu, CpuPlace::default())).collect(),
         start_tick: START,
         clock,
         // There are no files: the names come from the records.

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
 use uncore_trace::plan::Direction;
-use uncore_trace::schema::cgroups::Place;
+use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::fabric;
 
 use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
@@ -55,7 +55,7 @@ fuzz_target!(|input: &[u8]| {
     let plan = plan();
     let mut attributor = attributor(&plan);
     let mut rows = fabric::Builder::default();
-    let root = Arc::new(Place { path: "/".into(), ..Place::default() });
+    let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
     let mut tick = START;
     for entry in input.as_chunks::<6>().0 {
         let [kind, which, place, later, amount, whose] = *entry;
@@ -71,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
             0..=2 => Entry::Reading(reading(*entry, tick)),
             3 => Entry::Usage { cpu: u32::from(place % 4), parts: &parts },
             4 => Entry::Moved(&moved),
-            5 => Entry::Cgroup { id: u64::from(which), place: &root },
+            5 => Entry::Cgroup { id: u64::from(which), names: &root },
             6 => Entry::Interrupt { number: u32::from(which), name: "nic" },
             _ => {
                 // Back in time, and far ahead.

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
 use crate::discover::CpuList;
-use crate::discover::cpus::Place;
+use crate::discover::cpus::CpuPlace;
 use crate::open::{Change, Layout};
 use crate::schema::cpus;
 
 /// The last state that was written for each CPU.
 #[derive(Debug, Default)]
 pub(super) struct Cpus {
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, CpuPlace>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
     /// State and counters of each CPU.
@@ -22,7 +22,7 @@ impl Cpus {
     /// Starts with CPUs at these places. Those in `online` are running; `layouts` says which
     /// counters each reads.
     pub(super) fn new(
-        places: &BTreeMap<u32, Place>,
+        places: &BTreeMap<u32, CpuPlace>,
         online: &[u32],
         layouts: &BTreeMap<u32, Layout>,
     ) -> Self {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_changes_have_rows() {
-        let places = (0..3).map(|cpu| (cpu, Place::default())).collect();
+        let places = (0..3).map(|cpu| (cpu, CpuPlace::default())).collect();
         let layouts = BTreeMap::from([(0, layout(&[0, 1, 2])), (1, layout(&[3]))]);
         let mut sink = Sink::default();
         let mut cpus = Cpus::new(&places, &[0, 1], &layouts);

@@ -41,7 +41,7 @@ use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
-use crate::discover::cpus::Place;
+use crate::discover::cpus::CpuPlace;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
 };
@@ -97,7 +97,7 @@ pub struct Setup<'a> {
     /// Those of `cpus` that are offline.
     pub away: &'a [u32],
     /// The location of each possible CPU.
-    pub places: &'a BTreeMap<u32, Place>,
+    pub places: &'a BTreeMap<u32, CpuPlace>,
     /// The first tick; earlier records are ignored.
     pub start_tick: u64,
     /// Converts times to wall-clock time.
@@ -576,17 +576,17 @@ impl Timeline {
         let cgroups = &mut self.names.cgroups;
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         self.unnamed.look(end, is_last, |id| {
-            let place = cgroups.take_unlogged(id, end);
-            if let Some(place) = place {
-                output.cgroup(id, place, end);
+            let names = cgroups.take_unlogged(id, end);
+            if let Some(names) = names {
+                output.cgroup(id, names, end);
             }
-            place.is_some()
+            names.is_some()
         });
         if self.raw {
             let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
             for id in cgroups.take_new(most) {
-                if let Some(place) = cgroups.take_unlogged(id, end) {
-                    output.cgroup(id, place, end);
+                if let Some(names) = cgroups.take_unlogged(id, end) {
+                    output.cgroup(id, names, end);
                 }
             }
         }

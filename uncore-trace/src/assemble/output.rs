@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::readers;
 use super::sink::Sink;
 use crate::entries::{Columns, Consumer, Entry, Owner, Reading};
-use crate::schema::cgroups::Place;
+use crate::schema::cgroups::CgroupNames;
 use crate::schema::readings;
 
 /// The consumer and the tables.
@@ -30,10 +30,10 @@ impl Output<'_> {
     }
 
     /// Logs the path of a cgroup, known from the bin that ends at `end`.
-    pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>, end: u64) {
-        self.entry(Entry::Cgroup { id, place });
+    pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>, end: u64) {
+        self.entry(Entry::Cgroup { id, names });
         if self.raw {
-            self.sink.cgroup(id, place, end);
+            self.sink.cgroup(id, names, end);
         }
     }
 }
@@ -43,7 +43,7 @@ impl readers::Log for Output<'_> {
         self.consumer.open_tick()
     }
 
-    fn readings(&mut self, readings: &[Reading], row: &readers::Row<'_>) {
+    fn readings(&mut self, readings: &[Reading], row: &readers::ReadingColumns<'_>) {
         for reading in readings {
             self.entry(Entry::Reading(*reading));
         }
@@ -62,7 +62,7 @@ impl readers::Log for Output<'_> {
 fn table_row<'a>(
     reading: &Reading,
     owner: &'a Columns<'_>,
-    row: &readers::Row<'_>,
+    row: &readers::ReadingColumns<'_>,
 ) -> readings::Row<'a> {
     let (value, error) = match reading.value {
         Ok(value) => (Some(value), None),

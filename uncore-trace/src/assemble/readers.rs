@@ -78,12 +78,12 @@ pub(super) trait Log {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
     /// Logs the readings of one sample. Those that have an owner have the same one.
-    fn readings(&mut self, readings: &[Reading], row: &Row<'_>);
+    fn readings(&mut self, readings: &[Reading], row: &ReadingColumns<'_>);
 }
 
 /// Columns of `readings` that the entry does not have.
 #[derive(Debug, Default)]
-pub(super) struct Row<'a> {
+pub(super) struct ReadingColumns<'a> {
     /// Name of what triggered the reading.
     pub trigger: &'static str,
     /// Duration of the sample, ns.
@@ -360,7 +360,7 @@ impl Readers {
         if is_tick {
             reader.tick(tick, self.tick_ns, self.stop_tick, sample.begin, ledger);
         }
-        let row = Row {
+        let row = ReadingColumns {
             trigger: sample.trigger.name(),
             width_ns: sample.end - sample.begin,
             task: Some(&sample.task),
@@ -415,7 +415,10 @@ impl Readers {
     ) {
         let next = Next { open_tick: log.open_tick(), is_sample: false };
         let reading = self.reading(counter, cpu, when, (trigger, value, None), next);
-        log.readings(reading.as_slice(), &Row { trigger: word, ..Row::default() });
+        log.readings(
+            reading.as_slice(),
+            &ReadingColumns { trigger: word, ..ReadingColumns::default() },
+        );
     }
 
     /// The entry of a reading, in a tick that has not ended; `None` if a newer entry includes all

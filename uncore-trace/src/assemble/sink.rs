@@ -10,7 +10,7 @@ use arrow::datatypes::Int64Type;
 
 use crate::drain::Task;
 use crate::entries::ROWS_AT_ONCE;
-use crate::schema::cgroups::Place;
+use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 
@@ -137,16 +137,16 @@ impl Sink {
     }
 
     /// A row of `cgroups`.
-    pub fn cgroup(&mut self, id: u64, place: &Place, time: u64) {
+    pub fn cgroup(&mut self, id: u64, names: &CgroupNames, time: u64) {
         let Origin { host, boot_id, cluster } = &self.origin;
         self.rows.cgroups.append(&cgroups::Row {
             host,
             boot_id,
             cluster: cluster.as_deref(),
             id,
-            path: &place.path,
-            container: place.container.as_deref(),
-            pod: place.pod.as_deref(),
+            path: &names.path,
+            container: names.container.as_deref(),
+            pod: names.pod.as_deref(),
             mono_ns: time as i64,
         });
     }

@@ -82,7 +82,7 @@ impl Consumer for Attributor {
             Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
-            Entry::Cgroup { id, place } => self.names.cgroup(id, place),
+            Entry::Cgroup { id, names } => self.names.cgroup(id, names),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {
                 if tick <= self.ended {

@@ -5,7 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::series::{Clock, End, Series};
-use super::{Attribution, Histories, Method, Methods, Share, Window, grid};
+use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, grid};
 use crate::count::Count;
 use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
 use crate::plan::{Counter, Plan};
@@ -246,7 +246,7 @@ impl Track {
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         let (method, mut shares) = match total.zip(factor) {
-            Some((total, factor)) if total > 0.0 => self.method.divide(&Window {
+            Some((total, factor)) if total > 0.0 => self.method.divide(&CountedWindow {
                 total,
                 factor,
                 running,

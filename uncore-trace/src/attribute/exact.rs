@@ -5,7 +5,7 @@
 //!
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
-use super::{Attribution, Method, Share, Window};
+use super::{Attribution, CountedWindow, Method, Share};
 use crate::entries::Owner;
 
 /// The method. It learns nothing.
@@ -13,7 +13,7 @@ use crate::entries::Owner;
 pub(super) struct Exact;
 
 impl Attribution for Exact {
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         (Method::Exact, exact(window.counts, window.factor, window.running))
     }
 }

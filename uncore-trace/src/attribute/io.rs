@@ -28,7 +28,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::source::SourceMethod;
-use super::{Attribution, Method, Share, Window};
+use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 use crate::schema::fabric::RIGHT_WITHIN;
@@ -48,7 +48,7 @@ pub(super) struct Io {
 }
 
 impl Attribution for Io {
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
             return SourceMethod::of(Some(Cause::Device)).divide(window);
         };

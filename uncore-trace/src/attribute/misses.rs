@@ -13,7 +13,7 @@
 use super::history::{Histories, Use};
 use super::learner::Effort;
 use super::regression::Regression;
-use super::{Attribution, Method, Share, Window, trust};
+use super::{Attribution, CountedWindow, Method, Share, trust};
 
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Attribution for Misses {
         self.witnessed.skip(histories, to);
     }
 
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         // Both learn from every window, whichever divides it.
         let other = self.timed.divide(window);
         let misses = window.histories.and_then(|histories| histories.misses.as_ref());
@@ -154,7 +154,7 @@ mod tests {
         }
         method.skip(Some(&histories), TICKS - 10);
         let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
-        let (by, shares) = method.divide(&Window {
+        let (by, shares) = method.divide(&CountedWindow {
             total,
             factor: 1.0,
             running: 1.0,

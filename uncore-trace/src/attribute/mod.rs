@@ -204,7 +204,7 @@ pub struct Share {
 
 /// A counter's count in a window, and the use of its CPUs and devices.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub struct CountedWindow<'a> {
     /// The count in its unit, scaled for multiplexing; above 0.
     pub total: f64,
     /// Factor from a raw count to the unit, including the correction for multiplexing.
@@ -228,7 +228,7 @@ pub struct Window<'a> {
     pub histories: Option<&'a Histories>,
 }
 
-impl Window<'_> {
+impl CountedWindow<'_> {
     /// The tick at which it begins.
     fn from(&self, tick_ns: u64) -> u64 {
         self.to.saturating_sub(self.len_ns / tick_ns)
@@ -259,7 +259,7 @@ pub trait Attribution: std::fmt::Debug {
     fn skip(&mut self, _histories: Option<&Histories>, _to: u64) {}
 
     /// Divides the next window. The shares sum to its total, and none is negative.
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
 }
 
 /// Adds the rest of `total` as an unattributed share, so that the shares sum to it.
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(kinds("device", ""), [Method::Source; 4]);
         assert_eq!(kinds("remote", ""), [Method::Source; 4]);
         assert!(!kinds("remote", "2-3").contains(&Method::Source));
-        let window = Window {
+        let window = CountedWindow {
             total: 8.0,
             factor: 1.0,
             running: 0.5,

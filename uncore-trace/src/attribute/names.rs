@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::schema::cgroups::Place;
+use crate::schema::cgroups::CgroupNames;
 
 /// Largest number of cgroups in memory: there may be millions of short-lived ones.
 const MOST_CGROUPS: usize = 1 << 17;
@@ -13,7 +13,7 @@ const MOST_CGROUPS: usize = 1 << 17;
 /// A cgroup.
 #[derive(Debug)]
 struct CachedCgroup {
-    place: Arc<Place>,
+    names: Arc<CgroupNames>,
     /// Whether it was looked up since its last turn.
     used: Cell<bool>,
 }
@@ -35,8 +35,8 @@ pub(super) struct Names {
 
 impl Names {
     /// Sets the path of a cgroup from now on.
-    pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>) {
-        let known = CachedCgroup { place: Arc::clone(place), used: Cell::new(false) };
+    pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
+        let known = CachedCgroup { names: Arc::clone(names), used: Cell::new(false) };
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
@@ -64,11 +64,11 @@ impl Names {
         }
     }
 
-    /// The path of a cgroup, if the log has it.
-    pub(super) fn place(&self, id: u64) -> Option<&Place> {
+    /// The path, container and pod of a cgroup, if the log has it.
+    pub(super) fn of_cgroup(&self, id: u64) -> Option<&CgroupNames> {
         let known = self.cgroups.get(&id)?;
         known.used.set(true);
-        Some(&known.place)
+        Some(&known.names)
     }
 
     /// Sets the name of an interrupt.
@@ -90,18 +90,18 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut names = Names::default();
-        let place = Arc::new(Place { path: "/".into(), ..Place::default() });
+        let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
         for id in 0..MOST_CGROUPS as u64 {
-            names.cgroup(id, &place);
+            names.cgroup(id, &root);
         }
-        assert!(names.place(0).is_some());
+        assert!(names.of_cgroup(0).is_some());
         // The first one is in use, and short-lived ones come and go.
         for id in 0..3 * MOST_CGROUPS as u64 {
-            names.cgroup(id + MOST_CGROUPS as u64, &place);
-            assert!(names.place(0).is_some(), "{id}");
+            names.cgroup(id + MOST_CGROUPS as u64, &root);
+            assert!(names.of_cgroup(0).is_some(), "{id}");
         }
         assert_eq!((names.cgroups.len(), names.order.len()), (MOST_CGROUPS, MOST_CGROUPS));
-        assert!(names.place(1).is_none());
+        assert!(names.of_cgroup(1).is_none());
     }
 
     #[test]

@@ -35,7 +35,7 @@ use super::confidence::within_tenth;
 use super::history::{Histories, History, TrafficSource, Use};
 use super::learner::{Contribution, Contributions, Effort, Learner};
 use super::residency::residency;
-use super::{Attribution, Method, Share, Window, leave_rest, trust};
+use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
 use crate::entries::Owner;
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
@@ -87,7 +87,7 @@ impl Regression {
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
-    pub(super) fn learnt(&mut self, window: &Window<'_>) -> Option<Vec<Share>> {
+    pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
         self.learner.advance(history, window.to);
         let contributions = self.learner.take_contributions();
@@ -128,7 +128,7 @@ impl Attribution for Regression {
         self.learner.take_contributions();
     }
 
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let by_time = residency(window.total, window.time, window.own_cpu, window.running);
         match self.learnt(window) {
             Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
@@ -185,7 +185,7 @@ impl Regression {
         &self,
         contributions: &Contributions,
         history: &History,
-        window: &Window<'_>,
+        window: &CountedWindow<'_>,
     ) -> Option<Vec<Share>> {
         let mut found: Vec<SourceShare> = contributions
             .of

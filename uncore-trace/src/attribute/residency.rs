@@ -9,7 +9,7 @@
 //! width of that interval, `0.2 s`. It is multiplied by the part of the window in which the counter
 //! ran.
 
-use super::{Attribution, Method, Share, Window};
+use super::{Attribution, CountedWindow, Method, Share};
 use crate::entries::Owner;
 
 /// The method. It learns nothing.
@@ -17,8 +17,8 @@ use crate::entries::Owner;
 pub(super) struct Residency;
 
 impl Attribution for Residency {
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
-        let Window { total, time, own_cpu, running, .. } = *window;
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let CountedWindow { total, time, own_cpu, running, .. } = *window;
         (Method::Residency, residency(total, time, own_cpu, running))
     }
 }

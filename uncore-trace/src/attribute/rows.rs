@@ -25,13 +25,13 @@ impl<'a> Label<'a> {
     fn of(owner: &'a Owner, names: &'a Names) -> Self {
         match *owner {
             Owner::Task { pid, ref comm, cgroup_id } => {
-                let place = names.place(cgroup_id);
+                let cgroup = names.of_cgroup(cgroup_id);
                 let known = pid != 0;
                 Self {
                     comm: known.then(|| comm.text()),
-                    cgroup: place.map(|place| &*place.path),
-                    container: place.and_then(|place| place.container.as_deref()),
-                    pod: place.and_then(|place| place.pod.as_deref()),
+                    cgroup: cgroup.map(|cgroup| &*cgroup.path),
+                    container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
+                    pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
                 }
             }
             Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
@@ -55,7 +55,7 @@ pub(super) struct Rows<'a> {
 }
 
 /// A row: index of the counter, and index of its share.
-type Place = (u32, u32);
+type ShareIndex = (u32, u32);
 
 /// Number of rows that are made together.
 const CHUNK: usize = 1024;
@@ -65,7 +65,7 @@ const CHUNK: usize = 1024;
 pub(super) struct Making {
     window: Ended,
     /// Its rows, in order.
-    places: Vec<Place>,
+    places: Vec<ShareIndex>,
     /// Number of rows that were made.
     made: usize,
 }
@@ -98,11 +98,11 @@ fn shares(divided: &Divided) -> &[Share] {
 /// Rows of one reader CPU and owner are adjacent, so the columns of the owner are runs. This takes
 /// 15 % fewer bytes than rows ordered by counter (`-p host` for 12 s on a busy machine with 4
 /// CPUs).
-fn places(windows: &[(&Counter, &Divided)]) -> Vec<Place> {
+fn places(windows: &[(&Counter, &Divided)]) -> Vec<ShareIndex> {
     let of = |(at, (_, divided)): (usize, &(&Counter, &Divided))| {
         (0..shares(divided).len() as u32).map(move |share| (at as u32, share))
     };
-    let mut places: Vec<Place> = windows.iter().enumerate().flat_map(of).collect();
+    let mut places: Vec<ShareIndex> = windows.iter().enumerate().flat_map(of).collect();
     places.sort_unstable_by_key(|&(at, share)| {
         let (counter, divided) = windows[at as usize];
         (divided.to, counter.cpu, shares(divided)[share as usize].who, at)
@@ -128,9 +128,9 @@ impl Rows<'_> {
                 return false;
             }
             making.made += chunk.len();
-            let share = |(at, share): Place| &shares(windows[at as usize].1)[share as usize];
+            let share = |(at, share): ShareIndex| &shares(windows[at as usize].1)[share as usize];
             let mut labels: Vec<(&Owner, Label<'_>)> = Vec::new();
-            let mut rows: Vec<(Place, usize)> = Vec::with_capacity(chunk.len());
+            let mut rows: Vec<(ShareIndex, usize)> = Vec::with_capacity(chunk.len());
             for &place in chunk {
                 let who = &share(place).who;
                 if labels.last().is_none_or(|(last, _)| *last != who) {
@@ -138,7 +138,7 @@ impl Rows<'_> {
                 }
                 rows.push((place, labels.len() - 1));
             }
-            let row = |&(place, label): &(Place, usize)| {
+            let row = |&(place, label): &(ShareIndex, usize)| {
                 let (counter, window) = windows[place.0 as usize];
                 self.row(counter, window, share(place), &labels[label].1)
             };

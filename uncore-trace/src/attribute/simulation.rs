@@ -228,8 +228,9 @@ impl<M: Attribution> Lagged<M> {
         if is_last { self.tick } else { self.schedule.divides(self.tick) }
     }
 
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
-        let divided = self.method.divide(&Window { histories: Some(&self.histories), ..*window });
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let divided =
+            self.method.divide(&CountedWindow { histories: Some(&self.histories), ..*window });
         self.method.advance(&self.histories, window.to);
         self.histories.forget(self.method.needs().min(self.tick));
         divided
@@ -298,7 +299,7 @@ fn divide<M: Attribution>(
         ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
     let len_ns = WINDOW as u64 * TICK_NS;
     time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
-    let (_, shares) = method.divide(&Window {
+    let (_, shares) = method.divide(&CountedWindow {
         total,
         factor: 1.0,
         running: 1.0,
@@ -462,8 +463,8 @@ fn together(apart: bool) -> Vec<Share> {
     method.divide(&window(total, &time, ticks)).1
 }
 
-const fn window(total: f64, time: &[(Owner, u64)], to: u64) -> Window<'_> {
-    Window {
+const fn window(total: f64, time: &[(Owner, u64)], to: u64) -> CountedWindow<'_> {
+    CountedWindow {
         total,
         factor: 1.0,
         running: 1.0,

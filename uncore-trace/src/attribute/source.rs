@@ -8,7 +8,7 @@
 //!
 //! For a device: the part of the window in which the counter ran, since nothing is estimated.
 
-use super::{Attribution, Method, Share, Window};
+use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 
@@ -29,7 +29,7 @@ impl SourceMethod {
 }
 
 impl Attribution for SourceMethod {
-    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let known = self.owner != Owner::Unattributed;
         let confidence = if known { window.running } else { 0.0 };
         (Method::Source, vec![Share { who: self.owner, value: window.total, confidence }])

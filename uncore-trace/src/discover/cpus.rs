@@ -13,7 +13,7 @@ use super::read::Problems;
 
 /// The location of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CpuPlace {
     /// Physical package, the socket.
     pub package: Option<i16>,
     /// Die within the package.
@@ -36,7 +36,7 @@ pub struct Cpus {
     /// CPUs that could come online.
     pub possible: CpuList,
     /// Location of each possible CPU. Topology files exist only for online CPUs.
-    pub places: BTreeMap<u32, Place>,
+    pub places: BTreeMap<u32, CpuPlace>,
 }
 
 impl Cpus {
@@ -56,7 +56,7 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let die = id("die_id").and_then(|id| i16::try_from(id).ok());
             let core = id("core_id");
-            places.insert(cpu, Place { die, core, ..Place::default() });
+            places.insert(cpu, CpuPlace { die, core, ..CpuPlace::default() });
         }
         for cpu in online.iter() {
             if places.get(&cpu).is_some_and(|place| place.cache.is_some()) {
@@ -83,7 +83,7 @@ impl Cpus {
     }
 
     /// The location of `cpu`; all fields are `None` for a CPU that does not exist.
-    pub fn place(&self, cpu: u32) -> Place {
+    pub fn place(&self, cpu: u32) -> CpuPlace {
         self.places.get(&cpu).copied().unwrap_or_default()
     }
 
@@ -92,7 +92,7 @@ impl Cpus {
     pub fn sharing<T: PartialEq>(
         &self,
         cpu: u32,
-        part: impl Fn(Place) -> Option<T>,
+        part: impl Fn(CpuPlace) -> Option<T>,
     ) -> Option<CpuList> {
         let wanted = part(self.place(cpu))?;
         let same = |&other: &u32| part(self.place(other)).is_some_and(|its| its == wanted);
@@ -165,9 +165,9 @@ mod tests {
         let mut problems = Problems::default();
         let cpus = Cpus::read(root, &mut problems);
         assert!(problems.0.is_empty(), "{problems:?}");
-        assert_eq!(cpus.place(0), Place { package: Some(1), ..Place::default() });
-        assert_eq!(cpus.place(1), Place { node: Some(3), ..Place::default() });
-        assert_eq!(cpus.place(2), Place::default());
+        assert_eq!(cpus.place(0), CpuPlace { package: Some(1), ..CpuPlace::default() });
+        assert_eq!(cpus.place(1), CpuPlace { node: Some(3), ..CpuPlace::default() });
+        assert_eq!(cpus.place(2), CpuPlace::default());
         assert_eq!(cpus.sharing(0, |p| p.package).unwrap().to_string(), "0");
         assert_eq!(cpus.sharing(1, |p| p.package), None);
     }

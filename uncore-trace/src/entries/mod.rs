@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
-use crate::schema::cgroups::Place;
+use crate::schema::cgroups::CgroupNames;
 
 /// An entry of the log.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub enum Entry<'a> {
         /// Its id.
         id: u64,
         /// Its path, container and pod.
-        place: &'a Arc<Place>,
+        names: &'a Arc<CgroupNames>,
     },
     /// The name of an interrupt.
     Interrupt {

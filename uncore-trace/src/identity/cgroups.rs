@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::containers::{Inside, label};
 use super::runtimes::{Named, Runtimes};
-use crate::schema::cgroups::{Place, ancestor};
+use crate::schema::cgroups::{CgroupNames, ancestor};
 
 /// How long a removed cgroup keeps its path, ns: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
@@ -28,7 +28,7 @@ const WALK_SELDOM_NS: u64 = 16_000_000_000;
 /// A cgroup.
 #[derive(Debug)]
 struct KnownCgroup {
-    place: Arc<Place>,
+    names: Arc<CgroupNames>,
     /// Whether container and pod were looked up.
     named: bool,
     /// Whether [`Cgroups::take_unlogged`] has returned it.
@@ -40,7 +40,7 @@ struct KnownCgroup {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     runtimes: Runtimes,
-    places: HashMap<u64, KnownCgroup>,
+    by_id: HashMap<u64, KnownCgroup>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
     /// Time to the next walk, ns.
@@ -56,7 +56,7 @@ impl Cgroups {
         Self {
             mount: mount.map(Path::to_owned),
             runtimes: Runtimes::new(root),
-            places: HashMap::new(),
+            by_id: HashMap::new(),
             removed: VecDeque::new(),
             walked_at: None,
             walk_pause: WALK_AGAIN_NS,
@@ -67,9 +67,9 @@ impl Cgroups {
     /// The path of a cgroup, or `None` if it cannot be found. `now` is the time of a record.
     pub fn path(&mut self, id: u64, now: u64) -> Option<&str> {
         let stale = self.walked_at.is_none_or(|walked| now > walked + self.walk_pause);
-        if !self.places.contains_key(&id) && stale {
+        if !self.by_id.contains_key(&id) && stale {
             self.walk(now);
-            self.walk_pause = if self.places.contains_key(&id) {
+            self.walk_pause = if self.by_id.contains_key(&id) {
                 WALK_AGAIN_NS
             } else {
                 (self.walk_pause * 2).min(WALK_SELDOM_NS)
@@ -80,20 +80,20 @@ impl Cgroups {
 
     /// A cgroup with its container and pod. Their names are looked up once, so that they do not
     /// change within a recording.
-    pub fn place(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
-        if !self.places.contains_key(&id) {
+    pub fn names(&mut self, id: u64, now: u64) -> Option<&Arc<CgroupNames>> {
+        if !self.by_id.contains_key(&id) {
             self.path(id, now)?;
         }
-        let known = self.places.get_mut(&id)?;
+        let known = self.by_id.get_mut(&id)?;
         if !known.named {
             known.name(&self.runtimes);
         }
-        Some(&known.place)
+        Some(&known.names)
     }
 
     /// The path, if it is known without a lookup.
     pub fn known(&self, id: u64) -> Option<&str> {
-        self.places.get(&id).map(|known| &*known.place.path)
+        self.by_id.get(&id).map(|known| &*known.names.path)
     }
 
     /// The ancestor at `depth` components below the root. The cgroup itself if it is not deeper, or
@@ -119,10 +119,10 @@ impl Cgroups {
 
     /// Notes the path of a cgroup that was created or used.
     pub fn learn(&mut self, id: u64, path: String) {
-        let place = Arc::new(Place { path: path.into(), ..Place::default() });
-        let learnt = KnownCgroup { place, named: false, logged: false };
-        match self.places.entry(id) {
-            Entry::Occupied(known) if known.get().place.path == learnt.place.path => {}
+        let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
+        let learnt = KnownCgroup { names, named: false, logged: false };
+        match self.by_id.entry(id) {
+            Entry::Occupied(known) if known.get().names.path == learnt.names.path => {}
             Entry::Occupied(mut known) => {
                 *known.get_mut() = learnt;
                 self.fresh.push_back(id);
@@ -136,18 +136,18 @@ impl Cgroups {
 
     /// Whether [`Cgroups::take_unlogged`] has returned this cgroup.
     pub fn is_logged(&self, id: u64) -> bool {
-        self.places.get(&id).is_some_and(|known| known.logged)
+        self.by_id.get(&id).is_some_and(|known| known.logged)
     }
 
-    /// The place of a cgroup, if it is known and was not returned before.
-    pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
+    /// The names of a cgroup, if they are known and were not returned before.
+    pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Arc<CgroupNames>> {
         if self.is_logged(id) {
             return None;
         }
-        self.place(id, now)?;
-        let known = self.places.get_mut(&id)?;
+        self.names(id, now)?;
+        let known = self.by_id.get_mut(&id)?;
         known.logged = true;
-        Some(&known.place)
+        Some(&known.names)
     }
 
     /// Notes that a cgroup was removed. Its path is kept for a while, because its last records may
@@ -157,7 +157,7 @@ impl Cgroups {
         while let Some(&(removed, id)) = self.removed.front()
             && removed + KEEP_NS < now
         {
-            self.places.remove(&id);
+            self.by_id.remove(&id);
             self.removed.pop_front();
         }
     }
@@ -197,7 +197,7 @@ impl Cgroups {
 impl KnownCgroup {
     fn name(&mut self, runtimes: &Runtimes) {
         self.named = true;
-        let inside = Inside::parse(&self.place.path);
+        let inside = Inside::parse(&self.names.path);
         let (mut container, mut pod) = (None, None);
         if let Some(id) = inside.container.as_deref() {
             // A user may name a cgroup of their own session after another container.
@@ -212,9 +212,9 @@ impl KnownCgroup {
             pod = Some(label(pod.as_deref(), uid));
         }
         if container.is_some() || pod.is_some() {
-            let place = Arc::make_mut(&mut self.place);
-            place.container = container.map(Into::into);
-            place.pod = pod.map(Into::into);
+            let names = Arc::make_mut(&mut self.names);
+            names.container = container.map(Into::into);
+            names.pod = pod.map(Into::into);
         }
     }
 }
@@ -292,7 +292,7 @@ mod tests {
         cgroups.learn(1, format!("/system.slice/docker-{id}.scope/init"));
         cgroups.learn(2, format!("/user.slice/user-7.slice/docker-{id}.scope"));
         cgroups.learn(3, "/system.slice".to_owned());
-        let mut container = |id| cgroups.place(id, 1).unwrap().container.clone();
+        let mut container = |id| cgroups.names(id, 1).unwrap().container.clone();
         assert_eq!(container(1).as_deref(), Some("web@3f4e5d6c7b8a"));
         assert_eq!(container(2).as_deref(), Some("3f4e5d6c7b8a"));
         assert_eq!(container(3), None);

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
-use crate::discover::cpus::Place;
+use crate::discover::cpus::CpuPlace;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
@@ -110,7 +110,7 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
 /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
 /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2).
 pub(super) fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
-    let of = |place: Place| Some((place.package?, place.die.unwrap_or_default()));
+    let of = |place: CpuPlace| Some((place.package?, place.die.unwrap_or_default()));
     let mine = of(machine.cpus.place(cpu))?;
     let dies: BTreeSet<_> = machine.cpus.places.values().filter_map(|place| of(*place)).collect();
     dies.iter().position(|die| *die == mine).and_then(|at| u32::try_from(at).ok())

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::rows::Rows;
 use crate::entries::Entry;
-use crate::schema::cgroups::{self, Place};
+use crate::schema::cgroups::{self, CgroupNames};
 use crate::schema::columns;
 use crate::tables::reader::Recording;
 
@@ -21,7 +21,7 @@ pub(super) struct Cgroups(Rows<Row>);
 struct Row {
     end: u64,
     id: u64,
-    place: Arc<Place>,
+    names: Arc<CgroupNames>,
 }
 
 impl Cgroups {
@@ -35,7 +35,7 @@ impl Cgroups {
     /// Adds the paths that are known from the tick that ends at `end` on.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         while let Some(row) = self.0.next_if(|row| row.end <= end)? {
-            log.take(Entry::Cgroup { id: row.id, place: &row.place })?;
+            log.take(Entry::Cgroup { id: row.id, names: &row.names })?;
         }
         Ok(())
     }
@@ -48,7 +48,7 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let row = |row| Row {
         end: end.value(row) as u64,
         id: id.value(row),
-        place: Arc::new(Place {
+        names: Arc::new(CgroupNames {
             path: path.value(row).into(),
             container: container.get(row).map(Into::into),
             pod: pod.get(row).map(Into::into),

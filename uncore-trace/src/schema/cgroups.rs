@@ -20,7 +20,7 @@ table! {
 
 /// The path, container and pod of a cgroup. There may be 10^5 of them, so they are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct CgroupNames {
     /// Path below the mount point of the hierarchy.
     pub path: Box<str>,
     /// The container: `NAME@ID`, or its id.

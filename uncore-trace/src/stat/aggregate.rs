@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::count::{Lap, Tally};
-use super::row::{Counted, Place, Rate, Row, Value};
+use super::row::{Counted, Location, Rate, Row, Value};
 use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
 use crate::plan::{Counter, Plan};
@@ -51,7 +51,7 @@ pub struct SummedCounters {
     /// Whether one count is a whole number of units.
     pub integral: bool,
     /// Socket, die, node or CPU.
-    pub place: Place,
+    pub place: Location,
     /// Ids of the counters.
     pub members: Vec<u32>,
 }
@@ -79,21 +79,21 @@ impl Grouping {
     }
 
     /// The place of a counter that `cpu` reads.
-    pub fn place(&self, cpus: &Cpus, cpu: u32) -> Place {
+    pub fn place(&self, cpus: &Cpus, cpu: u32) -> Location {
         let at = cpus.place(cpu);
         match self.by {
-            By::Machine => Place::Machine,
-            By::Socket => Place::Socket(at.package),
-            By::Die => Place::Die(at.package, at.die),
-            By::Node => Place::Node(at.node),
-            By::Cpu => Place::Cpu(cpu),
+            By::Machine => Location::Machine,
+            By::Socket => Location::Socket(at.package),
+            By::Die => Location::Die(at.package, at.die),
+            By::Node => Location::Node(at.node),
+            By::Cpu => Location::Cpu(cpu),
         }
     }
 
     /// The lines of a plan: events in the order of the plan, each with its places in order.
     pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<SummedCounters> {
         let mut order: HashMap<Event<'_>, usize> = HashMap::new();
-        let mut lines: BTreeMap<(usize, Place), Vec<&Counter>> = BTreeMap::new();
+        let mut lines: BTreeMap<(usize, Location), Vec<&Counter>> = BTreeMap::new();
         let mut instances: HashMap<Event<'_>, BTreeSet<&str>> = HashMap::new();
         for counter in &plan.counters {
             let next = order.len();
@@ -102,7 +102,7 @@ impl Grouping {
             lines.entry((index, place)).or_default().push(counter);
             instances.entry(self.event(counter)).or_default().insert(&counter.pmu);
         }
-        let line = |((_, place), members): ((usize, Place), Vec<&Counter>)| {
+        let line = |((_, place), members): ((usize, Location), Vec<&Counter>)| {
             let first = members.first()?;
             let event = self.event(first);
             let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
@@ -242,11 +242,11 @@ mod tests {
                 counters.push(counter(counters.len() as u32, pmu, event, cpu));
             }
         }
-        let place = |cpu: u32| cpus::Place {
+        let place = |cpu: u32| cpus::CpuPlace {
             package: Some((cpu / 2) as i16),
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
-            ..cpus::Place::default()
+            ..cpus::CpuPlace::default()
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();

@@ -4,7 +4,7 @@
 //! (`tools/perf/util/stat-display.c`, Linux 7.2). Guarantee: a field with the separator, a quote or
 //! a newline is quoted (RFC 4180). perf does not quote, but a filter has commas.
 
-use super::row::{Place, Row, Value, When};
+use super::row::{Location, Row, Value, When};
 use crate::text::{csv_field, printable};
 
 /// One line a row.
@@ -27,9 +27,9 @@ fn fields(row: &Row, when: When) -> Vec<String> {
         When::Summary => fields.push(format!("{:>16}", "summary")),
     }
     match row.place {
-        Place::Machine => {}
-        Place::Cpu(_) => fields.push(row.place.to_string()),
-        Place::Socket(_) | Place::Die(..) | Place::Node(_) => {
+        Location::Machine => {}
+        Location::Cpu(_) => fields.push(row.place.to_string()),
+        Location::Socket(_) | Location::Die(..) | Location::Node(_) => {
             fields.extend([row.place.to_string(), row.members.to_string()]);
         }
     }

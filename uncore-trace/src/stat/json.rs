@@ -8,7 +8,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::csv::unit;
-use super::row::{CgroupShare, Counted, Place, Row, Value, When};
+use super::row::{CgroupShare, Counted, Location, Row, Value, When};
 
 /// A row as an object, with the keys in perf's order.
 struct JsonRow<'a> {
@@ -35,11 +35,11 @@ impl Serialize for JsonRow<'_> {
 
 fn place<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
     let key = match row.place {
-        Place::Machine => return Ok(()),
-        Place::Cpu(cpu) => return map.serialize_entry("cpu", &cpu.to_string()),
-        Place::Socket(_) => "socket",
-        Place::Die(..) => "die",
-        Place::Node(_) => "node",
+        Location::Machine => return Ok(()),
+        Location::Cpu(cpu) => return map.serialize_entry("cpu", &cpu.to_string()),
+        Location::Socket(_) => "socket",
+        Location::Die(..) => "die",
+        Location::Node(_) => "node",
     };
     map.serialize_entry(key, &row.place.to_string())?;
     map.serialize_entry("counters", &row.members)

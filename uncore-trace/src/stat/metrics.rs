@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
-use super::row::{CgroupShare, Place, Rate, Row, Value};
+use super::row::{CgroupShare, Location, Rate, Row, Value};
 use crate::catalog::metric::{self, Planned, evaluate};
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -28,7 +28,7 @@ pub struct MetricLine {
     /// Unit of the value.
     pub unit: String,
     /// Socket, die, node or CPU.
-    pub place: Place,
+    pub place: Location,
     /// Indices of the instances in the plan.
     pub members: Vec<usize>,
 }
@@ -36,7 +36,7 @@ pub struct MetricLine {
 /// The lines of the plan's metrics, split in the same way as those of its events.
 pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
     let mut order: Vec<(&str, &str, &str)> = Vec::new();
-    let mut lines: BTreeMap<(usize, Place), Vec<usize>> = BTreeMap::new();
+    let mut lines: BTreeMap<(usize, Location), Vec<usize>> = BTreeMap::new();
     for (index, planned) in plan.metrics.iter().enumerate() {
         let key = key(planned, grouping);
         let at = order.iter().position(|known| *known == key).unwrap_or_else(|| {
@@ -46,7 +46,7 @@ pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
         let place = grouping.place(cpus, planned.cpu);
         lines.entry((at, place)).or_default().push(index);
     }
-    let line = |((at, place), members): ((usize, Place), Vec<usize>)| {
+    let line = |((at, place), members): ((usize, Location), Vec<usize>)| {
         let &(name, pmu, filter) = order.get(at)?;
         let of =
             plan.metrics.iter().filter(|planned| key(planned, grouping) == (name, pmu, filter));
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((&all[0].value, all[0].unit.as_str()), (&Value::Number(10.0), "GB/s"));
         let each = rows(&plan, &cpus, By::Socket, value);
         let each: Vec<_> = each.iter().map(|row| (row.place, row.value.clone())).collect();
-        let socket = |socket, value| (Place::Socket(Some(socket)), Value::Number(value));
+        let socket = |socket, value| (Location::Socket(Some(socket)), Value::Number(value));
         assert_eq!(each, [socket(0, 2.0), socket(1, 8.0)]);
     }
 

@@ -118,7 +118,7 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::row::{Counted, Place};
+    use crate::stat::row::{Counted, Location};
 
     #[test]
     fn the_error_is_that_of_the_mean() {
@@ -135,7 +135,7 @@ mod tests {
 
     fn row(value: Value, running: f64) -> Row {
         Row {
-            place: Place::Machine,
+            place: Location::Machine,
             members: 1,
             label: "event".to_owned(),
             part: None,

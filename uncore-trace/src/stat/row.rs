@@ -40,7 +40,7 @@ impl Value {
 
 /// Where the summed counters are; ordered as the rows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// Everywhere.
     Machine,
     /// A package.
@@ -53,7 +53,7 @@ pub enum Place {
     Cpu(u32),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     /// As in perf, but `?` if the kernel does not say.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = |id: Option<i64>| id.map_or_else(|| "?".to_owned(), |id| id.to_string());
@@ -107,7 +107,7 @@ pub struct Rate {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Socket, die, node or CPU.
-    pub place: Place,
+    pub place: Location,
     /// Number of summed counters.
     pub members: usize,
     /// The event or metric.
@@ -144,7 +144,7 @@ pub mod sample {
 
     fn row(label: &str, value: Value, unit: &str) -> Row {
         Row {
-            place: Place::Machine,
+            place: Location::Machine,
             members: 2,
             label: label.to_owned(),
             part: None,
@@ -191,7 +191,7 @@ pub mod sample {
     /// Two sockets.
     pub fn by_socket() -> Vec<Row> {
         let at = |socket| Row {
-            place: Place::Socket(socket),
+            place: Location::Socket(socket),
             ..row("msr/tsc/", Value::Number(2_445_000_000.0), "cycles")
         };
         vec![at(Some(0)), at(None)]
@@ -200,7 +200,7 @@ pub mod sample {
     /// Three sockets: one moves much, one little and one nothing.
     pub fn bytes_by_socket() -> Vec<Row> {
         let at = |socket, bytes| Row {
-            place: Place::Socket(Some(socket)),
+            place: Location::Socket(Some(socket)),
             rate: Some(Rate { value: bytes / 2e9, unit: "GB/s" }),
             ..row("uncore_imc/cas_count_read/", Value::Number(bytes), "bytes")
         };

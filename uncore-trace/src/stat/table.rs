@@ -3,7 +3,7 @@
 use super::aggregate::{Grouping, SummedCounters};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
-use super::row::{CgroupShare, Counted, Place, Row, Value};
+use super::row::{CgroupShare, Counted, Location, Row, Value};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
@@ -61,7 +61,7 @@ impl<'a> Table<'a> {
         let first = self.lines.first().map(|line| line.place);
         let first = first.or_else(|| self.metrics.first().map(|line| line.place));
         Some(Row {
-            place: first.unwrap_or(Place::Machine),
+            place: first.unwrap_or(Location::Machine),
             members: 1,
             label: "duration_time".to_owned(),
             part,

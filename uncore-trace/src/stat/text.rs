@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::row::{CgroupShare, Place, Rate, Row, Value, When};
+use super::row::{CgroupShare, Location, Rate, Row, Value, When};
 use crate::text::printable;
 use crate::units::Shared;
 
@@ -20,11 +20,11 @@ const VALUE: usize = 18;
 /// The line above the rows of an interval.
 pub fn heading(rows: &[Row]) -> String {
     let place = rows.first().map_or("", |row| match row.place {
-        Place::Machine => "",
-        Place::Socket(_) => "socket cpus ",
-        Place::Die(..) => "die     cpus ",
-        Place::Node(_) => "node   cpus ",
-        Place::Cpu(_) => "cpu    ",
+        Location::Machine => "",
+        Location::Socket(_) => "socket cpus ",
+        Location::Die(..) => "die     cpus ",
+        Location::Node(_) => "node   cpus ",
+        Location::Cpu(_) => "cpu    ",
     });
     format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
 }
@@ -94,10 +94,10 @@ fn line(
         When::Summary => write(format_args!("{:>16} ", "summary")),
     }
     match row.place {
-        Place::Machine => {}
-        Place::Cpu(_) => write(format_args!("{:<6} ", row.place)),
-        Place::Die(..) => write(format_args!("{:<7} {:>4} ", row.place, row.members)),
-        Place::Socket(_) | Place::Node(_) => {
+        Location::Machine => {}
+        Location::Cpu(_) => write(format_args!("{:<6} ", row.place)),
+        Location::Die(..) => write(format_args!("{:<7} {:>4} ", row.place, row.members)),
+        Location::Socket(_) | Location::Node(_) => {
             write(format_args!("{:<6} {:>4} ", row.place, row.members));
         }
     }

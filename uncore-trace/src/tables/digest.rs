@@ -50,7 +50,7 @@ pub enum Footer {
 }
 
 /// The position of a footer's digest.
-struct Place {
+struct DigestPosition {
     /// Begin of the footer.
     footer: u64,
     /// Begin of the digits.
@@ -173,7 +173,7 @@ impl Groups {
 }
 
 /// Finds the digest in the footer.
-fn locate(file: &File) -> io::Result<Option<Place>> {
+fn locate(file: &File) -> io::Result<Option<DigestPosition>> {
     let end = file.metadata()?.len();
     let Some(trailer) = end.checked_sub(TRAILER) else { return Ok(None) };
     let mut last = [0; TRAILER as usize];
@@ -196,7 +196,7 @@ fn locate(file: &File) -> io::Result<Option<Place>> {
         let found = piece.windows(pair.len()).rposition(|window| window == pair);
         if let Some(at) = found {
             let digits = begin + (at + pair.len()) as u64;
-            return Ok(Some(Place { footer, digits, end }));
+            return Ok(Some(DigestPosition { footer, digits, end }));
         }
         if begin == footer {
             break;
@@ -217,7 +217,7 @@ fn pair() -> Vec<u8> {
     bytes
 }
 
-fn of_footer(file: &File, place: &Place) -> io::Result<String> {
+fn of_footer(file: &File, place: &DigestPosition) -> io::Result<String> {
     let mut hash = XxHash64::with_seed(0);
     feed(&mut hash, file, place.footer..place.digits)?;
     hash.write(&[b'0'; DIGITS]);

@@ -196,9 +196,9 @@ mod tests {
     use super::*;
     use crate::tables::writer::{Create, Target, Writer};
 
-    struct Place(tempfile::TempDir);
+    struct TestDirectory(tempfile::TempDir);
 
-    impl Place {
+    impl TestDirectory {
         fn new() -> (Self, Recording) {
             let place = Self(tempfile::tempdir().unwrap());
             let path = place.path("run.parquet");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_file_appears_when_it_is_complete_and_not_before() {
-        let (place, recording) = Place::new();
+        let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         let create = |overwrite| {
             Output::create(&path, Content::Text, &[&recording], overwrite, Mode::default())
@@ -253,7 +253,7 @@ mod tests {
     /// This is the case on a file system without unnamed files.
     #[test]
     fn a_temporary_file_is_removed_unless_it_is_published() {
-        let (place, recording) = Place::new();
+        let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         for published in [false, true] {
             let mut output =
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_recording_is_not_replaced() {
-        let (place, recording) = Place::new();
+        let (place, recording) = TestDirectory::new();
         std::os::unix::fs::symlink("run.parquet", place.path("link")).unwrap();
         fs::hard_link(place.path("run.parquet"), place.path("hard")).unwrap();
         for name in ["run.parquet", "./run.parquet", "link", "hard"] {
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_is_explained_by_its_own_error() {
-        let (_place, recording) = Place::new();
+        let (_place, recording) = TestDirectory::new();
         let path = Path::new("/dev/full");
         let file = BufWriter::with_capacity(1, File::options().write(true).open(path).unwrap());
         let temporary = PathBuf::from("/nonexistent");

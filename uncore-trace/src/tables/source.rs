@@ -45,12 +45,12 @@ impl OpenedFile {
 }
 
 /// A place in a file. All handles of a [`File`] share one, so each reader has its own here.
-pub(super) struct Place {
+pub(super) struct FileCursor {
     file: Arc<File>,
     at: u64,
 }
 
-impl Read for Place {
+impl Read for FileCursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += read as u64;
@@ -65,10 +65,10 @@ impl Length for OpenedFile {
 }
 
 impl ChunkReader for OpenedFile {
-    type T = BufReader<Place>;
+    type T = BufReader<FileCursor>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(BufReader::new(Place { file: Arc::clone(&self.file), at: start }))
+        Ok(BufReader::new(FileCursor { file: Arc::clone(&self.file), at: start }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {

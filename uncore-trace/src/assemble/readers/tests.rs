@@ -14,7 +14,7 @@ impl Log for Logged {
         0
     }
 
-    fn readings(&mut self, readings: &[Reading], _row: &Row<'_>) {
+    fn readings(&mut self, readings: &[Reading], _row: &ReadingColumns<'_>) {
         let logged = |reading: &Reading| (reading.trigger, reading.value.map(|it| it.value));
         self.0.extend(readings.iter().map(logged));
     }

@@ -84,11 +84,11 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let mut attributor = attributor(&plan);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
-    let place = std::sync::Arc::new(crate::schema::cgroups::Place {
+    let names = std::sync::Arc::new(crate::schema::cgroups::CgroupNames {
         path: "/later".into(),
         ..Default::default()
     });
-    attributor.take(Entry::Cgroup { id: 7, place: &place }, &mut rows).unwrap();
+    attributor.take(Entry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
     assert!(attributor.more(&mut rows));
     let batch = rows.finish();
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);

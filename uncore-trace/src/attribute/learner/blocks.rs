@@ -16,17 +16,17 @@ pub(super) struct Observation {
     /// Inverse of its variance at the last use.
     pub weight: f64,
     /// The use; empty until the count has a block.
-    pub row: Row,
+    pub row: DesignRow,
 }
 
 /// The use during a count: places, ascending, and amounts. The baseline is the first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Row {
+pub(super) struct DesignRow {
     ticks: f32,
     used: Box<[(u16, f32)]>,
 }
 
-impl Row {
+impl DesignRow {
     /// A row from places in any order, with repetitions, for a count over `ticks` ticks. The amount
     /// of the baseline is `always` per tick.
     pub(super) fn of(ticks: u64, always: f64, used: impl Iterator<Item = (usize, f32)>) -> Self {
@@ -161,7 +161,7 @@ impl Block {
     }
 
     /// Adds a count.
-    pub(super) fn add(&mut self, row: &Row, count: f64, weight: f64) {
+    pub(super) fn add(&mut self, row: &DesignRow, count: f64, weight: f64) {
         for (place, _) in row.iter() {
             if self.index[place] == NONE {
                 self.grow(place);

@@ -18,7 +18,7 @@ mod system;
 
 use std::collections::{HashMap, VecDeque};
 
-use self::blocks::{Block, Observation, Row};
+use self::blocks::{Block, DesignRow, Observation};
 use self::noise::Noise;
 pub(super) use self::part::{Contribution, Contributions};
 use self::prior::{Expected, Kind, Prior};
@@ -187,7 +187,7 @@ impl Learner {
         };
         self.pending = None;
         let restarts = std::mem::take(&mut self.skips);
-        let row = Row::default();
+        let row = DesignRow::default();
         let one = Observation { from, to: tick, count, restarts, weight: 0.0, row };
         self.observations.push_back(one);
         self.ticks += 1;
@@ -321,7 +321,7 @@ impl Learner {
             let ran: Vec<(usize, f32)> =
                 ran.map(|entry| (self.place_of(entry.column, history), entry.amount)).collect();
             if let Some(one) = self.observations.get_mut(self.placed) {
-                one.row = Row::of(to - from, self.always, ran.into_iter());
+                one.row = DesignRow::of(to - from, self.always, ran.into_iter());
                 if !one.restarts {
                     self.together.add(&one.row, self.columns.len(), history.tick_ns());
                 }

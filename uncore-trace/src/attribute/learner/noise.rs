@@ -6,7 +6,7 @@
 //! Factorization with the Itakura-Saito Divergence", 2009, with the square root of Fevotte and
 //! Idier, 2011).
 
-use super::blocks::Row;
+use super::blocks::DesignRow;
 
 /// Relative standard deviation of a count before the first fit.
 const FIRST: f64 = 0.3;
@@ -67,7 +67,7 @@ impl Noise {
     }
 
     /// The variance of a count.
-    pub(super) fn variance(&self, row: &Row, rates: &[f64]) -> f64 {
+    pub(super) fn variance(&self, row: &DesignRow, rates: &[f64]) -> f64 {
         if self.mean <= 0.0 {
             return (FIRST * self.mean_count.max(1e-9)).powi(2) * row.ticks();
         }
@@ -85,7 +85,7 @@ impl Noise {
 
     /// Adds the error of a count. `leverage` is the part of the error by which the fit followed the
     /// count.
-    pub(super) fn add(&mut self, row: &Row, rates: &[f64], error: f64, leverage: f64) {
+    pub(super) fn add(&mut self, row: &DesignRow, rates: &[f64], error: f64, leverage: f64) {
         let left = (1.0 - leverage.clamp(0.0, 0.9)).max(0.1);
         let least = LEAST * self.mean_count * self.mean_count;
         self.errors.push((self.places.len() as u32, (error * error / left).max(least)));

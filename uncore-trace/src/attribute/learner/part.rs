@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::history::{BASELINE, History, TrafficSource};
 use super::REST_PLACE;
-use super::blocks::{Block, Observation, Row};
+use super::blocks::{Block, DesignRow, Observation};
 use super::noise::Noise;
 use super::shift::Shift;
 
@@ -128,8 +128,8 @@ fn late_row(
     always: f64,
     history: &History,
     places: &HashMap<u32, usize>,
-) -> Row {
+) -> DesignRow {
     let ran = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
     let place = |column: &u32| places.get(column).copied().unwrap_or(REST_PLACE);
-    Row::of(one.to - one.from, always, ran.map(|entry| (place(&entry.column), entry.amount)))
+    DesignRow::of(one.to - one.from, always, ran.map(|entry| (place(&entry.column), entry.amount)))
 }

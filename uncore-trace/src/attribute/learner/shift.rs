@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::super::solve::Factor;
-use super::blocks::{Block, Row};
+use super::blocks::{Block, DesignRow};
 use super::prior::{Expected, Kind};
 use super::system::System;
 
@@ -35,7 +35,7 @@ pub(super) struct Together {
 
 impl Together {
     /// Adds a count over ticks of this length.
-    pub(super) fn add(&mut self, row: &Row, places: usize, tick_ns: u64) {
+    pub(super) fn add(&mut self, row: &DesignRow, places: usize, tick_ns: u64) {
         if places > self.n {
             let mut sums = vec![0.0; places * places];
             for (from, to) in
@@ -84,7 +84,7 @@ impl Together {
 }
 
 /// Places of a row, their amounts, and the standard deviations of their traffic.
-fn deviations(row: &Row, block: &Block) -> Vec<(usize, f64, f64)> {
+fn deviations(row: &DesignRow, block: &Block) -> Vec<(usize, f64, f64)> {
     let of = |(at, amount): (usize, f64)| (at, amount, amount * block.variance[at].sqrt());
     row.iter().map(of).collect()
 }
@@ -139,7 +139,7 @@ impl Shift {
 
     /// The covariance of each place's traffic with the total of a row, from the uncertainty of
     /// rates.
-    pub(super) fn common(&self, row: &Row, block: &Block) -> Vec<f64> {
+    pub(super) fn common(&self, row: &DesignRow, block: &Block) -> Vec<f64> {
         let n = self.n;
         let places = deviations(row, block);
         let of_place = |&(one, amount, deviation): &(usize, f64, f64)| {
@@ -159,7 +159,7 @@ impl Shift {
     }
 
     /// The variance of a predicted count, from the uncertainty of rates.
-    pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
+    pub(super) fn leverage(&self, row: &DesignRow, block: &Block) -> f64 {
         let n = self.n;
         let places = deviations(row, block);
         let known = || places.iter().filter(|(at, ..)| *at < n);

@@ -74,13 +74,13 @@ struct Turn {
     /// By column, its words.
     words: Vec<Interner>,
     dictionaries: Vec<Option<Arc<StringArray>>>,
-    rows: VecDeque<Row>,
+    rows: VecDeque<RowRef>,
     /// Windows of several sets.
     merged: HashMap<(i64, i32), Merged>,
 }
 
 /// A row that was read: end of its window, counter (0 where none is asked for), file, batch and place there.
-type Row = (i64, i32, u32, u32, u32);
+type RowRef = (i64, i32, u32, u32, u32);
 
 /// What is the same in all rows of a window.
 #[derive(Debug, Clone, Copy, Default)]
@@ -300,7 +300,7 @@ impl Scan {
     /// The next rows of the turn.
     fn batch(&mut self) -> Result<RecordBatch> {
         let count = self.turn.rows.len().min(BATCH_ROWS);
-        let rows: Vec<Row> = self.turn.rows.drain(..count).collect();
+        let rows: Vec<RowRef> = self.turn.rows.drain(..count).collect();
         let places: Vec<(usize, usize)> =
             rows.iter().map(|row| (row.3 as usize, row.4 as usize)).collect();
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
@@ -321,12 +321,12 @@ impl Scan {
     }
 
     /// The column with what windows of several sets have in it.
-    fn merged(&self, name: &str, array: ArrayRef, rows: &[Row]) -> ArrayRef {
+    fn merged(&self, name: &str, array: ArrayRef, rows: &[RowRef]) -> ArrayRef {
         let merged = &self.turn.merged;
         if merged.is_empty() || !WINDOW.contains(&name) {
             return array;
         }
-        let of = |row: &Row| merged.get(&(row.0, row.1));
+        let of = |row: &RowRef| merged.get(&(row.0, row.1));
         let any = array.as_any();
         if let Some(known) = any.downcast_ref::<Int64Array>() {
             let known = known
@@ -358,7 +358,7 @@ fn places_of_window(batch: &RecordBatch) -> Result<Vec<usize>> {
 
 /// Finds the windows that are in several files; rows of a set that knows nothing go where another does.
 fn merge(
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<RowRef>,
     batches: &[RecordBatch],
     merged: &mut HashMap<(i64, i32), Merged>,
 ) -> Result<()> {

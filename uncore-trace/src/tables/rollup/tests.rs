@@ -18,7 +18,7 @@ const DAY: i64 = 1_795_478_400 * SECOND;
 
 /// What a host has in one window of one counter: values of two cgroups and the time that is known.
 #[derive(Clone, Copy)]
-struct Window {
+struct HostWindow {
     /// Which since the boot.
     number: i64,
     event: &'static str,
@@ -26,7 +26,7 @@ struct Window {
     known_ns: i64,
 }
 
-impl Window {
+impl HostWindow {
     fn of(number: i64, event: &'static str, values: [f64; 2]) -> Self {
         Self { number, event, values: Some(values), known_ns: WINDOW }
     }
@@ -42,7 +42,7 @@ struct Boot<'a> {
 
 impl Boot<'_> {
     /// Writes windows into files of their hours; what is `live` is not finished.
-    fn write(&self, windows: &[Window], live: bool) {
+    fn write(&self, windows: &[HostWindow], live: bool) {
         let pairs = [
             (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
             (metadata::HOST, self.host.to_owned()),
@@ -141,8 +141,8 @@ fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     let boot = |host, id, wall_ns| Boot { root, host, id, wall_ns };
-    let windows = |from: i64, to: i64, event: &'static str| -> Vec<Window> {
-        (from..to).map(|number| Window::of(number, event, [1.0, 2.0])).collect()
+    let windows = |from: i64, to: i64, event: &'static str| -> Vec<HostWindow> {
+        (from..to).map(|number| HostWindow::of(number, event, [1.0, 2.0])).collect()
     };
     // Clocks that were started at different times, one of them off the seconds of the other; over an hour's
     // end and a boot.
@@ -186,7 +186,7 @@ fn hosts_are_named_or_matched_and_one_keeps_its_clock() {
     let root = place.path();
     for (host, value) in [("web-1", 1.0), ("web-2", 10.0), ("db-1", 100.0)] {
         let of = Boot { root, host, id: "aaaaaaaa", wall_ns: DAY };
-        of.write(&[Window::of(7, "rd", [value, value])], false);
+        of.write(&[HostWindow::of(7, "rd", [value, value])], false);
     }
     let sum = |hosts: &[&str]| -> f64 {
         rows(&open(root, hosts).unwrap(), ALWAYS).iter().filter_map(|row| row.3).sum()
@@ -209,8 +209,8 @@ fn a_window_in_two_files_is_one_with_the_sum_of_what_is_known() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     let boot = Boot { root, host: "one", id: "aaaaaaaa", wall_ns: DAY };
-    let part = |values, known_ns| Window { number: 8, event: "rd", values, known_ns };
-    boot.write(&[Window::of(7, "rd", [1.0, 2.0]), part(Some([3.0, 4.0]), WINDOW / 2)], false);
+    let part = |values, known_ns| HostWindow { number: 8, event: "rd", values, known_ns };
+    boot.write(&[HostWindow::of(7, "rd", [1.0, 2.0]), part(Some([3.0, 4.0]), WINDOW / 2)], false);
     boot.write(&[part(Some([5.0, 6.0]), WINDOW / 4), part(None, 0)], false);
     boot.write(&[part(None, 0)], false);
     let found = rows(&open(root, &[]).unwrap(), 8 * WINDOW..=8 * WINDOW);
@@ -227,8 +227,8 @@ fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     let boot = Boot { root, host: "one", id: "aaaaaaaa", wall_ns: DAY };
-    boot.write(&[Window::of(1, "rd", [1.0, 2.0])], false);
-    boot.write(&[Window::of(2, "rd", [3.0, 4.0])], true);
+    boot.write(&[HostWindow::of(1, "rd", [1.0, 2.0])], false);
+    boot.write(&[HostWindow::of(2, "rd", [3.0, 4.0])], true);
     let found = rows(&open(root, &[]).unwrap(), ALWAYS);
     let values: Vec<f64> = found.iter().filter_map(|row| row.3).collect();
     assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::window::{self, Name, Window, Windows};
+use super::window::{self, CheckedWindow, Name, Windows};
 use super::{First, Outcome};
 use crate::schema::columns::{self, words};
 use crate::schema::{counters, fabric, metadata, readings};
@@ -45,7 +45,7 @@ struct Track {
     scale: f64,
     name: String,
     last: Option<Reading>,
-    windows: VecDeque<Window>,
+    windows: VecDeque<CheckedWindow>,
     sum: Sum,
 }
 
@@ -155,7 +155,7 @@ impl FabricReader {
     fn step(&mut self, tracks: &mut HashMap<i32, Track>, ids: &HashMap<Name, i32>) -> Result<()> {
         let mut unknown = None;
         let mut newest = self.newest;
-        let mut give = |windows: &Windows, window: &Window| {
+        let mut give = |windows: &Windows, window: &CheckedWindow| {
             let track = ids.get(&windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
             newest = newest.max(window.end_ns);
             match track {

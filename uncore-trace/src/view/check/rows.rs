@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
 use super::facts::{Clock, Facts};
-use super::window::{Window, Windows};
+use super::window::{CheckedWindow, Windows};
 use super::{First, Outcome};
 use crate::schema::columns::{self, get};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
@@ -144,7 +144,7 @@ impl Pass {
     }
 
     /// Conservation and sequence of one complete window.
-    fn window(&mut self, windows: &Windows, window: &Window, facts: &Facts) {
+    fn window(&mut self, windows: &Windows, window: &CheckedWindow, facts: &Facts) {
         let torn = || {
             window.torn.then(|| {
                 format!(
@@ -243,7 +243,7 @@ impl Pass {
     }
 }
 
-fn conserved(windows: &Windows, window: &Window, total: f64) -> Option<String> {
+fn conserved(windows: &Windows, window: &CheckedWindow, total: f64) -> Option<String> {
     let off = (window.sum - total).abs();
     let near = off <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.

@@ -29,7 +29,7 @@ pub(super) type Name = (i32, Option<i32>);
 
 /// One window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Window {
+pub(super) struct CheckedWindow {
     /// Index into [`Windows::names`].
     pub(super) counter: usize,
     pub(super) begin_ns: i64,
@@ -52,7 +52,7 @@ pub(super) struct Windows {
     /// Names for messages.
     shown: Vec<String>,
     index: HashMap<Name, usize>,
-    open: Vec<Option<Window>>,
+    open: Vec<Option<CheckedWindow>>,
 }
 
 struct Columns<'a> {
@@ -75,7 +75,7 @@ impl Windows {
     }
 
     /// Name of the counter and end of the window, for messages.
-    pub(super) fn describe(&self, window: &Window) -> String {
+    pub(super) fn describe(&self, window: &CheckedWindow) -> String {
         format!("{}, window ending at mono_ns {}", self.shown[window.counter], window.end_ns)
     }
 
@@ -83,7 +83,7 @@ impl Windows {
     pub(super) fn add(
         &mut self,
         batch: &RecordBatch,
-        mut done: impl FnMut(&Self, &Window),
+        mut done: impl FnMut(&Self, &CheckedWindow),
     ) -> Result<()> {
         let columns = Columns {
             mono_ns: columns::i64s(batch, "mono_ns")?,
@@ -103,7 +103,7 @@ impl Windows {
             match &mut self.open[counter] {
                 Some(window) if window.end_ns == end_ns => window.add(&columns, row),
                 slot => {
-                    let mut window = Window::new(counter, &columns, row);
+                    let mut window = CheckedWindow::new(counter, &columns, row);
                     window.add(&columns, row);
                     if let Some(whole) = slot.replace(window) {
                         done(self, &whole);
@@ -115,7 +115,7 @@ impl Windows {
     }
 
     /// Passes the windows that are still open to `done`.
-    pub(super) fn finish(&mut self, mut done: impl FnMut(&Self, &Window)) {
+    pub(super) fn finish(&mut self, mut done: impl FnMut(&Self, &CheckedWindow)) {
         for window in std::mem::take(&mut self.open).into_iter().flatten() {
             done(self, &window);
         }
@@ -138,10 +138,10 @@ impl Windows {
     }
 }
 
-impl Window {
-    fn new(counter: usize, columns: &Columns<'_>, row: usize) -> Window {
+impl CheckedWindow {
+    fn new(counter: usize, columns: &Columns<'_>, row: usize) -> CheckedWindow {
         let end_ns = columns.mono_ns.value(row);
-        Window {
+        CheckedWindow {
             counter,
             begin_ns: end_ns.saturating_sub(columns.window_ns.value(row)),
             end_ns,

@@ -45,7 +45,7 @@ pub(super) struct Rates {
 pub(super) struct Sums {
     of: Vec<Sum>,
     /// The windows that end at `end_ns` and may get more rows, by counter and length.
-    open: BTreeMap<(i32, i64), (usize, Window)>,
+    open: BTreeMap<(i32, i64), (usize, WindowRates)>,
     end_ns: i64,
     patience_ns: i64,
 }
@@ -63,14 +63,14 @@ struct Sum {
 #[derive(Debug)]
 struct SummedCounter {
     counter: Counter,
-    windows: VecDeque<Window>,
+    windows: VecDeque<WindowRates>,
     /// End of the time for which its counts are known, ns.
     known_ns: i64,
 }
 
 /// The count of a counter in a window.
 #[derive(Debug)]
-struct Window {
+struct WindowRates {
     begin_ns: i64,
     end_ns: i64,
     rates: Option<Rates>,
@@ -117,7 +117,7 @@ impl Sums {
         let lines = self.of[part.counted].lines;
         let (_, window) = self.open.entry((part.counter, part.length_ns)).or_insert_with(|| {
             let rates = Some(Rates { total: 0.0, lines: vec![0.0; lines] });
-            (part.counted, Window { begin_ns: part.begin_ns(), end_ns: part.end_ns, rates })
+            (part.counted, WindowRates { begin_ns: part.begin_ns(), end_ns: part.end_ns, rates })
         });
         let per_second = 1e9 / part.length_ns as f64;
         match (&mut window.rates, part.value.zip(part.total).zip(line)) {
@@ -177,7 +177,7 @@ enum Adds<'a> {
 
 impl SummedCounter {
     /// Adds a window; the part before `done_ns` was already passed on and is cut off.
-    fn add(&mut self, mut window: Window, done_ns: i64) {
+    fn add(&mut self, mut window: WindowRates, done_ns: i64) {
         window.begin_ns = window.begin_ns.max(self.known_ns).max(done_ns);
         self.known_ns = self.known_ns.max(window.end_ns);
         let hole = self.counter.holes.iter().find(|(begin, _)| *begin == self.known_ns);
