@@ -1,12 +1,13 @@
-//! Changes of the machine while a step's command runs: CPUs, modules and the drivers of PMUs.
+//! Changes while a step's command runs: CPUs, modules, the drivers of PMUs, and marks.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::system::delete_module;
 use uncore_trace_lab::spec::Change;
@@ -39,6 +40,7 @@ impl Drivers {
             Change::Paranoid { level } => {
                 write(Path::new(PARANOID), OsStr::new(&level.to_string()))
             }
+            Change::Mark { text } => mark(text),
         }
     }
 
@@ -61,6 +63,13 @@ impl Drivers {
             self.unbound.get(pmu).with_context(|| format!("{pmu} was not unbound"))?;
         write(&driver.join("bind"), name)
     }
+}
+
+fn mark(text: &str) -> Result<()> {
+    let status = Command::new("/bin/uncore-trace").args(["mark", text]).status();
+    let status = status.with_context(|| format!("run uncore-trace mark {text}"))?;
+    ensure!(status.success(), "uncore-trace mark {text}: {status}");
+    Ok(())
 }
 
 fn power(cpu: u32, online: &str) -> Result<()> {

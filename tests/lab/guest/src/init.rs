@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, panic, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::system::{RebootCommand, reboot};
+use rustix::system::{RebootCommand, reboot, sethostname};
 use uncore_trace_lab::capture::capture;
 use uncore_trace_lab::spec::{Device, Guest};
 
@@ -20,6 +20,8 @@ use crate::model::Model;
 use crate::{archive, housekeeping, modules, mounts, steps};
 
 const OUT: &str = "/out";
+/// The host name in recordings.
+const HOST: &str = "lab";
 const PMUS: &str = "/sys/bus/event_source/devices";
 /// Drivers bind in the background. Emulated machines are slow.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +45,7 @@ pub(crate) fn main() -> ExitCode {
 fn guest() -> Result<()> {
     mounts::mount_all()?;
     mounts::open_console()?;
+    sethostname(HOST.as_bytes()).context("name the machine")?;
     let guest = Guest::read(Path::new("/lab/guest.json"))?;
     modules::load(&guest.modules)?;
     define(&guest.devices)?;

@@ -126,6 +126,11 @@ pub enum Change {
         /// The new value.
         level: i32,
     },
+    /// Sets a mark in the recording that runs.
+    Mark {
+        /// Its text.
+        text: String,
+    },
 }
 
 /// A process that uses CPU time and moves traffic in proportion to it.
@@ -134,6 +139,8 @@ pub enum Change {
 pub struct Tenant {
     /// Its cgroup below /lab; none: the cgroup of its parent process.
     pub cgroup: Option<String>,
+    /// Name of its process; none: that of its program.
+    pub comm: Option<String>,
     /// Number of threads. Each runs all flows.
     pub threads: u32,
     /// Value of its cgroup's `cpu.max`; none: no limit.
@@ -175,6 +182,7 @@ impl Default for Tenant {
     fn default() -> Self {
         Self {
             cgroup: None,
+            comm: None,
             threads: 1,
             cpu_max: None,
             cpus: None,
@@ -326,6 +334,9 @@ impl Tenant {
         if let Some(cgroup) = &self.cgroup {
             ensure!(cgroup.split('/').all(is_name), "{cgroup:?} cannot name a cgroup");
         }
+        // The kernel cuts longer names (TASK_COMM_LEN).
+        let fits = |comm: &String| (1..16).contains(&comm.len()) && !comm.contains('\0');
+        ensure!(self.comm.as_ref().is_none_or(fits), "{:?} cannot name a process", self.comm);
         ensure!(self.threads > 0, "it needs a thread");
         ensure!(self.period_us > 0, "it needs a period above 0 us");
         ensure!(self.duty > 0.0 && self.duty <= 1.0, "duty {} is no share", self.duty);
@@ -427,6 +438,7 @@ mod tests {
         for tenant in [
             r#"{"cgroup": "../a"}"#,
             r#"{"cgroup": "a//b"}"#,
+            r#"{"comm": "longer than fifteen"}"#,
             r#"{"threads": 0}"#,
             r#"{"period_us": 0}"#,
             r#"{"duty": 0}"#,

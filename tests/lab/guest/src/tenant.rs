@@ -4,6 +4,7 @@
 //! bytes of its requests, and to nothing else. All of its traffic happens on its CPUs, and in its
 //! cgroup unless a kernel thread moves it.
 
+use std::ffi::CString;
 use std::hint::black_box;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity, set_name};
 use uncore_trace_lab::spec::{Move, Tenant, Work};
 
 use crate::flow::{self, Flow};
@@ -45,8 +46,12 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     threads(tenant, model.as_ref(), time::now()).with_context(|| format!("tenant {number}"))
 }
 
-/// Sets the cgroup and CPUs for all threads of the process.
+/// Sets the name, and the cgroup and CPUs for all threads of the process.
 fn prepare(tenant: &Tenant) -> Result<()> {
+    if let Some(comm) = &tenant.comm {
+        let comm = CString::new(comm.as_str()).context("the name of the process")?;
+        set_name(&comm).context("name the process")?;
+    }
     if let Some(cgroup) = &tenant.cgroup {
         cgroup::enter(cgroup)?;
     }

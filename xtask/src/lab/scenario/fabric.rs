@@ -1,10 +1,10 @@
-//! The recording that README.md shows: a job that reads the memory of the other socket beside one
-//! that only computes, and two that use a disk. Each cgroup gets its true traffic, with a high
-//! confidence.
+//! The recording that README.md shows, and that is in `samples/grace`: a job that reads the memory
+//! of the other socket beside one that only computes, a service that is stopped and started again,
+//! and two jobs that use a disk. Each cgroup gets its true traffic, with a high confidence.
 
 use anyhow::{Context as _, Result};
 
-use super::super::step::{Check, Disk, Move, Step, Tenant, Truth, Work, recording};
+use super::super::step::{Action, Change, Check, Disk, Move, Step, Tenant, Truth, Work, recording};
 use super::super::traffic;
 use super::Setting;
 
@@ -16,6 +16,18 @@ const TO_DISK: &str = "rd_bytes_loc";
 /// Cgroup, its CPU, and reads of 32 bytes from the other socket per ms of CPU time.
 const ON_CPUS: &[(&str, u32, u64)] =
     &[("train", 0, 600_000), ("train", 1, 600_000), ("web", 0, 40_000), ("build", 1, 0)];
+
+/// The service ends at this time, and another process of it starts later, when a mark is set.
+const RESTARTED: &str = "web";
+const STOP_MS: u32 = 1800;
+const START_MS: u32 = 2400;
+const MARK: &str = "web restarts";
+/// How long before that the mark is set, so that it comes before the process.
+const MARK_BEFORE_MS: u32 = 100;
+
+/// The backup runs for less than half of the time: it has nothing in most windows.
+const BACKUP_MS: u32 = 1500;
+const BACKUP_FOR_MS: u32 = 2000;
 
 /// Fraction of the time in which a job that moves bytes runs, and its CPU time between two pauses.
 const DUTY: f64 = 0.4;
@@ -53,7 +65,22 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             ..tenant(cgroup, cpu)
         })
         .collect();
-    tenants.push(Tenant { disk: Some(disk(65536, 0)), ..tenant("backup", 0) });
+    let web = tenants.iter_mut().find(|tenant| tenant.comm.as_deref() == Some(RESTARTED));
+    let web = web.context("no tenant to start again")?;
+    let again = Tenant {
+        late: true,
+        start_ms: START_MS,
+        duration_ms: DURATION_MS - START_MS,
+        ..web.clone()
+    };
+    web.duration_ms = STOP_MS;
+    tenants.push(again);
+    tenants.push(Tenant {
+        disk: Some(disk(65536, 0)),
+        start_ms: BACKUP_MS,
+        duration_ms: BACKUP_FOR_MS,
+        ..tenant("backup", 0)
+    });
     tenants.push(Tenant { disk: Some(disk(16384, 1)), ..tenant("logger", 1) });
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     for (flow, cgroup) in [(&remote, "train"), (&read, "backup"), (&written, "logger")] {
@@ -67,7 +94,9 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         let truth = flow.truth.clone();
         checks.push(Check::Given { event, truth, cgroups, within: WITHIN, method: None });
     }
-    let work = Work { tenants, settle_ms: 50, ..Work::default() };
+    let mark = Change::Mark { text: MARK.to_owned() };
+    let actions = vec![Action { after_ms: START_MS - MARK_BEFORE_MS, change: mark }];
+    let work = Work { tenants, actions, settle_ms: 50 };
     let run = recording("fabric");
     let says = [REMOTE, "/lab/train", "regression", FROM_DISK, "/lab/backup", "io"];
     let says = says.map(str::to_owned).to_vec();
@@ -84,6 +113,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 fn tenant(cgroup: &str, cpu: u32) -> Tenant {
     Tenant {
         cgroup: Some(cgroup.to_owned()),
+        comm: Some(cgroup.to_owned()),
         cpus: Some(vec![cpu]),
         duration_ms: DURATION_MS,
         ..Tenant::default()
