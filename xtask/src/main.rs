@@ -20,6 +20,7 @@ mod import;
 mod lab;
 mod man;
 mod pictures;
+mod samples;
 mod setup;
 mod soak;
 mod target;
@@ -66,6 +67,8 @@ enum Task {
     Pack(fixture::Pack),
     /// Make the pictures and the terminal screens in docs/
     Pictures(pictures::Args),
+    /// Make the recordings in samples/
+    Samples(samples::Args),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
     /// Run the agent for a long time: its memory and CPU time must stay the same
@@ -100,6 +103,7 @@ fn run(task: Task) -> Result<()> {
         Task::Man => man::run(),
         Task::Pack(args) => fixture::pack(&args),
         Task::Pictures(args) => pictures::run(&args),
+        Task::Samples(args) => samples::run(&args),
         Task::Setup(args) => setup::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Unpack(args) => fixture::unpack(&args),

@@ -61,7 +61,7 @@ const WORK_LIMIT: Duration = Duration::from_millis(15);
 const BENCH_PATIENCE: u32 = 4;
 
 /// Options of `cargo xtask lab`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
     /// Machines to test; none: all of tests/lab/machines
@@ -209,6 +209,16 @@ pub(crate) fn run_scenario<T>(
     let on = machine.on(series);
     let steps = scenario::steps(&Setting { machine: &on, series }, &[scenario.to_owned()])?;
     record(&machine, &steps, false, keep)
+}
+
+/// Runs a scenario of a machine with its first kernel; all of its checks must pass. Gives the
+/// directory of the results, with one directory for each step.
+pub(crate) fn checked(machine: &str, scenario: &str) -> Result<PathBuf> {
+    let (machines, scenarios) = (vec![machine.to_owned()], vec![scenario.to_owned()]);
+    run(&Args { machines, scenario: scenarios, ..Args::default() })?;
+    let all = Machine::read(&workspace_root().join("tests/lab"), machine)?;
+    let series = all.series.first().copied().context("its file names no kernel")?;
+    Ok(target::dir()?.join("lab").join(format!("{machine}-{series}")))
 }
 
 /// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the

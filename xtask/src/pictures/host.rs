@@ -16,6 +16,9 @@ const TENANTS: [(&str, &str); 3] = [
     ("build", "while :; do /bin/true; /bin/ls -R /etc >/dev/null; sleep 0.05; done"),
 ];
 
+/// Cgroup of the tenants in pictures.
+const CGROUP: &str = "pictures";
+
 /// Index of the tenant that is started a second time in the second half.
 const GROWS: usize = 2;
 
@@ -32,7 +35,7 @@ const STOPPED: Duration = Duration::from_secs(4);
 
 /// Records `-p host`; in the second half one tenant does twice as much.
 pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
-    let tenants = Tenants::start()?;
+    let tenants = Tenants::start(CGROUP)?;
     let recorder = Recorder::start(program, to, &EXACT)?;
     sleep(Duration::from_secs(HALF));
     let more = tenants.run(GROWS)?;
@@ -43,7 +46,7 @@ pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
 
 /// The same with a recorder that is stopped until its buffer is full.
 pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
-    let _tenants = Tenants::start()?;
+    let _tenants = Tenants::start(CGROUP)?;
     let recorder = Recorder::start(program, to, &["--buffer", "1", "--tick", "1ms"])?;
     sleep(Duration::from_secs(3));
     recorder.signal(Signal::STOP)?;
@@ -54,15 +57,15 @@ pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
     recorder.stop(&[0, 1])
 }
 
-/// Programs in cgroups, removed on drop.
-struct Tenants {
+/// Programs in cgroups below `/NAME`, removed on drop.
+pub(crate) struct Tenants {
     dirs: Vec<PathBuf>,
     running: Vec<Group>,
 }
 
 impl Tenants {
-    fn start() -> Result<Self> {
-        let parent = unified()?.join("pictures");
+    pub(crate) fn start(name: &str) -> Result<Self> {
+        let parent = unified()?.join(name);
         let mut tenants = Self { dirs: Vec::new(), running: Vec::new() };
         for dir in [parent.clone()].into_iter().chain(TENANTS.map(|(name, _)| parent.join(name))) {
             fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;

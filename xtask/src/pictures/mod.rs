@@ -5,7 +5,7 @@
 //! documents. Nothing is drawn by hand, so a picture is what users see.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
-mod host;
+pub(crate) mod host;
 mod screens;
 
 /// Drives Chromium in the same way as the tests. Not all of it is used here.

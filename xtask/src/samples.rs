@@ -1,0 +1,196 @@
+//! `cargo xtask samples`: the recordings in `samples/`, for documents and tests, and for users
+//! without root or without uncore counters.
+//!
+//! `samples/grace` is the lab's recording of the scenario `fabric`, with its raw tables; it is
+//! replaced only if all checks of the lab passed. `samples/vm.parquet` is a recording of this
+//! machine, as root. It is made in a UTS namespace with a host name of its own, and has rows of its
+//! own only for the programs that are started for it, so it names nothing of this machine but
+//! devices and interrupts. `samples/README.md` says how, when and with which version both were
+//! made.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use serde_json::Value;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::command::quietly;
+use crate::pictures::host::Tenants;
+use crate::{lab, setup, target};
+
+/// Machine and scenario of `samples/grace`.
+const MACHINE: &str = "grace-mixes";
+const SCENARIO: &str = "fabric";
+
+/// Largest samples, bytes: everybody who clones the repository has them.
+const LARGEST_GRACE: u64 = 1_000_000;
+const LARGEST_VM: u64 = 250_000;
+
+/// Host name, cgroup of the programs, and options of the recording of this machine.
+const HOST: &str = "vm";
+const CGROUP: &str = "sample";
+const VM: &str = "uncore-trace record -q -p host --cgroup /sample --duration 4s -o vm.parquet";
+
+/// Prints the metadata of a recording as JSON.
+const METADATA: &str = "
+import json, pyarrow.parquet, sys
+pairs = pyarrow.parquet.read_metadata(sys.argv[1]).metadata.items()
+json.dump({k.decode().removeprefix('uncore_trace.'): v.decode() for k, v in pairs}, sys.stdout)
+";
+
+/// Options of `cargo xtask samples`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave out what the lab records: only record this machine
+    #[arg(long)]
+    no_lab: bool,
+}
+
+/// Makes the samples and says in `samples/README.md` what they are.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let samples = workspace_root().join("samples");
+    let (grace, vm) = (samples.join("grace"), samples.join("vm.parquet"));
+    if !args.no_lab {
+        copy(&lab::checked(MACHINE, SCENARIO)?.join(SCENARIO).join("run"), &grace)?;
+    }
+    let program = target::release()?;
+    record(&program, &vm)?;
+    for (sample, largest) in [(&grace, LARGEST_GRACE), (&vm, LARGEST_VM)] {
+        for subcommand in ["check", "report"] {
+            quietly(Command::new(&program).arg(subcommand).arg(sample))?;
+        }
+        let bytes = size(sample)?;
+        ensure!(bytes <= largest, "{} has {bytes} bytes, more than {largest}", sample.display());
+        println!("samples: {}: {bytes} bytes", sample.display());
+    }
+    let table = table(&[Facts::of(&grace)?, Facts::of(&vm)?]);
+    let readme = samples.join("README.md");
+    let text =
+        fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
+    let renewed = with_table(&text, &table).context("samples/README.md has no <!-- made -->")?;
+    fs::write(&readme, renewed).with_context(|| format!("cannot write {}", readme.display()))
+}
+
+/// Replaces a directory by the files of a recording.
+fn copy(run: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to).with_context(|| format!("cannot remove {}", to.display()))?;
+    }
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for file in files(run)? {
+        publish(&file, &to.join(file.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+/// Copies a file; everybody may read the copy.
+fn publish(file: &Path, to: &Path) -> Result<()> {
+    fs::copy(file, to).with_context(|| format!("cannot write {}", to.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o644))
+        .with_context(|| format!("cannot set the mode of {}", to.display()))
+}
+
+/// The files of a directory, or the file itself.
+fn files(sample: &Path) -> Result<Vec<PathBuf>> {
+    if sample.is_file() {
+        return Ok(vec![sample.to_owned()]);
+    }
+    let entries =
+        fs::read_dir(sample).with_context(|| format!("cannot read {}", sample.display()))?;
+    entries
+        .map(|entry| Ok(entry.with_context(|| format!("cannot read {}", sample.display()))?.path()))
+        .collect()
+}
+
+fn size(sample: &Path) -> Result<u64> {
+    files(sample)?.iter().try_fold(0, |sum, file| {
+        let its = fs::metadata(file).with_context(|| format!("no {}", file.display()))?;
+        Ok(sum + its.len())
+    })
+}
+
+/// Records this machine while programs run in cgroups.
+fn record(program: &Path, to: &Path) -> Result<()> {
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let _tenants = Tenants::start(CGROUP)?;
+    // The program is found in PATH, so that the recorded command line has no path of this machine.
+    let mut path: OsString = program.parent().unwrap_or(Path::new("")).into();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let script = format!("echo {HOST} > /proc/sys/kernel/hostname && exec {VM}");
+    let mut command = Command::new("unshare");
+    command.args(["--uts", "sh", "-c", &script]).env("PATH", path).current_dir(dir.path());
+    quietly(&mut command)?;
+    publish(&dir.path().join("vm.parquet"), to)
+}
+
+/// What a recording says of itself.
+struct Facts {
+    name: String,
+    size: String,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Facts {
+    fn of(sample: &Path) -> Result<Self> {
+        let all = files(sample)?;
+        let name = sample.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let fabric =
+            if sample.is_dir() { sample.join("fabric.parquet") } else { sample.to_owned() };
+        let json = quietly(Command::new(setup::python()?).args(["-c", METADATA]).arg(fabric))?;
+        let metadata = serde_json::from_str(&json).context("the metadata are no JSON")?;
+        let kb = size(sample)?.div_ceil(1000);
+        let size = if all.len() == 1 {
+            format!("{kb} kB")
+        } else {
+            format!("{kb} kB in {} files", all.len())
+        };
+        Ok(Self { name, size, metadata })
+    }
+
+    fn get(&self, key: &str) -> &str {
+        self.metadata.get(key).map_or("", String::as_str)
+    }
+
+    /// Begin, to the minute, UTC.
+    fn begin(&self) -> String {
+        let clocks: Value = serde_json::from_str(self.get("clocks")).unwrap_or_default();
+        let begin =
+            clocks[0]["wall_ns"].as_i64().and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok());
+        begin.map_or_else(String::new, |begin| begin.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    }
+}
+
+/// The rows of the table of `samples/README.md`, a column for each sample.
+fn table(samples: &[Facts]) -> String {
+    let row = |name: &str, cell: &dyn Fn(&Facts) -> String| {
+        let cells: Vec<String> = samples.iter().map(cell).collect();
+        format!("| {name} | {} |\n", cells.join(" | "))
+    };
+    [
+        row("", &|it| format!("`{}`", it.name)),
+        format!("|{}\n", "---|".repeat(samples.len() + 1)),
+        row("recorded", &Facts::begin),
+        row("host name, kernel", &|it| format!("`{}`, {}", it.get("host"), it.get("kernel"))),
+        row("version", &|it| {
+            format!("{} (schema {})", it.get("tool_version"), it.get("schema_version"))
+        }),
+        row("command", &|it| format!("`{}`", it.get("command_line"))),
+        row("size", &|it| it.size.clone()),
+    ]
+    .concat()
+}
+
+/// The document with a new table between its markers.
+fn with_table(text: &str, table: &str) -> Option<String> {
+    let (before, rest) = text.split_once("<!-- made -->\n")?;
+    let (_, after) = rest.split_once("<!-- end -->")?;
+    Some(format!("{before}<!-- made -->\n{table}<!-- end -->{after}"))
+}
