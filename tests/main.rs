@@ -9,6 +9,7 @@
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
 //!   `ci` and `release` run the scripts of CI.
+//! - `samples` reads the recordings in `samples/`.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
@@ -66,6 +67,7 @@ mod report;
 mod rollups;
 mod rotate;
 mod running;
+mod samples;
 mod shares;
 mod signals;
 mod skip;

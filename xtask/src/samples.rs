@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.no_lab {
         copy(&lab::checked(MACHINE, SCENARIO)?.join(SCENARIO).join("run"), &grace)?;
     }
-    let program = target::release()?;
+    let program = target::debug()?;
     record(&program, &vm)?;
     for (sample, largest) in [(&grace, LARGEST_GRACE), (&vm, LARGEST_VM)] {
         for subcommand in ["check", "report"] {

@@ -1,8 +1,9 @@
 //! `cargo xtask pictures`: the pictures and the terminal screens in `docs/`.
 //!
-//! Records on the lab's Grace and on this machine, as root, and shows the output of `uncore-trace`:
-//! pages in Chromium as PNG in `docs/pictures`, and screens as text between markers in the
-//! documents. Nothing is drawn by hand, so a picture is what users see.
+//! Records on the lab's Grace and on this machine, as root, and shows the output of `uncore-trace`
+//! about these and about `samples/grace`: pages in Chromium as PNG in `docs/pictures`, and screens
+//! as text between markers in the documents. Nothing is drawn by hand, so a picture is what users
+//! see.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 pub(crate) mod host;
@@ -49,13 +50,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let recording = results.join("seen-record/run");
             screens::put("links", &studio.screen(&recording, &["--links"])?)
         })?;
-        lab::run_scenario("grace-mixes", "fabric", |results| {
-            let recording = results.join("fabric/run");
-            studio.page("grace", &["report"], &[&recording], &[])?;
-            let report = studio.screen(&recording, &["--from", "1s", "--top", "3"])?;
-            screens::put("report", screens::table(&report, "remote_socket_rd_data")?)
-        })?;
     }
+    let sample = workspace_root().join("samples/grace");
+    studio.page("grace", &["report"], &[&sample], &[])?;
+    let report = studio.screen(&sample, &["--from", "1s", "--top", "3"])?;
+    screens::put("report", screens::table(&report, "remote_socket_rd_data")?)?;
     let steady = studio.dir.path().join("host");
     host::steady(&studio.program, &steady)?;
     studio.page("host", &["report"], &[&steady], &["--by", "cgroup"])?;

@@ -1,0 +1,100 @@
+//! The recordings in `samples/`: every user can read them, they are small, and they name nothing of
+//! the machine on which they were made.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::geteuid;
+
+use crate::command::{Answer, NO_CONFIG, NOBODY, Place};
+use crate::harness::{python, python_answers};
+
+/// Largest samples, bytes.
+const GRACE: u64 = 1_000_000;
+const VM: u64 = 250_000;
+
+/// First directories of the paths that samples may hold: those of the lab's guest, and cgroups.
+const PATHS: [&str; 6] = ["", "bin", "init", "lab", "out", "sample"];
+
+fn samples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples")
+}
+
+/// Every file below `samples/` with its size.
+fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            let bytes = fs::metadata(&path).unwrap().len();
+            found.push((path, bytes));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_user_without_privileges_reads_the_samples() {
+    let place = Place::new();
+    let tool = place.tool_for_all();
+    // The repository may be where others cannot read.
+    for (file, _) in files(&samples()) {
+        let to = place.path("samples").join(file.strip_prefix(samples()).unwrap());
+        let dir = to.parent().unwrap();
+        fs::create_dir_all(dir).unwrap();
+        fs::copy(&file, &to).unwrap();
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&tool);
+        command.args(args).current_dir(place.path("")).env("XDG_CONFIG_HOME", NO_CONFIG);
+        if geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Answer::of(command.output().unwrap()).ok()
+    };
+    for (sample, says) in [
+        ("samples/grace", &["/lab/train", "web restarts", "remote_socket_rd_data"][..]),
+        ("samples/vm.parquet", &["/sample/build", "context-switches"]),
+    ] {
+        assert!(run(&["check", sample]).contains("none failed"));
+        let report = run(&["report", sample]);
+        assert!(says.iter().all(|words| report.contains(words)), "{report}");
+    }
+    assert!(run(&["report", "samples/grace", "--links"]).contains("memory of other sockets 0 in"));
+}
+
+#[test]
+fn samples_are_small() {
+    let size = |path: PathBuf| files(&path).iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let grace = size(samples().join("grace"));
+    assert!(grace <= GRACE, "samples/grace has {grace} bytes");
+    let vm = fs::metadata(samples().join("vm.parquet")).unwrap().len();
+    assert!(vm <= VM, "samples/vm.parquet has {vm} bytes");
+}
+
+#[test]
+fn samples_name_nothing_of_the_machine_they_were_made_on() {
+    let found = python_answers(&python(), include_str!("samples.py"), &[samples().as_os_str()]);
+    let readme = fs::read_to_string(samples().join("README.md")).unwrap();
+    let mut commands = 0;
+    for text in found.as_array().unwrap().iter().map(|text| text.as_str().unwrap()) {
+        for path in text.split_whitespace().filter_map(|word| word.strip_prefix('/')) {
+            let first = path.split('/').next().unwrap();
+            assert!(PATHS.contains(&first), "{text}");
+        }
+        if text.contains("uncore-trace record") {
+            assert!(readme.contains(&format!("| `{text}` |")), "{text}");
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 2, "{found}");
+}
