@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use std::process::Command;
 use rustix::process::geteuid;
 
 use crate::command::{Answer, NO_CONFIG, NOBODY, Place};
-use crate::harness::{python, python_answers};
+use crate::harness::{has_root, python, python_answers};
 
 /// Largest samples, bytes.
 const GRACE: u64 = 1_000_000;
@@ -70,6 +70,21 @@ fn a_user_without_privileges_reads_the_samples() {
         assert!(says.iter().all(|words| report.contains(words)), "{report}");
     }
     assert!(run(&["report", "samples/grace", "--links"]).contains("memory of other sockets 0 in"));
+}
+
+#[test]
+fn who_cannot_record_is_told_of_the_samples() {
+    if !has_root("recording as another user") {
+        return;
+    }
+    let place = Place::new();
+    let mut command = Command::new(place.tool_for_all());
+    chown(place.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
+    command.args(["record", "-p", "host", "-o", "run.parquet"]).uid(NOBODY).gid(NOBODY);
+    command.current_dir(place.path("")).env("XDG_CONFIG_HOME", NO_CONFIG);
+    let line = Answer::of(command.output().unwrap()).refused();
+    assert!(line.contains("`uncore-trace doctor`"), "{line}");
+    assert!(line.contains("`uncore-trace report samples/grace`"), "{line}");
 }
 
 #[test]

@@ -33,3 +33,6 @@ pub use self::options::{Options, Timer};
 pub use self::session::{Session, Unopened};
 pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, verify};
 pub use self::witness::Meter;
+
+/// What a user can do on a machine where nothing can be recorded; a part of its errors.
+const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";

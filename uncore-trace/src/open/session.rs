@@ -19,7 +19,7 @@ use super::drops::Drops;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
-use super::{io, pmu, programs};
+use super::{SAMPLE, io, pmu, programs};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -108,7 +108,8 @@ impl Session {
         }
         if opened.is_empty() {
             let first = unopened.first().map(|unopened| unopened.reason.as_str());
-            bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));
+            let first = first.unwrap_or("the plan is empty");
+            bail!("no counter could be opened: {first}; {SAMPLE}");
         }
         let layouts = open_counter::lay_out(&mut opened, 0);
         let too_many = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
@@ -119,10 +120,11 @@ impl Session {
             );
         }
         let counters = CounterArray::create(2 * opened.len() as u32 + 1)
-            .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
-        let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
+            .with_context(|| format!("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`; {SAMPLE})"))?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
+        // First, because its error names the way out.
         let types = Types::read(VMLINUX.as_ref())?;
+        let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
         let io = options.io.then(|| io::Kernel::of(&types));
         let log = VerifierLogLevel::default();
         let mut ebpf =
