@@ -23,6 +23,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::command::quietly;
 use crate::pictures::host::Tenants;
+use crate::pictures::screens::between;
 use crate::{lab, setup, target};
 
 /// Machine and scenario of `samples/grace`.
@@ -74,7 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let readme = samples.join("README.md");
     let text =
         fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
-    let renewed = with_table(&text, &table).context("samples/README.md has no <!-- made -->")?;
+    let renewed =
+        between(&text, "made", &table).context("samples/README.md has no <!-- made -->")?;
     fs::write(&readme, renewed).with_context(|| format!("cannot write {}", readme.display()))
 }
 
@@ -186,11 +188,4 @@ fn table(samples: &[Facts]) -> String {
         row("size", &|it| it.size.clone()),
     ]
     .concat()
-}
-
-/// The document with a new table between its markers.
-fn with_table(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once("<!-- made -->\n")?;
-    let (_, after) = rest.split_once("<!-- end -->")?;
-    Some(format!("{before}<!-- made -->\n{table}<!-- end -->{after}"))
 }

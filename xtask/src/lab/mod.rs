@@ -218,7 +218,7 @@ pub(crate) fn checked(machine: &str, scenario: &str) -> Result<PathBuf> {
     run(&Args { machines, scenario: scenarios, ..Args::default() })?;
     let all = Machine::read(&workspace_root().join("tests/lab"), machine)?;
     let series = all.series.first().copied().context("its file names no kernel")?;
-    Ok(target::dir()?.join("lab").join(format!("{machine}-{series}")))
+    Ok(target::dir()?.join("lab").join(guest_name(machine, series)))
 }
 
 /// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the
@@ -243,6 +243,11 @@ pub(crate) fn on_each_kernel(
     Ok(())
 }
 
+/// The name of a guest, and of the directory of its results.
+fn guest_name(machine: &str, series: Series) -> String {
+    format!("{machine}-{series}")
+}
+
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
     let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
     let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
@@ -252,7 +257,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
     let work_ms = steps.iter().filter_map(longest).sum();
     let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
     Ok(GuestSpec {
-        name: format!("{}-{series}", machine.name),
+        name: guest_name(&machine.name, series),
         arch: machine.arch,
         series,
         cpus: nodes * machine.cpus_per_socket,

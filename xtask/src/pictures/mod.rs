@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 pub(crate) mod host;
-mod screens;
+pub(crate) mod screens;
 
 /// Drives Chromium in the same way as the tests. Not all of it is used here.
 #[expect(dead_code, reason = "tests use more of it")]

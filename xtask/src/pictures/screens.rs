@@ -46,12 +46,18 @@ pub(super) fn put(name: &str, screen: &str) -> Result<()> {
 
 /// The document with a new screen; `None` if it does not show this screen.
 fn with_screen(text: &str, name: &str, screen: &str) -> Option<String> {
-    let (before, rest) = text.split_once(&format!("<!-- screen {name} -->\n"))?;
-    let (_, after) = rest.split_once("<!-- end -->")?;
     // Lines of a terminal may end with blanks, lines of documents do not.
     let lines: Vec<&str> = screen.trim_end().lines().map(str::trim_end).collect();
-    let lines = lines.join("\n");
-    Some(format!("{before}<!-- screen {name} -->\n```text\n{lines}\n```\n<!-- end -->{after}"))
+    between(text, &format!("screen {name}"), &format!("```text\n{}\n```\n", lines.join("\n")))
+}
+
+/// The document with other text between `<!-- MARKER -->` and `<!-- end -->`; `None` if it has no
+/// such marker.
+pub(crate) fn between(text: &str, marker: &str, new: &str) -> Option<String> {
+    let begin = format!("<!-- {marker} -->\n");
+    let (before, rest) = text.split_once(&begin)?;
+    let (_, after) = rest.split_once("<!-- end -->")?;
+    Some(format!("{before}{begin}{new}<!-- end -->{after}"))
 }
 
 #[cfg(test)]
