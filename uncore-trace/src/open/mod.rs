@@ -36,3 +36,10 @@ pub use self::witness::Meter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.
 const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";
+
+/// The error of an act for which the user lacks a privilege.
+fn unprivileged(act: &str) -> String {
+    format!(
+        "{act} (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`; {SAMPLE})"
+    )
+}

@@ -13,7 +13,7 @@ use uncore_trace_common::config;
 use super::btf::Types;
 use super::counters::CounterArray;
 use super::options::Options;
-use super::{SAMPLE, io};
+use super::{io, unprivileged};
 
 /// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
@@ -71,7 +71,7 @@ pub(super) fn load(
     let ebpf = loader
         .load(&object()?)
         .map_err(|error| anyhow!(one_line(&error)))
-        .with_context(|| format!("cannot create the BPF maps (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`; {SAMPLE})"))?;
+        .with_context(|| unprivileged("cannot create the BPF maps"))?;
     match ebpf.map("COUNTERS") {
         Some(Map::PerfEventArray(map)) => replace(map, counters)?,
         _ => bail!("the BPF object has no map COUNTERS"),

@@ -19,7 +19,7 @@ use super::drops::Drops;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
-use super::{SAMPLE, io, pmu, programs};
+use super::{SAMPLE, io, pmu, programs, unprivileged};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -120,7 +120,7 @@ impl Session {
             );
         }
         let counters = CounterArray::create(2 * opened.len() as u32 + 1)
-            .with_context(|| format!("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`; {SAMPLE})"))?;
+            .with_context(|| unprivileged("cannot make the perf event array"))?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         // First, because its error names the way out.
         let types = Types::read(VMLINUX.as_ref())?;
