@@ -17,6 +17,7 @@
 mod agent;
 mod agent_faults;
 mod amd;
+mod analysis;
 mod attribute;
 mod ci;
 mod command;
