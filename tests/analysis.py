@@ -24,9 +24,10 @@ import duckdb  # noqa: E402
 import pandas as pd  # noqa: E402
 import uncore_trace  # noqa: E402
 
-# Lines of `report --by cgroup` and `--by pid`: an expression of SQL, and columns with the same lines.
+# Lines of `report --by ...`: an expression of SQL, and columns with the same lines.
 LINES = {
     "cgroup": ("cgroup", ["cgroup"]),
+    "owner": ("owner", ["owner"]),
     "pid": ("comm || ' (' || pid || ')'", ["comm", "pid"]),
 }
 MACROS = pathlib.Path("queries/fabric.sql").read_text()
@@ -43,21 +44,26 @@ def name(event, filter_):
     return f"{event}[{filter_}]" if filter_ else event
 
 
-def keyed(rows, places):
-    """Numbers of rows by event, owner and key, the first of which are names."""
+def keyed(rows):
+    """Numbers of rows by event, owner and key."""
     found = {}
     for event, filter_, _unit, owner, key, *numbers in rows:
         at = json.dumps([name(event, filter_), owner, key or owner])
         assert at not in found, at
-        found[at] = [None if number is None or number != number else number for number in numbers[:places]]
+        found[at] = [None if number is None or number != number else number for number in numbers]
     return found
 
 
-def joined(row, by):
-    """The row with the columns of `by` as one key, as `report` writes it."""
-    parts = row[4 : 4 + len(by)]
+def joined(row, by, columns):
+    """The values of a row of Python as SQL has them: the columns of `by` are one key, as `report` writes it."""
+    parts = [row[name] for name in by]
     key = None if parts[-1] is None else f"{parts[0]} ({parts[1]})" if len(by) == 2 else parts[0]
-    return [*row[:4], key, *row[4 + len(by) :]]
+    return [key if name == "key" else row[name] for name in columns]
+
+
+def processes(rows, line):
+    """With `pid` only those of processes: of interrupts, `report` has no line by name."""
+    return [row for row in rows if line != "pid" or row[4] is not None]
 
 
 def sums(recording):
@@ -66,18 +72,11 @@ def sums(recording):
     answer = {}
     for line, (sql, by) in LINES.items():
         asked = db.execute(f"SELECT {columns} FROM sums('fabric', {sql})").fetchall()
-        # pandas gives rows as pyarrow does. With `pid`, rows of interrupts have a name and no process.
         for given in (rows, rows.to_pandas(types_mapper=pd.ArrowDtype)):
             table = uncore_trace.sums(given, by)
-            table = table.select([*columns.split(", ")[:4], *by, *columns.split(", ")[5:]])
-            own = [joined(list(row.values()), by) for row in table.to_pylist()]
-            if line == "cgroup":
-                answer[f"python {line}"] = keyed(own, 6)
-            else:
-                answer[f"python {line}"] = keyed([row for row in own if row[4] is not None], 6)
-        if line == "pid":
-            asked = [row for row in asked if row[4] is not None]
-        answer[f"duckdb {line}"] = keyed(asked, 6)
+            own = [joined(row, by, columns.split(", ")) for row in table.to_pylist()]
+            answer[f"python {line}"] = keyed(processes(own, line))
+        answer[f"duckdb {line}"] = keyed(processes(asked, line))
     return answer
 
 

@@ -87,7 +87,7 @@ fn sql_and_python_have_the_sums_and_intervals_of_report() {
     let place = Place::new();
     for recording in recordings(&place) {
         let answers = analysis(&["sums", &recording]);
-        for by in ["cgroup", "pid"] {
+        for by in ["cgroup", "owner", "pid"] {
             let mut ours = reported(&recording, by);
             if by == "pid" {
                 ours.retain(|key, _| key.ends_with(")\"]"));

@@ -27,6 +27,8 @@ def rows_of(rows: Any, by: str | Sequence[str], columns: Sequence[str]) -> tuple
     missing = [name for name in [*names, *columns] if name not in table.column_names]
     if missing:
         raise ValueError(f"the rows have no column {', '.join(missing)}: read fabric with it")
+    # Lines have these anyway.
+    names = [name for name in names if name not in [*EVENT, "owner"]]
     return table.select(list(dict.fromkeys([*EVENT, "owner", *names, *columns]))), names
 
 
