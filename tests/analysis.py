@@ -33,8 +33,15 @@ LINES = {
 MACROS = pathlib.Path("queries/fabric.sql").read_text()
 
 
-def database(recording):
+def connect():
     db = duckdb.connect()
+    # A query that takes seconds would print its progress on stdout.
+    db.execute("SET enable_progress_bar = false")
+    return db
+
+
+def database(recording):
+    db = connect()
     db.execute(f"CREATE VIEW fabric AS FROM '{recording}/fabric.parquet'")
     db.execute(MACROS)
     return db
@@ -163,7 +170,7 @@ def document(program, update):
             """The reader's directory /tmp/uncore-trace is this test's own."""
             return source.replace("/tmp/uncore-trace", temporary)
 
-        db, names, sql, python = duckdb.connect(), {}, None, None
+        db, names, sql, python = connect(), {}, None, None
         renewed, done = "", 0
         for language, block, (begin, end) in fenced(text):
             renewed += text[done:begin]

@@ -83,6 +83,8 @@ match sys.argv[1:]:
     case ["ask", query]:
         import duckdb
 
+        # A query that takes seconds would print its progress on stdout.
+        duckdb.execute("SET enable_progress_bar = false")
         answer = duckdb.execute(query).fetchall()
     case other:
         sys.exit(f"unknown: {other}")

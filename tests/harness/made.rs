@@ -272,7 +272,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                 host: size.host,
                 boot_id: "3f4e5d6c",
                 counter: counter.id as i32,
-                socket: Some(0),
+                socket: Some(if size.uneven { (link % 2) as i16 } else { 0 }),
                 subsystem: &counter.subsystem,
                 pmu: &counter.pmu,
                 event: &counter.event,
