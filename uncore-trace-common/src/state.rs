@@ -270,6 +270,8 @@ pub struct Sweep {
     pub sequence: u64,
     /// 1 during a sweep: an interrupt in the middle of it does not begin another one.
     pub busy: u64,
+    /// Not 0 if a counter has counted since the last sweep with the same trigger.
+    pub changed: u64,
 }
 
 /// The timer is not wanted.
@@ -313,6 +315,6 @@ const _: () = {
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
     assert!(size_of::<Sampler>() == 20);
-    assert!(size_of::<Sweep>() == 24);
+    assert!(size_of::<Sweep>() == 32);
     assert!(size_of::<Drops>() == 8 * (KINDS + 5));
 };

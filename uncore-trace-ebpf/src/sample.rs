@@ -1,4 +1,8 @@
 //! Reads all counters of this CPU in one sweep, with the times of its begin and end.
+//!
+//! Counters that are read at every switch are sent only if one of them has counted since the last
+//! switch. What the next sent reading has counted since then belongs to one task all the same: the
+//! tasks in between have no count.
 
 use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
@@ -37,6 +41,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
     let sweep = unsafe { &mut *sweep };
     let mut wanted = len;
+    let mut only_changes = false;
     if trigger != TRIGGER_TIMER {
         let all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
         // SAFETY: plain helper.
@@ -46,6 +51,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
                 return;
             }
             wanted = at_switch;
+            only_changes = true;
         }
     }
     if sweep.busy != 0 {
@@ -60,6 +66,17 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     sweep.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
+    // Other counters may have had the same values.
+    sweep.changed = u64::from(sample.first ^ first);
+    // SAFETY: plain helper.
+    sample.begin = unsafe { bpf_ktime_get_ns() };
+    let read = read_slots(first, wanted, sample, &raw mut sweep.changed);
+    if only_changes && sweep.changed == 0 {
+        sweep.busy = 0;
+        return;
+    }
+    // SAFETY: plain helper.
+    sample.end = unsafe { bpf_ktime_get_ns() };
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = trigger;
     sample.context = context;
@@ -67,11 +84,6 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     sample.first = first;
     sample.reserved = 0;
     task::fill(&mut sample.task);
-    // SAFETY: plain helper.
-    sample.begin = unsafe { bpf_ktime_get_ns() };
-    let read = read_slots(first, wanted, sample);
-    // SAFETY: plain helper.
-    sample.end = unsafe { bpf_ktime_get_ns() };
     sample.len = read;
     if wanted == len {
         sweep.last_read = sample.begin;
@@ -103,13 +115,16 @@ pub fn read_on_timer(cpu: u32) {
     read_on(cpu, TRIGGER_TIMER, context, number);
 }
 
+/// Reads `wanted` counters. `changed` gets the bits in which a value differs from that of the last
+/// sweep with this trigger.
 #[inline(always)]
-fn read_slots(first: u32, wanted: u32, sample: &mut Sample) -> u32 {
+fn read_slots(first: u32, wanted: u32, sample: &mut Sample, changed: *mut u64) -> u32 {
     let mut len = 0;
     for reading in &mut sample.readings {
         if len >= wanted {
             break;
         }
+        let before = reading.value;
         // SAFETY: `reading` is 24 writable bytes with the layout of `struct bpf_perf_event_value`.
         let read = unsafe {
             bpf_perf_event_read_value(
@@ -123,6 +138,9 @@ fn read_slots(first: u32, wanted: u32, sample: &mut Sample) -> u32 {
             *reading =
                 Reading { value: read.wrapping_neg() as u64, enabled: READ_FAILED, running: 0 };
         }
+        // SAFETY: `changed` is a field of a map value. In a register, the verifier would follow its
+        // bounds, and so each path through the loop, which are too many.
+        unsafe { changed.write_volatile(changed.read_volatile() | (before ^ reading.value)) };
         len += 1;
     }
     if len > MAX_COUNTERS as u32 { MAX_COUNTERS as u32 } else { len }
