@@ -1,5 +1,4 @@
-//! Counts of a per-CPU counter that is read at every switch are divided exactly: with
-//! `--sample-on sched --min-gap 0`, and by default for a family with `at_switch`.
+//! The kernel's own counters of each CPU are divided exactly.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "both counts, for readers of the log")]
 
@@ -14,9 +13,9 @@ use crate::harness::{assert_checked, python, root_or_skip, rows};
 /// Number of pages to touch.
 const PAGES: u64 = 5000;
 
-/// Waits for a line, touches fresh small pages, and waits again.
+/// Waits for a line, touches fresh small pages with pauses, and waits again.
 const TOUCH: &str = "
-import mmap, sys
+import mmap, sys, time
 pages = int(sys.argv[1])
 memory = mmap.mmap(-1, pages * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
@@ -24,38 +23,46 @@ print('ready', flush=True)
 for line in sys.stdin:
     for page in range(pages):
         memory[page * mmap.PAGESIZE] = 1
+        if page % 100 == 0:
+            time.sleep(0.001)
     print('done', flush=True)
 ";
 
-/// A program touches fresh pages while `options` record; it must get exactly its page faults.
-/// Returns `false` if a switch was not seen and it has more: the kernel may hide a process from
-/// tracers, whose faults are then counted for the process before it.
+/// A program touches fresh pages and sleeps while `options` record; it must get exactly its page
+/// faults and its context switches. Returns `false` if a switch was not seen and it has more: the
+/// kernel may hide a process from tracers, whose counts then belong to the process before it.
 fn exact(python: &Path, options: &[&str]) -> bool {
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
     assert_eq!(load.hear(), "ready");
     load.settle();
-    let before = load.faults();
+    let before = [load.faults(), load.switches()];
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let recorder = Recorder::start(&run, options);
-    assert_eq!(load.faults(), before, "it waits while the recording starts");
+    assert_eq!([load.faults(), load.switches()], before, "it waits while the recording starts");
     load.say("touch");
     assert_eq!(load.hear(), "done");
     load.settle();
     recorder.stop();
-    let faults = load.faults() - before;
+    let really = [load.faults() - before[0], load.switches() - before[1]];
+    let [faults, switches] = really;
     assert!((PAGES..PAGES + 500).contains(&faults), "{faults} faults for {PAGES} pages");
+    assert!(switches >= PAGES / 100, "{switches} switches");
     let shares = rows::shares(&run);
-    let page_faults = || shares.iter().filter(|share| share.event == "page-faults");
-    let own = page_faults().filter(|share| share.pid == Some(load.pid()));
-    let counted: f64 = own.filter_map(|share| share.value).sum();
-    println!("{counted} page faults, {faults} by /proc");
+    let counted = ["page-faults", "context-switches"].map(|event| {
+        let own = shares.iter().filter(|share| share.event == event);
+        let own = own.filter(|share| share.pid == Some(load.pid()));
+        own.filter_map(|share| share.value).sum::<f64>()
+    });
+    println!("{counted:?} page faults and switches, {really:?} by /proc");
     let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
-    if lost.iter().any(|cause| cause == "unseen_switch") && counted > faults as f64 {
+    let mut off = counted.iter().zip(really).map(|(counted, really)| counted - really as f64);
+    let is_exact = off.all(|off| off.abs() < 1e-6);
+    if lost.iter().any(|cause| cause == "unseen_switch") && !is_exact {
         return false;
     }
-    assert!((counted - faults as f64).abs() < 1e-6, "{counted}, really {faults}");
-    for share in page_faults() {
+    assert!(is_exact, "{counted:?}, really {really:?}");
+    for share in &shares {
         // A count of 0 is not divided.
         let method = if share.total == Some(0.0) { "none" } else { "exact" };
         assert_eq!(share.method, method, "{share:?}");
@@ -68,28 +75,21 @@ fn exact(python: &Path, options: &[&str]) -> bool {
 }
 
 /// In one of three recordings nothing is hidden.
-fn faults_are_exact(options: &[&str]) {
+fn host_is_exact(options: &[&str]) {
     let _machine = root_or_skip!();
     let python = python();
-    assert!((0..3).any(|_| exact(&python, options)), "too many faults, three times");
+    let options = [&["-p", "host"], options].concat();
+    assert!((0..3).any(|_| exact(&python, &options)), "too many faults, three times");
 }
 
 #[test]
-fn page_faults_are_exactly_those_of_the_process() {
-    faults_are_exact(&["-p", "host", "--sample-on", "sched", "--min-gap", "0"]);
+fn faults_and_switches_are_exactly_those_of_the_process() {
+    host_is_exact(&[]);
 }
 
-/// As for counters of the core PMU, which not every machine has: a catalog file declares the
-/// kernel's own counters as read at every switch, beside one that is not.
+/// More readings change nothing.
 #[test]
-fn a_family_can_be_read_at_every_switch() {
-    let dir = tempfile::tempdir().unwrap();
-    let embedded = include_str!("../uncore-trace/catalog/software.toml");
-    let kind = "kind = \"software\"\n";
-    assert!(embedded.contains(kind));
-    let own = embedded.replace(kind, &format!("{kind}at_switch = true\n"));
-    std::fs::write(dir.path().join("software.toml"), own).unwrap();
-    let catalog = dir.path().to_str().unwrap();
-    faults_are_exact(&["-p", "host", "--catalog", catalog]);
-    faults_are_exact(&["-p", "host", "--catalog", catalog, "--sample-on", "sched"]);
+fn they_are_exact_with_all_counters_read_at_switches() {
+    host_is_exact(&["--sample-on", "sched"]);
+    host_is_exact(&["--sample-on", "sched", "--min-gap", "0"]);
 }

@@ -42,17 +42,10 @@ fn off_weights(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     recorder.stop();
     let shares = rows::shares(&file);
     assert!(value(&shares, "cpu-clock", cpu, a) > 1e9, "the spinners ran for seconds");
-    let mut off = 0.0_f64;
-    for event in ["cpu-clock", "tsc"] {
-        if !shares.iter().any(|share| share.event == event) {
-            continue; // No time stamp counter on this architecture.
-        }
-        let (of_a, of_b) = (value(&shares, event, cpu, a), value(&shares, event, cpu, b));
-        let share = 100.0 * of_a / (of_a + of_b);
-        println!("{event}: {share:.2} % to {:.2} %: {of_a} to {of_b}", 100.0 - share);
-        off = off.max((share - 75.0).abs());
-    }
-    off
+    let [of_a, of_b] = [a, b].map(|cgroup| value(&shares, "cpu-clock", cpu, cgroup));
+    let share = 100.0 * of_a / (of_a + of_b);
+    println!("{share:.2} % to {:.2} %: {of_a} to {of_b}", 100.0 - share);
+    (share - 75.0).abs()
 }
 
 #[test]

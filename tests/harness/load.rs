@@ -124,6 +124,13 @@ impl Load {
         let stat = self.stat();
         stat[7].parse::<u64>().unwrap() + stat[9].parse::<u64>().unwrap()
     }
+
+    /// Context switches of its only thread so far: `/proc/PID/status`, voluntary or not.
+    pub(crate) fn switches(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let switches = status.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
+        switches.map(|(_, number)| number.trim().parse::<u64>().unwrap()).sum()
+    }
 }
 
 impl Drop for Load {

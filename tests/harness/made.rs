@@ -126,6 +126,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
         far: CpuList::default(),
         per_cpu: false,
         at_switch: false,
+        exact_by: None,
         cause: None,
         causes: std::collections::BTreeSet::default(),
         io: None,

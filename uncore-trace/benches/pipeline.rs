@@ -140,6 +140,7 @@ fn plan(size: Size) -> Plan {
             far: CpuList::default(),
             per_cpu: false,
             at_switch: false,
+            exact_by: None,
             cause: None,
             causes: BTreeSet::default(),
             io: None,

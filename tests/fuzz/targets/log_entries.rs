@@ -67,10 +67,11 @@ fuzz_target!(|input: &[u8]| {
             bytes: u64::from(amount) << 9,
             requests: 1,
         };
-        let taken = match kind % 8 {
+        let taken = match kind % 9 {
             0..=2 => Entry::Reading(reading(*entry, tick)),
             3 => Entry::Usage { cpu: u32::from(place % 4), parts: &parts },
             4 => Entry::Moved(&moved),
+            7 => Entry::Switches { cpu: u32::from(place % 4), parts: &parts },
             5 => Entry::Cgroup { id: u64::from(which), names: &root },
             6 => Entry::Interrupt { number: u32::from(which), name: "nic" },
             _ => {

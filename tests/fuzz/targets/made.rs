@@ -68,6 +68,7 @@ fn counter(id: u32) -> Counter {
         far: if id == 3 { CpuList::from_iter([1]) } else { CpuList::default() },
         per_cpu: id == 1,
         at_switch: id == 1,
+        exact_by: [None, None, Some(ExactBy::Time), Some(ExactBy::Switches)][id as usize % 4],
         cause: None,
         causes: Default::default(),
         io: (id == 2).then_some(io),

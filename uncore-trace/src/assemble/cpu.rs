@@ -21,7 +21,7 @@ pub struct Bin {
     /// Length of the bin, ns.
     pub len: u64,
     /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is the
-    /// interrupt time that was subtracted.
+    /// interrupt time that was subtracted, and `slices` is the number of slices that ended here.
     pub tasks: Vec<Slot>,
     /// Interrupts.
     pub irqs: Vec<IrqSlot>,
@@ -78,6 +78,9 @@ struct Long {
     task: Task,
     begin: u64,
     end: u64,
+    /// Whether the slice ends here. It goes on after a peek, a change of its name or the end of the
+    /// recording.
+    ends: bool,
 }
 
 /// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not known.
@@ -293,7 +296,8 @@ impl CpuTrack {
         while let Some(long) = self.long.front_mut().filter(|long| long.begin < end) {
             let until = long.end.min(end);
             let wall_ns = until - long.begin;
-            pieces.push(Slot { task: long.task, wall_ns, irq_ns: 0, slices: 1 });
+            let slices = u64::from(long.ends && until == long.end);
+            pieces.push(Slot { task: long.task, wall_ns, irq_ns: 0, slices });
             long.begin = until;
             if long.begin < long.end {
                 break;
@@ -349,18 +353,19 @@ impl CpuTrack {
             self.bin(begin).slots.push(Slot { task, ..*slot });
             return;
         }
-        self.add_long(parts);
+        self.add_long(parts, Some(end));
     }
 
     fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut Names) {
-        self.add_long(names.split(task, begin, end));
+        self.add_long(names.split(task, begin, end), None);
     }
 
-    fn add_long(&mut self, parts: Vec<(Task, u64, u64)>) {
-        for (task, begin, end) in parts {
-            let end = end.min(self.stop);
+    /// Adds the parts of a slice that ends at `ended`, or of one that goes on.
+    fn add_long(&mut self, parts: Vec<(Task, u64, u64)>, ended: Option<u64>) {
+        for (task, begin, until) in parts {
+            let end = until.min(self.stop);
             if begin < end {
-                self.long.push_back(Long { task, begin, end });
+                self.long.push_back(Long { task, begin, end, ends: ended == Some(end) });
             }
         }
     }

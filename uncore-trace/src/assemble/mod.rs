@@ -554,9 +554,15 @@ impl Timeline {
         if bin.untold > MOST_UNTOLD_NS {
             self.ledger.add(Cause::RunGap, bin.end, bin.untold, Some(cpu), None, 1);
         }
-        let mut parts: Vec<(Owner, u64)> =
-            bin.tasks.iter().zip(owners).map(|(slot, owner)| (owner, slot.wall_ns)).collect();
+        let of_slots = |number: fn(&Slot) -> u64| -> Vec<(Owner, u64)> {
+            bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()
+        };
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        if output.consumer.needs_switches() {
+            let parts = of_slots(|slot| slot.slices);
+            output.entry(entries::Entry::Switches { cpu, parts: &parts });
+        }
+        let mut parts = of_slots(|slot| slot.wall_ns);
         for irq in &bin.irqs {
             if let Context::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)

@@ -9,6 +9,7 @@ use super::names::Names;
 use super::pool::Pools;
 use super::rows::{Making, Rows};
 use super::series::Clock;
+use super::switches::Switches;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
@@ -56,6 +57,7 @@ pub struct Attributor {
     /// The sets of CPUs that the counters see.
     sets: Vec<CpuSet>,
     usage: Usage,
+    switches: Switches,
     witnesses: Witnesses,
     pools: Pools,
     moved: Sum,
@@ -80,6 +82,7 @@ impl Consumer for Attributor {
         }
         match entry {
             Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
+            Entry::Switches { cpu, parts } => self.switches.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
             Entry::Cgroup { id, names } => self.names.cgroup(id, names),
@@ -114,6 +117,10 @@ impl Consumer for Attributor {
 
     fn needs_ticks(&self) -> bool {
         self.learns()
+    }
+
+    fn needs_switches(&self) -> bool {
+        self.switches.are_wanted()
     }
 
     /// Whether a window ends or methods learn at the end of this tick.
@@ -161,6 +168,7 @@ impl Attributor {
             index_of,
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),
+            switches: Switches::new(plan),
             witnesses: Witnesses::of(&mut tracks, has_misses.contains(&true)),
             tracks,
             moved: Sum::default(),
@@ -271,7 +279,9 @@ impl Attributor {
     fn close(&mut self, tick: u64, is_last: bool) {
         let times = self.usage.take();
         let moved = self.moved.take();
-        let window = Close { tick, tick_ns: self.clock.tick_ns, is_last, moved: &moved };
+        let switches = self.switches.take();
+        let tick_ns = self.clock.tick_ns;
+        let window = Close { tick, tick_ns, is_last, moved: &moved, switches: &switches };
         let mut ended = Vec::with_capacity(self.tracks.len());
         for track in &mut self.tracks {
             let end = match times.get(track.set) {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, grid};
+use crate::catalog::exact::ExactBy;
 use crate::count::Count;
 use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
 use crate::plan::{Counter, Plan};
@@ -59,7 +60,7 @@ pub(super) struct Span {
     delta: Count,
     /// Nanoseconds by owner, sorted.
     time: Rc<[(Owner, u64)]>,
-    /// Raw counts by owner, sorted, if the counter is read at every context switch.
+    /// Raw counts by owner, sorted, if they are known: see [`CountedWindow::counts`].
     counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     io: Vec<(Owner, f64)>,
@@ -106,6 +107,8 @@ pub(super) struct Close<'a> {
     pub is_last: bool,
     /// Bytes that devices moved in it, by device, direction and owner.
     pub moved: &'a [Moved],
+    /// Context switches by CPU and owner.
+    pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
 }
 
 impl Track {
@@ -149,6 +152,9 @@ impl Track {
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
+            if self.counter.exact_by.is_some() {
+                self.counts.clear();
+            }
             self.method.restart();
         }
     }
@@ -161,6 +167,7 @@ impl Track {
         missing: &mut Vec<Missing>,
     ) -> Ended {
         self.add_io(window.moved);
+        self.add_switches(window.switches);
         let after = match self.series.end(window.tick, self.last.1) {
             End::Counted(count, counts) => {
                 add(&mut self.counts, counts);
@@ -298,6 +305,15 @@ impl Track {
             if io.devices.iter().any(|device| **device == *moved.device) {
                 *self.io.entry(moved.owner).or_default() += moved.bytes;
             }
+        }
+    }
+
+    /// Adds the context switches of its CPU, if it counts these.
+    fn add_switches(&mut self, switches: &BTreeMap<u32, HashMap<Owner, u64>>) {
+        if self.counter.exact_by == Some(ExactBy::Switches)
+            && let Some(its) = switches.get(&self.counter.cpu)
+        {
+            add(&mut self.counts, its.iter().map(|(owner, count)| (*owner, *count)));
         }
     }
 

@@ -1,5 +1,10 @@
-//! `exact`: a per-CPU counter that is read at every context switch. The count between two readings
-//! belongs to the task that ran between them. Nothing is estimated.
+//! `exact`: a per-CPU counter of which each owner's part is known. Nothing is estimated.
+//!
+//! - Read at every context switch: the count between two readings belongs to the task that ran
+//!   between them.
+//! - At a constant rate: the parts are those of the time. A window of the counter ends with a
+//!   reading some microseconds after that of the time, so a part is wrong by about as much.
+//! - Context switches: [`super::switches`].
 //!
 //! # Confidence
 //!
@@ -8,14 +13,41 @@
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::entries::Owner;
 
-/// The method. It learns nothing.
+/// For a counter that is read at every context switch.
 #[derive(Debug)]
-pub(super) struct Exact;
+pub(super) struct ByReadings;
 
-impl Attribution for Exact {
+impl Attribution for ByReadings {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         (Method::Exact, exact(window.counts, window.factor, window.running))
     }
+}
+
+/// For a counter at a constant rate.
+#[derive(Debug)]
+pub(super) struct ByTime;
+
+impl Attribution for ByTime {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let total = (window.total / window.factor).round() as u64;
+        (Method::Exact, exact(&by_time(total, window.time), window.factor, window.running))
+    }
+}
+
+/// Divides `total` raw counts in proportion to time, in whole counts: each part is the difference
+/// of two rounded sums, so that they sum to it.
+fn by_time(total: u64, time: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
+    let all: u64 = time.iter().map(|(_, ns)| ns).sum();
+    if all == 0 {
+        return vec![(Owner::Unattributed, total)];
+    }
+    let (mut sum, mut given) = (0, 0);
+    let part = |&(owner, ns): &(Owner, u64)| {
+        sum += ns;
+        let until = (u128::from(total) * u128::from(sum) / u128::from(all)) as u64;
+        (owner, until - std::mem::replace(&mut given, until))
+    };
+    time.iter().map(part).collect()
 }
 
 /// Turns raw counts by owner into shares. `factor` converts a raw count to the unit, including the
@@ -40,6 +72,15 @@ mod tests {
         let shares = exact(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
         assert_eq!(shares.len(), 1);
         assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
+    }
+
+    #[test]
+    fn counts_follow_time_and_are_whole() {
+        let time = [(Owner::Idle, 2), (Owner::Irq(1), 1), (Owner::Unattributed, 3)];
+        let parts = by_time(7, &time);
+        assert_eq!(parts, [(Owner::Idle, 2), (Owner::Irq(1), 1), (Owner::Unattributed, 4)]);
+        assert_eq!(by_time(u64::MAX, &time[..1]), [(Owner::Idle, u64::MAX)]);
+        assert_eq!(by_time(7, &[]), [(Owner::Unattributed, 7)]);
     }
 
     #[test]

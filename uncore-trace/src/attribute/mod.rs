@@ -24,12 +24,13 @@ mod series;
 mod simulation;
 mod solve;
 mod source;
+mod switches;
 mod usage;
 mod waiting;
 mod witnesses;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
-use self::exact::Exact;
+use self::exact::{ByReadings, ByTime};
 use self::history::{Histories, Use};
 use self::io::Io;
 pub use self::learner::Effort;
@@ -37,13 +38,15 @@ use self::misses::Misses;
 use self::regression::Regression;
 use self::residency::Residency;
 use self::source::SourceMethod;
+use self::switches::BySwitches;
+use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// A per-CPU counter was read at every context switch.
+    /// Each owner's part of a per-CPU counter is known: see [`ExactBy`].
     Exact,
     /// Not divided: by its hardware, the counter counts only traffic of devices or other systems.
     Source,
@@ -85,7 +88,7 @@ impl Method {
     }
 }
 
-/// The requested method. Counters that are read at every switch are always `exact`, and traffic
+/// The requested method. Counters whose parts are known are always `exact`, and traffic
 /// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
@@ -153,7 +156,11 @@ impl Methods {
     /// The method for a counter of the plan.
     pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
         match self.kind(plan, counter) {
-            Method::Exact => Box::new(Exact),
+            Method::Exact => match counter.exact_by {
+                Some(ExactBy::Time) => Box::new(ByTime),
+                Some(ExactBy::Switches) => Box::<BySwitches>::default(),
+                Some(ExactBy::Readings) | None => Box::new(ByReadings),
+            },
             Method::Source => Box::new(SourceMethod::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             Method::Misses => {
@@ -174,7 +181,7 @@ impl Methods {
     /// The method that divides a counter, if it can.
     pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;
-        if counter.at_switch {
+        if counter.at_switch || counter.exact_by.is_some() {
             Method::Exact
         } else if io && choice.wants_io() && counter.io.is_some() {
             Method::Io
@@ -219,7 +226,8 @@ pub struct CountedWindow<'a> {
     pub to: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
     pub time: &'a [(Owner, u64)],
-    /// Raw counts by owner, sorted, if it is read at every context switch.
+    /// Raw counts by owner, sorted, if it is read at every context switch; context switches, if it
+    /// counts these.
     pub counts: &'a [(Owner, u64)],
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
     /// `None` if I/O is not recorded.

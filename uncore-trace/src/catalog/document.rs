@@ -77,9 +77,11 @@ fn method(family: &Family) -> String {
     let moved = family.ports.as_ref().is_some_and(|p| !p.reads.is_empty() || !p.writes.is_empty());
     let only_devices = |source: &Source| source.cause == [Cause::Device];
     let devices = family.sources.iter().filter(|source| only_devices(source));
+    let all_exact = |family: &Family| family.exact.iter().any(|rule| rule.events == ["*"]);
     code(match family.kind {
-        _ if family.at_switch => vec!["exact"],
-        Kind::Core | Kind::Software => vec!["residency"],
+        _ if all_exact(family) => vec!["exact"],
+        Kind::Core | Kind::Software if family.exact.is_empty() => vec!["residency"],
+        Kind::Core | Kind::Software => vec!["exact", "residency"],
         Kind::Uncore => {
             let mut methods = Vec::new();
             methods.extend(moved.then_some("io"));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::budget::Budget;
 use super::correction::Correction;
+use super::exact::ExactRule;
 use super::filter::DefaultFilter;
 use super::group::Group;
 use super::link::Link;
@@ -140,10 +141,9 @@ pub struct Family {
     /// The CPUs near it; the first matching rule counts.
     #[serde(default)]
     pub near: Vec<NearRule>,
-    /// Whether its per-CPU counters are always read at every context switch: the running task
-    /// causes their counts, and reading them is cheap.
+    /// The events whose counts by task are known exactly; the first matching rule counts.
     #[serde(default)]
-    pub at_switch: bool,
+    pub exact: Vec<ExactRule>,
     /// For a core PMU, the events that can be witnesses, best first.
     #[serde(default, rename = "witness")]
     pub witnesses: Vec<Witness>,

@@ -9,6 +9,7 @@ pub mod correction;
 #[cfg(test)]
 mod document;
 pub mod encode;
+pub mod exact;
 pub mod family;
 pub mod filter;
 pub mod formula;
@@ -153,7 +154,7 @@ mod tests {
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
             let is_core = family.kind == Kind::Core;
-            assert!(!is_core || family.at_switch, "{}", family.family);
+            assert!(!is_core || !family.exact.is_empty(), "{}", family.family);
             assert_eq!(is_core, !family.witnesses.is_empty(), "{}", family.family);
             for other in family.yields_to.iter().chain(&family.events_of) {
                 assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");

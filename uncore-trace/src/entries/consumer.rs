@@ -31,6 +31,9 @@ pub trait Consumer: Debug {
     /// Whether the use of CPUs must be logged per tick, not per window.
     fn needs_ticks(&self) -> bool;
 
+    /// Whether the context switches of CPUs must be logged.
+    fn needs_switches(&self) -> bool;
+
     /// Whether all readings of `tick` must be logged before it ends.
     fn needs_readings(&self, tick: u64) -> bool;
 

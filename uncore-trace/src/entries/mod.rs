@@ -7,6 +7,7 @@
 //! | entry | raw table |
 //! |---|---|
 //! | [`Entry::Usage`] | `runtime`, `irqs` |
+//! | [`Entry::Switches`] | `runtime` |
 //! | [`Entry::Reading`] | `readings` |
 //! | [`Entry::Moved`] | `io` |
 //! | [`Entry::Cgroup`] | `cgroups` |
@@ -38,6 +39,13 @@ pub enum Entry<'a> {
         /// The CPU.
         cpu: u32,
         /// Nanoseconds by owner; [`Owner::Unattributed`] if the owner is unknown.
+        parts: &'a [(Owner, u64)],
+    },
+    /// The context switches of a CPU in the current tick.
+    Switches {
+        /// The CPU.
+        cpu: u32,
+        /// Switches by the owner that left the CPU. An owner may have several parts.
         parts: &'a [(Owner, u64)],
     },
     /// A counter was read, stopped or started.

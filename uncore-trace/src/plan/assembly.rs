@@ -12,6 +12,7 @@ use super::place::{Sight, Spot, spots};
 use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan, Role, io};
 use crate::catalog::budget::overcommitted;
+use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
@@ -167,6 +168,7 @@ impl<'a> Assembly<'a> {
         let causes = family.map(|its| its.causes(event.words.pmu, &encoded.event, &encoded.filter));
         let causes = causes.unwrap_or_default();
         let per_cpu = event.words.is_per_cpu();
+        let exact_by = family.filter(|_| per_cpu).and_then(|its| its.exact_by(&encoded.event));
         let Sight { sees, far } =
             Sight::of(self.machine, event.words, &encoded.event, cpu, &causes);
         let id = self.plan.counters.len() as u32;
@@ -190,7 +192,8 @@ impl<'a> Assembly<'a> {
             sees,
             far,
             per_cpu,
-            at_switch: per_cpu && family.is_some_and(|family| family.at_switch),
+            at_switch: exact_by == Some(ExactBy::Readings),
+            exact_by: exact_by.filter(|by| *by != ExactBy::Readings),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io(self.machine, event.words, encoded, cpu),
@@ -244,10 +247,11 @@ fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<H
 }
 
 impl Plan {
-    /// Marks all per-CPU counters to be read at every context switch.
+    /// Marks all per-CPU counters to be read at every context switch, but those whose counts are
+    /// known exactly without.
     pub fn read_at_switch(&mut self) {
-        for counter in self.counters.iter_mut().filter(|counter| counter.per_cpu) {
-            counter.at_switch = true;
+        for counter in &mut self.counters {
+            counter.at_switch |= counter.per_cpu && counter.exact_by.is_none();
         }
     }
 

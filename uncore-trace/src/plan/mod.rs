@@ -32,6 +32,7 @@ pub use self::io::{Direction, IoScope};
 pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
 use crate::catalog::Catalog;
+use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
 use crate::catalog::metric::Planned;
 use crate::catalog::source::Cause;
@@ -114,6 +115,10 @@ pub struct Counter {
     pub per_cpu: bool,
     /// Whether it is read at every context switch of its CPU, so that each task has its own count.
     pub at_switch: bool,
+    /// By what else each task's own count is known; `None` if it is read at every switch, or
+    /// estimated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_by: Option<ExactBy>,
     /// The only cause of what it counts; `None` if there are several, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,

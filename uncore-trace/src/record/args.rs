@@ -169,11 +169,16 @@ impl Options {
     }
 }
 
+/// `enum perf_type_id` of `include/uapi/linux/perf_event.h` (Linux 7.2).
+const PERF_TYPE_SOFTWARE: u32 = 1;
+
 /// What is read at every context switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtSwitch {
     /// No counter.
     Nothing,
+    /// Counters of the kernel. They are sent only if one has counted since the last switch.
+    Software,
     /// Witnesses only. They are dropped if there are too many switches.
     Witness,
     /// Counters, for the whole recording.
@@ -186,8 +191,10 @@ impl AtSwitch {
         let mut read = plan.counters.iter().filter(|counter| counter.at_switch).peekable();
         if read.peek().is_none() {
             Self::Nothing
-        } else if optional && read.all(|counter| counter.role == Role::Weight) {
+        } else if optional && read.clone().all(|counter| counter.role == Role::Weight) {
             Self::Witness
+        } else if read.all(|counter| counter.attr_type == PERF_TYPE_SOFTWARE) {
+            Self::Software
         } else {
             Self::Counter
         }
@@ -230,12 +237,14 @@ const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// one record of 16 tasks (960 bytes) a tick, which is 1 MB/s at 1 kHz. With every slice it sends
 /// 56 bytes a switch, which is 22 MB/s at the 400 000 switches a second of a pipe benchmark. A
 /// reading at every switch, with 88 bytes and 24 per counter, is three times that. Witnesses send a
-/// tenth of it, because they are dropped above some 20 000 switches a second.
+/// tenth of it, because they are dropped above some 20 000 switches a second. Page faults and
+/// migrations are sent after at most some 8000 slices a second.
 const fn sent_kib(slices: bool, at_switch: AtSwitch) -> u32 {
     match (slices, at_switch) {
         (false, AtSwitch::Nothing) => 150,
+        (false, AtSwitch::Software) => 300,
         (false, AtSwitch::Witness) => 1000,
-        (true, AtSwitch::Nothing | AtSwitch::Witness) => 3300,
+        (true, AtSwitch::Nothing | AtSwitch::Software | AtSwitch::Witness) => 3300,
         (_, AtSwitch::Counter) => 10_000,
     }
 }

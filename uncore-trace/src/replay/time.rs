@@ -27,6 +27,8 @@ struct OwnerTime {
     /// `None` for time without an owner, such as that of an offline CPU.
     owner: Option<Owner>,
     ns: u64,
+    /// How many of its slices ended.
+    slices: u64,
     /// Name of an interrupt.
     name: Option<String>,
 }
@@ -34,7 +36,8 @@ struct OwnerTime {
 impl Time {
     /// Opens the tables.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let wanted = ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
+        let wanted =
+            ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns", "slices"];
         let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
         let irqs = recording.table(&irqs::TABLE)?;
         let irqs = irqs.scan(&["mono_ns", "cpu", "owner", "number", "name", "ns"])?;
@@ -49,6 +52,7 @@ impl Time {
     /// Adds the rows of the tick that ends at `end`.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
+        let mut switches: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         for rows in [&mut self.runtime, &mut self.irqs] {
             while let Some(part) = rows.next_if(|part| part.end <= end)? {
                 if part.end < end {
@@ -59,7 +63,14 @@ impl Time {
                 }
                 let parts = by_cpu.entry(part.cpu).or_default();
                 parts.extend(part.owner.map(|owner| (owner, part.ns)));
+                let owner = part.owner.filter(|_| part.slices > 0);
+                if let Some(owner) = owner {
+                    switches.entry(part.cpu).or_default().push((owner, part.slices));
+                }
             }
+        }
+        for (cpu, parts) in &switches {
+            log.take(Entry::Switches { cpu: *cpu, parts })?;
         }
         for (cpu, parts) in &by_cpu {
             log.take(Entry::Usage { cpu: *cpu, parts })?;
@@ -72,12 +83,14 @@ fn ran(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
     let owners = Owners::of("runtime", batch, "process", "owner_cgroup_id")?;
     let run_ns = columns::i64s(batch, "run_ns")?;
+    let slices = columns::i32s(batch, "slices")?;
     let row = |row| {
         let is_offline = owners.kind(row) == Some(runtime::OFFLINE);
         let owner = if is_offline { None } else { Some(owners.get(row)?) };
         let ns = run_ns.value(row) as u64;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
-        Ok(OwnerTime { end, cpu, owner, ns, name: None })
+        let slices = u64::try_from(slices.value(row)).unwrap_or(0);
+        Ok(OwnerTime { end, cpu, owner, ns, slices, name: None })
     };
     (0..batch.num_rows()).map(row).collect()
 }
@@ -93,7 +106,8 @@ fn interrupted(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
         let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
-        Ok(OwnerTime { end, cpu, owner: Some(owner), ns: ns.value(row) as u64, name })
+        let ns = ns.value(row) as u64;
+        Ok(OwnerTime { end, cpu, owner: Some(owner), ns, slices: 0, name })
     };
     (0..batch.num_rows()).map(row).collect()
 }

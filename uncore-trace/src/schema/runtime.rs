@@ -18,7 +18,7 @@ table! {
     comm: Word => Dict, "Thread name.";
     cgroup_id: Bits => Dict, "Cgroup of the task.";
     run_ns: I64 => Delta, "Time on the CPU, ns, with interrupt time taken out.";
-    slices: I32 => Dict, "In how many slices.";
+    slices: I32 => Dict, "How many of its slices ended in the tick: its context switches.";
     process: Null<Word> => Dict, "Name of the process; null where the owner is no task with a row of its own.";
     owner_cgroup_id: Null<Bits> => Dict, "Cgroup that the time is given to: `cgroup_id`, or its ancestor with `--cgroup-depth`; null where the owner is no task with a row of its own.";
 }

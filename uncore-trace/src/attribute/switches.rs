@@ -1,0 +1,197 @@
+//! Counters of context switches: the programs see each switch, so each owner's number is known.
+//!
+//! A window of the counter ends with a reading, some microseconds after its last tick. Switches in
+//! between are in the count of this window, and among the owners of the next one. So that the shares
+//! sum to the count, the owner with the most switches, or the most time if nobody switched, gets
+//! that difference, and the next window takes it back: over a recording each owner has its own
+//! number.
+//!
+//! # Confidence
+//!
+//! The part of the window in which the counter ran. Switches in time that no record covers are
+//! unattributed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Attribution, CountedWindow, Method, Share};
+use crate::catalog::exact::ExactBy;
+use crate::entries::Owner;
+use crate::plan::Plan;
+
+/// The context switches in the window that is being filled.
+#[derive(Debug)]
+pub(super) struct Switches {
+    /// By CPU and the owner that left it, for the CPUs that have such a counter.
+    by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
+}
+
+impl Switches {
+    /// An empty window.
+    pub(super) fn new(plan: &Plan) -> Self {
+        let counts = plan.counters.iter().filter(|it| it.exact_by == Some(ExactBy::Switches));
+        Self { by_cpu: counts.map(|counter| (counter.cpu, HashMap::new())).collect() }
+    }
+
+    /// Whether a counter needs them.
+    pub(super) fn are_wanted(&self) -> bool {
+        !self.by_cpu.is_empty()
+    }
+
+    /// Adds switches of the current tick.
+    pub(super) fn add(&mut self, cpu: u32, parts: &[(Owner, u64)]) {
+        let Some(counts) = self.by_cpu.get_mut(&cpu) else { return };
+        for &(owner, switches) in parts.iter().filter(|(_, switches)| *switches > 0) {
+            *counts.entry(owner).or_default() += switches;
+        }
+    }
+
+    /// Ends the window. Returns the switches by CPU and owner.
+    pub(super) fn take(&mut self) -> BTreeMap<u32, HashMap<Owner, u64>> {
+        let ended =
+            |(cpu, counts): (&u32, &mut HashMap<Owner, u64>)| (*cpu, std::mem::take(counts));
+        self.by_cpu.iter_mut().map(ended).collect()
+    }
+}
+
+/// The method.
+#[derive(Debug, Default)]
+pub(super) struct BySwitches {
+    /// By owner, the switches that the last window held back (above 0) or gave too early (below).
+    due: BTreeMap<Owner, i64>,
+}
+
+impl Attribution for BySwitches {
+    fn restart(&mut self) {
+        self.due.clear();
+    }
+
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let total = (window.total / window.factor).round() as u64;
+        let is_known = !window.time.iter().any(|&(who, ns)| who == Owner::Unattributed && ns > 0);
+        let runs =
+            |who: &Owner| matches!(who, Owner::Task { .. } | Owner::OtherTasks | Owner::Idle);
+        let longest = window.time.iter().filter(|(who, _)| runs(who)).max_by_key(|(_, ns)| *ns);
+        let running = longest.filter(|_| is_known).map(|(who, _)| *who);
+        let share = |(who, count): (Owner, u64)| {
+            let confidence = if who == Owner::Unattributed { 0.0 } else { window.running };
+            Share { who, value: count as f64 * window.factor, confidence }
+        };
+        let shares = self.settle(total, window.counts, running).into_iter().map(share);
+        (Method::Exact, shares.collect())
+    }
+}
+
+impl BySwitches {
+    /// Divides `total` switches. `seen` are those of the owners in the window. `running` ran most of
+    /// the time; `None` if a part of the time is unknown, in which anyone may have switched.
+    fn settle(
+        &mut self,
+        total: u64,
+        seen: &[(Owner, u64)],
+        running: Option<Owner>,
+    ) -> Vec<(Owner, u64)> {
+        let mut due = std::mem::take(&mut self.due);
+        for &(owner, switches) in seen {
+            *due.entry(owner).or_default() += switches as i64;
+        }
+        let mut parts: Vec<(Owner, u64)> = due
+            .into_iter()
+            .filter_map(|(owner, due)| Some((owner, u64::try_from(due).ok().filter(|n| *n > 0)?)))
+            .collect();
+        // Owners with the most switches first.
+        parts.sort_by_key(|(owner, switches)| (std::cmp::Reverse(*switches), *owner));
+        let sum: u64 = parts.iter().map(|(_, switches)| switches).sum();
+        let mut held = sum.saturating_sub(total);
+        for (owner, switches) in &mut parts {
+            let back = held.min(*switches);
+            held -= back;
+            *switches -= back;
+            if back > 0 {
+                self.due.insert(*owner, back as i64);
+            }
+        }
+        let early = total.saturating_sub(sum);
+        if early > 0 {
+            let next = running.map(|running| parts.first().map_or(running, |(owner, _)| *owner));
+            if let Some(owner) = next {
+                self.due.insert(owner, -(early as i64));
+            }
+            let owner = next.unwrap_or(Owner::Unattributed);
+            match parts.first_mut().filter(|(first, _)| *first == owner) {
+                Some((_, switches)) => *switches += early,
+                None => parts.push((owner, early)),
+            }
+        }
+        parts.retain(|(_, switches)| *switches > 0);
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: Owner = Owner::Irq(1);
+    const B: Owner = Owner::Irq(2);
+
+    #[test]
+    fn an_early_switch_is_taken_back_and_a_late_one_is_given_later() {
+        let mut method = BySwitches::default();
+        assert_eq!(method.settle(10, &[(A, 3), (B, 7)], Some(A)), [(B, 7), (A, 3)]);
+        assert_eq!(method.settle(11, &[(A, 3), (B, 7)], Some(A)), [(B, 8), (A, 3)]);
+        assert_eq!(method.settle(9, &[(A, 3), (B, 7)], Some(A)), [(B, 6), (A, 3)]);
+        assert_eq!(method.settle(8, &[(A, 3), (B, 7)], Some(A)), [(B, 5), (A, 3)]);
+        assert_eq!(method.settle(5, &[(A, 3)], Some(A)), [(A, 3), (B, 2)]);
+    }
+
+    #[test]
+    fn switches_in_unknown_time_are_unattributed() {
+        let mut method = BySwitches::default();
+        assert_eq!(method.settle(5, &[(A, 3)], None), [(A, 3), (Owner::Unattributed, 2)]);
+        assert_eq!(method.settle(4, &[(A, 4)], Some(A)), [(A, 4)]);
+        assert_eq!(method.settle(4, &[], None), [(Owner::Unattributed, 4)]);
+        // The next switch is of whoever ran.
+        assert_eq!(method.settle(1, &[], Some(B)), [(B, 1)]);
+        assert_eq!(method.settle(4, &[(A, 4), (B, 1)], Some(B)), [(A, 4)]);
+    }
+
+    proptest! {
+        /// The reading of each window comes some switches late.
+        #[test]
+        fn each_owner_has_its_own_number_in_the_end(
+            switches in prop::collection::vec((0u32..4, 0u64..5), 1..200),
+            late in prop::collection::vec(0usize..3, 1..50),
+        ) {
+            // One switch each, in windows of 10.
+            let each: Vec<Owner> = switches
+                .iter()
+                .flat_map(|&(owner, number)| (0..number).map(move |_| Owner::Irq(owner)))
+                .collect();
+            let mut method = BySwitches::default();
+            let mut given: BTreeMap<Owner, i64> = BTreeMap::new();
+            let mut read = 0;
+            let windows = each.len().div_ceil(10);
+            for window in 0..windows {
+                let end = (10 * window + 10).min(each.len());
+                let is_last = window + 1 == windows;
+                let late = if is_last { 0 } else { late[window % late.len()] };
+                let until = (end + late).min(each.len());
+                let total = (until - read) as u64;
+                read = until;
+                let seen: Vec<_> = each[10 * window..end].iter().map(|owner| (*owner, 1)).collect();
+                let parts = method.settle(total, &seen, Some(A));
+                prop_assert_eq!(parts.iter().map(|(_, n)| n).sum::<u64>(), total);
+                for (owner, number) in parts {
+                    *given.entry(owner).or_default() += number as i64;
+                }
+            }
+            for owner in each {
+                *given.entry(owner).or_default() -= 1;
+            }
+            let rest: i64 = given.values().map(|rest| rest.abs()).sum();
+            prop_assert!(rest <= 4, "{given:?}");
+        }
+    }
+}

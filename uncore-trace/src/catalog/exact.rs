@@ -1,0 +1,38 @@
+//! By what counts are known exactly for each task, without an estimate.
+
+use serde::{Deserialize, Serialize};
+
+use super::family::Family;
+use super::pattern::matches_event;
+
+/// What tells the tasks' parts of the count of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExactBy {
+    /// The counter is read at every context switch: the running task causes its counts, and reading
+    /// it is cheap.
+    Readings,
+    /// It counts at a constant rate whatever the CPU does, so the parts are those of the time.
+    Time,
+    /// It counts context switches. The programs see each of them.
+    Switches,
+}
+
+/// The events whose counts are known exactly.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExactRule {
+    /// The events; `*` matches anything.
+    #[serde(default = "super::pattern::any")]
+    pub events: Vec<String>,
+    /// By what they are known.
+    pub by: ExactBy,
+}
+
+impl Family {
+    /// By what the counts of an event of one CPU are known exactly; `None` if they are estimated.
+    pub fn exact_by(&self, event: &str) -> Option<ExactBy> {
+        let of = |rule: &&ExactRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.exact.iter().find(of).map(|rule| rule.by)
+    }
+}
