@@ -19,6 +19,7 @@ mod agent_faults;
 mod amd;
 mod analysis;
 mod attribute;
+mod auto;
 mod ci;
 mod command;
 mod completions;
