@@ -105,7 +105,8 @@ fn every_machine_lists() {
         }
         let json: String = list(&machine, &catalog, What::All, Form::Json).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len());
+        // And `auto`.
+        assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len() + 1);
     }
 }
 

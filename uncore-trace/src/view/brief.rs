@@ -1,0 +1,160 @@
+//! A recording in three lines: the fullest links or the largest events, and who had them.
+//!
+//! Guarantee: at most [`MOST_ROWS`] rows, and those of the row groups at their ends, are read
+//! however long the recording is. What is said of a longer one is of its last part, and says so.
+
+use std::borrow::Cow;
+
+use anyhow::Result;
+
+use super::interval::Interval;
+use super::key::By;
+use super::links::{Links, limit};
+use super::span::Moment;
+use super::usage::{Event, Line, Question, usage};
+use crate::schema::fabric;
+use crate::schema::link::Direction;
+use crate::tables::reader::Recording;
+use crate::terminal::{cells, mark, shorten};
+use crate::text::printable;
+use crate::units::{self, percent};
+
+/// Number of rows that are read: half a second (`cargo xtask bench read` reads 10 million in 1.2 s,
+/// docs/cost.md).
+pub const MOST_ROWS: i64 = 5_000_000;
+
+/// Number of links or events.
+const EVENTS: usize = 3;
+
+/// Smallest part of an event for which a second owner is named.
+const LEAST: f64 = 0.01;
+
+/// Fewest cells of an owner's name.
+const NAME: usize = 16;
+
+/// A heading, and one line for each of the fullest links, or of the events with the highest rates
+/// in their units. A line has at most `width` cells unless that is very small.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
+    within(recording, width, MOST_ROWS)
+}
+
+fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>> {
+    let table = recording.table(&fabric::TABLE)?;
+    let last = table.bounds("mono_ns").filter(|_| table.rows() > most).map(|(first, last)| {
+        let whole = last.saturating_sub(first) as f64;
+        let part = whole * most as f64 / table.rows() as f64;
+        (part, Moment::After((whole - part) as i64))
+    });
+    let links = Links::of(recording)?;
+    let mut question = Question::by(By::Cgroup);
+    question.links = (!links.links.is_empty()).then_some(&links);
+    let mut time = String::new();
+    if let Some((ns, from)) = last {
+        time = format!(" in the last {}", units::human(ns, "ns"));
+        question.from = Some(from);
+    }
+    let mut lines = vec![format!("who had most{time}, with its 90 % interval:")];
+    let usage = usage(recording, &question)?;
+    let mut events: Vec<(Option<f64>, f64, &Event)> = Vec::new();
+    for event in usage.events.iter().filter(|event| event.total > 0.0) {
+        let Some(rate) = event.rate(event.total) else { continue };
+        events.push((fullness(event, rate, &usage.events, &links), rate, event));
+    }
+    events.sort_by(|a, b| {
+        let full = |part: Option<f64>| part.unwrap_or(-1.0);
+        full(b.0).total_cmp(&full(a.0)).then(b.1.total_cmp(&a.1))
+    });
+    let largest = events.iter().take(EVENTS);
+    lines.extend(largest.map(|(full, rate, event)| line(event, *rate, *full, width)));
+    if events.is_empty() {
+        lines = vec![format!("nothing was counted{time}")];
+    }
+    Ok(lines)
+}
+
+/// How full the link of an event is, as a fraction of its peak; of both directions together if only
+/// that peak is known.
+fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f64> {
+    let (place, direction) = event.link?;
+    let link = links.links.get(place)?;
+    if let Some(limit) = limit(link, direction) {
+        return Some(limit.part(rate));
+    }
+    let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
+    let both = of_link.filter_map(|its| its.rate(its.total)).sum();
+    limit(link, Direction::Both).map(|limit| limit.part(both))
+}
+
+fn line(event: &Event, rate: f64, full: Option<f64>, width: usize) -> String {
+    let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
+    let head = format!("{} {}{full}: ", printable(&event.name), units::rate(rate, &event.unit));
+    let owners = || event.lines.iter().filter(|line| line.sum.value > 0.0);
+    let mut text = head;
+    for (at, owner) in owners().take(2).enumerate() {
+        let part = owner.sum.value / event.total;
+        let had = format!(" {}", had(owner, event, part));
+        let joined = if at == 0 { "" } else { ", " };
+        let room = width.saturating_sub(cells(&text) + cells(&had) + cells(joined));
+        if at > 0 && (part < LEAST || room < NAME) {
+            break;
+        }
+        let name = name(owner);
+        text.push_str(joined);
+        text.push_str(&shorten(&name, room.max(NAME), mark(false)));
+        text.push_str(&had);
+    }
+    text
+}
+
+/// The name, in brackets if it is no tenant's.
+fn name(line: &Line) -> Cow<'_, str> {
+    let name = printable(&line.key);
+    if line.key == line.owner { format!("({name})").into() } else { name }
+}
+
+/// `96 % (85 to 100 %)`; without the interval if that is the value.
+fn had(owner: &Line, event: &Event, part: f64) -> String {
+    let share = percent(part);
+    let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
+    match owner.interval(event).map(ends) {
+        Some([low, high]) if low != share || high != share => {
+            let low = low.trim_end_matches(" %");
+            format!("{share} ({low} to {high})")
+        }
+        _ => share,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{INTACT, Sample};
+    use super::*;
+
+    #[test]
+    fn a_long_recording_is_read_in_part_and_says_so() {
+        let recording = Sample::new(false, &INTACT).open();
+        let rows = recording.table(&fabric::TABLE).unwrap().rows();
+        let whole = within(&recording, 86, rows).unwrap();
+        assert_eq!(whole[0], "who had most, with its 90 % interval:");
+        let part = within(&recording, 86, rows / 2).unwrap();
+        assert!(part[0].starts_with("who had most in the last "), "{part:?}");
+        assert!(part.len() > 1 && part.len() <= 1 + EVENTS, "{part:?}");
+    }
+
+    #[test]
+    fn lines_fit_and_name_who_had_most() {
+        let recording = Sample::new(false, &INTACT).open();
+        for width in [66, 86, 186] {
+            let lines = brief(&recording, width).unwrap();
+            assert!((2..=1 + EVENTS).contains(&lines.len()), "{lines:?}");
+            for line in &lines {
+                assert!(cells(line) <= width, "{width}: {line}");
+                assert!(line.contains(" %"), "{line}");
+            }
+        }
+    }
+}
