@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use jiff::{ToSpan as _, Zoned};
 use unicode_width::UnicodeWidthStr as _;
@@ -65,9 +65,7 @@ fn it_ends_with_who_had_most_where_somebody_reads_it() {
     ending(&place.typed("record --summary -o run/ --duration 200ms").recorded().err);
     fs::create_dir(place.path("there")).unwrap();
     ending(&place.typed("record --summary -o there/ --duration 200ms").recorded().err);
-    ending(
-        &place.typed("record --summary --force -o x.parquet --duration 200ms").recorded().err,
-    );
+    ending(&place.typed("record --summary --force -o x.parquet --duration 200ms").recorded().err);
 
     let silent = place.typed("record -o y.parquet --duration 200ms").recorded();
     assert!(!silent.err.contains(HEADING) && !silent.err.contains("next:"), "{silent:?}");
@@ -92,7 +90,8 @@ fn an_interrupted_recording_has_its_answer_and_a_stream_or_parts_have_none() {
     command.args(["--signal=INT", "3"]).arg(tool.get_program()).args(tool.get_args());
     let answer = Answer::of(command.current_dir(place.path("")).output().unwrap());
     ending(&answer.err);
-    let stream = place.run(["record", "--summary", "-o", "-", "--duration", "200ms"]);
+    let mut stream = place.tool(["record", "--summary", "-o", "-", "--duration", "200ms"]);
+    let stream = Answer::of(stream.stdout(Stdio::null()).output().unwrap()).recorded();
     assert!(!stream.err.contains(HEADING) && !stream.err.contains("next:"), "{stream:?}");
     let parts = place.typed("record --summary -o p/ --rotate 1s --duration 200ms").recorded();
     let last = parts.err.lines().last().unwrap();

@@ -9,7 +9,7 @@ use super::{Plan, Request, plan};
 use crate::catalog::Catalog;
 use crate::catalog::family::Overlap;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::few;
+use crate::catalog::suggest::list;
 use crate::discover::Machine;
 
 /// Its name after `-p`.
@@ -18,8 +18,8 @@ pub const AUTO: &str = "auto";
 /// Groups of traffic.
 pub const TRAFFIC: [Group; 4] = [Group::Mem, Group::Pcie, Group::C2c, Group::Mesh];
 
-/// Number of event names in a note before the rest is given as a number.
-const FEW: usize = 4;
+/// Number of event names in a note; the patterns of the catalog stand for more.
+const FEW: usize = 2;
 
 impl<'a> Resolver<'a> {
     /// The events of all groups of traffic, without clocks and without those that count again, at
@@ -41,7 +41,8 @@ impl<'a> Resolver<'a> {
             }
         }
         for (rule, names) in left_out {
-            self.notes.push(format!("{AUTO} leaves out {}: {}", few(names, FEW), rule.note));
+            let names = if names.len() > FEW { list(&rule.events) } else { list(names) };
+            self.notes.push(format!("{AUTO} leaves out {names}: {}", rule.note));
         }
         kept
     }
