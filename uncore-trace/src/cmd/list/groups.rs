@@ -82,7 +82,10 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let mut text = table.listed(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
-        for note in &row.notes {
+        // Those of auto are mostly those of its groups.
+        let is_of_group =
+            |note| rows.iter().any(|other| other.group != AUTO && other.notes.contains(note));
+        for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
             let prefix = format!("note: {}: ", row.group);
             text.push_str(&wrapped(&prefix, &printable(note), view.width));
         }
