@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_long_recording_is_read_in_part_and_says_so() {
-        let recording = Sample::new(false, &INTACT).open();
+        let sample = Sample::new(false, &INTACT);
+        let recording = sample.open();
         let rows = recording.table(&fabric::TABLE).unwrap().rows();
         let whole = within(&recording, 86, rows).unwrap();
         assert_eq!(whole[0], "who had most, with its 90 % interval:");
@@ -147,7 +148,8 @@ mod tests {
 
     #[test]
     fn lines_fit_and_name_who_had_most() {
-        let recording = Sample::new(false, &INTACT).open();
+        let sample = Sample::new(false, &INTACT);
+        let recording = sample.open();
         for width in [66, 86, 186] {
             let lines = brief(&recording, width).unwrap();
             assert!((2..=1 + EVENTS).contains(&lines.len()), "{lines:?}");
