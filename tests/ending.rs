@@ -48,7 +48,7 @@ fn without_a_name_it_records_into_a_new_file_with_the_time_in_its_name() {
     let [name] = new.as_slice() else { panic!("{new:?}") };
     assert!(name.ends_with("-2.parquet"), "{name}");
     let said = &answer.err;
-    assert!(said.starts_with(&format!("uncore-trace: recording into {name}\n")), "{said}");
+    assert!(said.starts_with(&format!("uncore-trace: {name}: ")), "{said}");
     place.run(["check", name]).ok();
     place.typed("record --quiet --duration 100ms -- true").recorded();
 }

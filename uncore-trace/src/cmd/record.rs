@@ -77,9 +77,6 @@ pub fn run(args: &Args) -> Result<u8> {
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     super::messages::tell(&plan);
-    if args.output.is_none() && !args.quiet {
-        super::messages::say(&format!("recording into {}", options.output.display()));
-    }
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
         options.afterwards = ending::needs(&options);
@@ -282,10 +279,9 @@ fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
     let answer = if shows_answer { ending::answer(options) } else { Vec::new() };
-    answer.iter().for_each(|line| super::messages::say(line));
-    let lists = [outcome.losses.incomplete(), outcome.losses.note()];
-    lists.iter().flatten().for_each(|line| super::messages::say(line));
-    if let Some(line) = ending::next(options).filter(|_| shows_answer) {
+    let losses = [outcome.losses.incomplete(), outcome.losses.note()];
+    let next = if shows_answer { ending::next(options) } else { None };
+    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next) {
         super::messages::say(&line);
     }
 }

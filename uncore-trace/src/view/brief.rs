@@ -57,7 +57,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         time = format!(" in the last {}", units::human(ns, "ns"));
         question.from = Some(from);
     }
-    let mut lines = vec![format!("who had most{time}, with its 90 % interval:")];
+    let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
     let usage = usage(recording, &question)?;
     let mut events: Vec<(Option<f64>, f64, &Event)> = Vec::new();
     for event in usage.events.iter().filter(|event| event.total > 0.0) {
@@ -69,11 +69,11 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         full(b.0).total_cmp(&full(a.0)).then(b.1.total_cmp(&a.1))
     });
     let largest = events.iter().take(EVENTS);
-    lines.extend(largest.map(|(full, rate, event)| line(event, *rate, *full, width)));
+    answer.extend(largest.map(|(full, rate, event)| line(event, *rate, *full, width)));
     if events.is_empty() {
-        lines = vec![format!("nothing was counted{time}")];
+        answer = vec![format!("nothing was counted{time}")];
     }
-    Ok(lines)
+    Ok(answer)
 }
 
 /// How full the link of an event is, as a fraction of its peak; of both directions together if only
@@ -91,21 +91,20 @@ fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f6
 
 fn line(event: &Event, rate: f64, full: Option<f64>, width: usize) -> String {
     let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
-    let head = format!("{} {}{full}: ", printable(&event.name), units::rate(rate, &event.unit));
+    let mut text = format!("{} {}{full}: ", printable(&event.name), units::rate(rate, &event.unit));
     let owners = || event.lines.iter().filter(|line| line.sum.value > 0.0);
-    let mut text = head;
     for (at, owner) in owners().take(2).enumerate() {
         let part = owner.sum.value / event.total;
-        let had = format!(" {}", had(owner, event, part));
+        let share = format!(" {}", had(owner, event, part));
         let joined = if at == 0 { "" } else { ", " };
-        let room = width.saturating_sub(cells(&text) + cells(&had) + cells(joined));
+        let room = width.saturating_sub(cells(&text) + cells(&share) + cells(joined));
         if at > 0 && (part < LEAST || room < NAME) {
             break;
         }
         let name = name(owner);
         text.push_str(joined);
         text.push_str(&shorten(&name, room.max(NAME), mark(false)));
-        text.push_str(&had);
+        text.push_str(&share);
     }
     text
 }
