@@ -30,7 +30,7 @@ fn events(plan: &Plan) -> BTreeSet<String> {
 
 #[test]
 fn every_machine_counts_without_a_request() {
-    let mut counts = String::new();
+    let mut counts = Vec::new();
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &[], &[]);
         assert_eq!(plan, planned(name, &[AUTO], &[]), "{name}");
@@ -44,13 +44,12 @@ fn every_machine_counts_without_a_request() {
             assert!(groups.iter().all(|group| traffic.contains(group)), "{name}: {groups:?}");
             assert!(groups.contains(traffic[0]), "{name}: {groups:?}");
         }
-        counts += &format!("{name}: {} counters\n", plan.counters.len());
-        events(&plan).iter().for_each(|event| counts += &format!("  {event}\n"));
-        for note in plan.notes.iter().filter(|note| note.starts_with(AUTO)) {
-            counts += &format!("  {note}\n");
-        }
+        counts.push(format!("{name}: {} counters", plan.counters.len()));
+        counts.extend(events(&plan).iter().map(|event| format!("  {event}")));
+        let notes = plan.notes.iter().filter(|note| note.starts_with(AUTO));
+        counts.extend(notes.map(|note| format!("  {note}")));
     }
-    insta::assert_snapshot!("auto", counts);
+    insta::assert_snapshot!("auto", counts.join("\n"));
 }
 
 /// Four ways to count a byte twice at one place: two counters with one encoding on a PMU, where

@@ -1,12 +1,10 @@
 //! What `record` says at its end, and the name of a recording that was given none.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::fs;
 use std::process::{Command, Stdio};
 
 use jiff::{ToSpan as _, Zoned};
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::UnicodeWidthStr;
 
 use crate::command::{Answer, Place};
 use crate::harness::root_or_skip;
@@ -38,7 +36,9 @@ fn without_a_name_it_records_into_a_new_file_with_the_time_in_its_name() {
             format!("uncore-trace-{}.parquet", time.strftime("%Y%m%dT%H%M%S"))
         })
         .collect();
-    taken.iter().for_each(|name| fs::write(place.path(name), "kept").unwrap());
+    for name in &taken {
+        fs::write(place.path(name), "kept").unwrap();
+    }
     let answer = place.typed("record --force -- true").recorded();
     assert!(taken.iter().all(|name| fs::read(place.path(name)).unwrap() == b"kept"));
     let files = fs::read_dir(place.path("")).unwrap();
@@ -77,7 +77,7 @@ fn it_ends_with_who_had_most_where_somebody_reads_it() {
     let said = said.rsplit('\r').next().unwrap();
     let lines = ending(&said[said.find("uncore-trace: ").unwrap()..]).len();
     assert!(lines <= 8);
-    let widest = said.lines().filter(|line| line.contains(" %")).map(|line| line.width()).max();
+    let widest = said.lines().filter(|line| line.contains(" %")).map(UnicodeWidthStr::width).max();
     assert!(widest.unwrap() <= 80, "{said}");
 }
 

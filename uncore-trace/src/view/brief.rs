@@ -19,9 +19,9 @@ use crate::terminal::{cells, mark, shorten};
 use crate::text::printable;
 use crate::units::{self, percent};
 
-/// Number of rows that are read: half a second (`cargo xtask bench read` reads 10 million in 1.2 s,
-/// docs/cost.md).
-pub const MOST_ROWS: i64 = 5_000_000;
+/// Number of rows that are read: about half a second. `report` reads 5 million in 0.9 s and 33 MiB
+/// (a recording of `cargo xtask bench read`, 2026-11-26).
+pub const MOST_ROWS: i64 = 3_000_000;
 
 /// Number of links or events.
 const EVENTS: usize = 3;
@@ -32,8 +32,8 @@ const LEAST: f64 = 0.01;
 /// Fewest cells of an owner's name.
 const NAME: usize = 16;
 
-/// A heading, and one line for each of the fullest links, or of the events with the highest rates
-/// in their units. A line has at most `width` cells unless that is very small.
+/// A heading, and one line for each of the fullest links or, where nothing was counted on a link, of
+/// the events with the highest rates in their units. A line has at most `width` cells unless that is very small.
 ///
 /// # Errors
 ///
@@ -58,11 +58,15 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         question.from = Some(from);
     }
     let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
-    let usage = usage(recording, &question)?;
+    let mut sums = usage(recording, &question)?;
+    let is_idle = sums.events.iter().all(|event| event.total <= 0.0);
+    if is_idle && question.links.take().is_some() {
+        sums = usage(recording, &question)?;
+    }
     let mut events: Vec<(Option<f64>, f64, &Event)> = Vec::new();
-    for event in usage.events.iter().filter(|event| event.total > 0.0) {
+    for event in sums.events.iter().filter(|event| event.total > 0.0) {
         let Some(rate) = event.rate(event.total) else { continue };
-        events.push((fullness(event, rate, &usage.events, &links), rate, event));
+        events.push((fullness(event, rate, &sums.events, &links), rate, event));
     }
     events.sort_by(|a, b| {
         let full = |part: Option<f64>| part.unwrap_or(-1.0);
