@@ -134,6 +134,8 @@ fn had(owner: &Line, event: &Event, part: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::sample::{INTACT, Sample};
     use super::*;
 
@@ -147,6 +149,21 @@ mod tests {
         let part = within(&recording, 86, rows / 2).unwrap();
         assert!(part[0].starts_with("who had most in the last "), "{part:?}");
         assert!(part.len() > 1 && part.len() <= 1 + EVENTS, "{part:?}");
+    }
+
+    #[test]
+    fn the_fullest_links_come_first() {
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/grace");
+        let lines = brief(&Recording::open(&sample).unwrap(), 100).unwrap();
+        assert_eq!(
+            lines,
+            [
+                "who had most, with its 90 % interval:",
+                "memory of other sockets 0 in 13.9 GB/s: /lab/train 96 % (85 to 100 %)",
+                "PCIe vda, vdb in 33.6 MB/s: /lab/backup 99 %",
+                "PCIe vda, vdb out 25.9 MB/s: /lab/logger 99 % (99 to 100 %)",
+            ]
+        );
     }
 
     #[test]
