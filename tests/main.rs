@@ -11,6 +11,7 @@
 //!   `ci` and `release` run the scripts of CI.
 //! - `samples` reads the recordings in `samples/`.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
+//! - `auto` plans without a request, `ending` reads what `record` says at its end.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
@@ -19,6 +20,7 @@ mod agent_faults;
 mod amd;
 mod analysis;
 mod attribute;
+mod auto;
 mod ci;
 mod command;
 mod completions;
@@ -31,6 +33,7 @@ mod devices;
 mod diff;
 mod docs;
 mod doctor;
+mod ending;
 mod events;
 mod exact;
 mod export;

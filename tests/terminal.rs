@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -17,6 +18,16 @@ use crate::small::small_recording;
 /// Output of `command` on a terminal with this many columns, and its exit code; a terminal with 0
 /// columns does not report its size.
 fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
+    shown(columns, |terminal| command.stdout(terminal).stderr(Stdio::null()))
+}
+
+/// As [`on_terminal`], of standard error.
+pub(crate) fn errors_on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
+    shown(columns, |terminal| command.stderr(terminal).stdout(Stdio::null()))
+}
+
+/// What a command writes on the terminal that it is given, and its exit code.
+fn shown<'a>(columns: u16, connect: impl FnOnce(OwnedFd) -> &'a mut Command) -> (String, i32) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
@@ -24,10 +35,10 @@ fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
     let theirs = open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&theirs, size).unwrap();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+    let command = connect(theirs).stdin(Stdio::null());
+    let mut child = command.spawn().unwrap();
     // The command keeps the terminal's descriptor until it is dropped, so reading would not end.
-    command.stdout(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut shown = Vec::new();
     // If no process has the terminal open, reading fails with EIO instead of ending.
     File::from(ours).read_to_end(&mut shown).unwrap_err();

@@ -124,6 +124,15 @@ pub fn rate(per_second: f64, unit: &str) -> String {
     if figure.contains(' ') { format!("{figure}/s") } else { format!("{figure} /s") }
 }
 
+/// A part of a whole: `58 %`, `0.3 %`.
+pub fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent > 0.0 && percent < 0.95 {
+        return format!("{percent:.1} %");
+    }
+    format!("{percent:.0} %")
+}
+
 /// A ratio with its decimals, also if it is whole, because it stands in a column: `3.00`.
 pub fn ratio(value: f64) -> String {
     let (size, suffix) = scale(value, "");

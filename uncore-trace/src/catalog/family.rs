@@ -63,8 +63,20 @@ pub struct Overlap {
     /// Events of `family` that count it.
     #[serde(deserialize_with = "some")]
     pub others: Vec<String>,
+    /// Whether the two are two views of one traffic, at one place: `-p auto` then leaves these events
+    /// out if the others are counted.
+    #[serde(default)]
+    pub yields: bool,
     /// A note for the user, one line.
     pub note: String,
+}
+
+impl Overlap {
+    /// Whether an event of this family counts what another event counts too.
+    pub fn applies(&self, event: &str, other_family: &str, other: &str) -> bool {
+        let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_event(glob, name));
+        self.family == other_family && any(&self.events, event) && any(&self.others, other)
+    }
 }
 
 /// Unit of the matching events.

@@ -69,7 +69,7 @@ const BEGIN: &str = "\
 First steps, as root:
   uncore-trace doctor                     # what is missing, and how to fix it
   uncore-trace list                       # what can be counted here
-  uncore-trace record -p host -o run.parquet -- ./train.sh
+  uncore-trace record -o run.parquet -- ./train.sh
   uncore-trace report run.parquet         # who used how much, and how sure
 
 `uncore-trace COMMAND --help` shows the options of a command, and examples.";

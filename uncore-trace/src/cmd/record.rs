@@ -1,7 +1,9 @@
 //! `uncore-trace record`.
 
 mod args;
+mod ending;
 
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +23,9 @@ use crate::tables::series::Keep;
 use crate::text::{counted, printable};
 use crate::units;
 use crate::workload::Workload;
+
+/// The name of standard output.
+const STDOUT: &str = "-";
 
 /// Default of --flush.
 pub(super) const FLUSH: Duration = Duration::from_secs(2);
@@ -72,11 +77,20 @@ pub fn run(args: &Args) -> Result<u8> {
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     super::messages::tell(&plan);
+    let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
+    if shows_answer {
+        options.afterwards = ending::needs(&options);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill)))
+    runtime.block_on(Box::pin(record_and_wait(
+        &machine,
+        &plan,
+        &options,
+        (args.kill, shows_answer),
+    )))
 }
 
 /// Records, prints a summary, and waits for the command. Returns the exit code.
@@ -84,7 +98,7 @@ async fn record_and_wait(
     machine: &Machine,
     plan: &Plan,
     options: &Options,
-    kill: bool,
+    (kill, shows_answer): (bool, bool),
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());
@@ -97,7 +111,7 @@ async fn record_and_wait(
     };
     // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
-        report(options, &outcome);
+        report(options, &outcome, shows_answer);
     }
     let code = after::finished(&mut workload, &mut signals, kill, options.quiet).await?;
     if outcome.losses.is_complete() {
@@ -148,17 +162,14 @@ fn options(
             show(flush)
         );
     }
-    let output = args
-        .output
-        .as_ref()
-        .context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
-    let raw = record::has_raw_tables(output)?;
+    let output = args.output.clone().unwrap_or_else(place::unnamed);
+    let raw = record::has_raw_tables(&output)?;
     for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
         if table && !raw {
             bail!("{flag} writes a raw table: give a directory, e.g. -o run/");
         }
     }
-    if args.marks.is_some() && output == Path::new("-") {
+    if args.marks.is_some() && output == Path::new(STDOUT) {
         bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
     }
     if let (Some(Rotate::Bytes(part)), Some(Keep::Bytes(all))) = (args.rotate, args.keep)
@@ -169,8 +180,9 @@ fn options(
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: args.root.dir().to_owned(),
-        output: output.clone(),
-        force: args.force,
+        output,
+        // A name that was not typed never replaces a file.
+        force: args.force && args.output.is_some(),
         mode: args.permissions.mode,
         rotate: args.rotate,
         keep: args.keep,
@@ -243,9 +255,9 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn report(options: &Options, outcome: &Outcome) {
+fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
     let output = match options.output.to_string_lossy() {
-        name if name == "-" => "stdout".into(),
+        name if name == STDOUT => "stdout".into(),
         name => name,
     };
     let size = if outcome.finished.bytes == 0 {
@@ -266,6 +278,10 @@ fn report(options: &Options, outcome: &Outcome) {
         outcome.finished.rows,
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
-    let lists = [outcome.losses.incomplete(), outcome.losses.note()];
-    lists.iter().flatten().for_each(|line| super::messages::say(line));
+    let answer = if shows_answer { ending::answer(options) } else { Vec::new() };
+    let losses = [outcome.losses.incomplete(), outcome.losses.note()];
+    let next = if shows_answer { ending::next(options) } else { None };
+    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next) {
+        super::messages::say(&line);
+    }
 }

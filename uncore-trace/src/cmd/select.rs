@@ -14,7 +14,9 @@ use crate::plan::misses::Wanted;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all
+    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all,
+    /// or auto: all traffic that this machine can count, nothing of it twice, and host where there is none
+    /// [default: auto, if -e, -M and --device are not given either]
     #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',', help_heading = COUNT)]
     groups: Vec<String>,
 

@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
 
-    /// File that the key `r` records to [default: uncore-trace-DATE-TIME.parquet]
+    /// File that the key `r` records to [default: uncore-trace-TIME.parquet]
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
     save: Option<PathBuf>,
 

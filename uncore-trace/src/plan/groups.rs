@@ -4,6 +4,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::device::{Narrowing, typed};
 use super::resolve::{Resolved, Resolver};
+use super::traffic::AUTO;
 use crate::catalog::group::Group;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
@@ -17,8 +18,8 @@ struct Missing {
 }
 
 impl<'a> Resolver<'a> {
-    /// The events of the groups of `-p`, in order; `all` is every group that resolves here. With
-    /// `allow_missing`, a group that opens nothing is a warning if another one opens something.
+    /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto` is
+    /// all traffic, or else the group host. With `allow_missing`, a group that opens nothing is a warning if another one opens something.
     ///
     /// # Errors
     ///
@@ -31,8 +32,17 @@ impl<'a> Resolver<'a> {
                 resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.group(*group)));
                 continue;
             }
+            if typed == AUTO {
+                let traffic = self.traffic();
+                let is_empty = traffic.is_empty();
+                resolved.extend(traffic);
+                if is_empty {
+                    resolved.extend(self.group(Group::Host));
+                }
+                continue;
+            }
             let Some(group) = Group::named(typed) else {
-                let known = || Group::ALL.iter().map(|(_, name)| *name).chain(["all"]);
+                let known = || Group::ALL.iter().map(|(_, name)| *name).chain([AUTO, "all"]);
                 bail!(
                     "there is no group '{}'{}; the groups are {}",
                     printable(typed),

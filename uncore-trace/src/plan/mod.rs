@@ -208,14 +208,15 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     Ok(plan)
 }
 
-/// The requested groups; `pcie` if only devices are given.
+/// The requested groups; without a request `auto`, or `pcie` if only devices are given.
 fn groups(request: &Request) -> Vec<String> {
     let nothing =
         request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
-    if nothing && !request.devices.is_empty() {
-        return vec![Group::Pcie.name().to_owned()];
+    match (nothing, request.devices.is_empty()) {
+        (true, true) => vec![traffic::AUTO.to_owned()],
+        (true, false) => vec![Group::Pcie.name().to_owned()],
+        (false, _) => request.groups.clone(),
     }
-    request.groups.clone()
 }
 
 /// A brace group is counted together, so it cannot be split by port.

@@ -9,7 +9,6 @@ use super::resolve::Resolved;
 use crate::catalog::budget::{Overcommitted, overcommitted};
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::Family;
-use crate::catalog::pattern::matches_event;
 use crate::catalog::suggest::did_you_mean;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
@@ -129,14 +128,12 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
             kinds.push(kind);
         }
     }
-    let any = |globs: &[String], event: &str| globs.iter().any(|glob| matches_event(glob, event));
     let mut notes = Vec::new();
     for (family, event) in &kinds {
-        for rule in family.overlaps.iter().filter(|rule| any(&rule.events, event)) {
-            let other = |(its, event): &(&Family, &str)| {
-                its.family == rule.family && any(&rule.others, event)
-            };
-            if kinds.iter().any(other) {
+        for rule in &family.overlaps {
+            if kinds.iter().any(|(its, other)| rule.applies(event, &its.family, other))
+                && !notes.contains(&rule.note.as_str())
+            {
                 notes.push(rule.note.as_str());
             }
         }

@@ -1,16 +1,68 @@
-//! The default plan: all traffic.
+//! The group `auto`, which is counted without a request: all traffic, nothing of it twice.
+
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 
+use super::resolve::{Resolved, Resolver};
 use super::{Plan, Request, plan};
 use crate::catalog::Catalog;
+use crate::catalog::family::Overlap;
+use crate::catalog::group::Group;
+use crate::catalog::suggest::list;
 use crate::discover::Machine;
 
-/// Groups of traffic.
-const TRAFFIC: [&str; 4] = ["mem", "pcie", "c2c", "mesh"];
+/// Its name after `-p`.
+pub const AUTO: &str = "auto";
 
-/// A plan of all traffic by root port, in the requested ticks and windows. If no PMU here counts
-/// traffic, a plan of the group host, with the reason.
+/// Groups of traffic.
+pub const TRAFFIC: [Group; 4] = [Group::Mem, Group::Pcie, Group::C2c, Group::Mesh];
+
+/// Number of event names in a note; the patterns of the catalog stand for more.
+const FEW: usize = 2;
+
+impl<'a> Resolver<'a> {
+    /// The events of all groups of traffic, without clocks and without those that count again, at
+    /// the same place, what another one counts; a note says which.
+    pub(super) fn traffic(&mut self) -> Vec<Resolved<'a>> {
+        let all = TRAFFIC.into_iter().flat_map(|group| self.group(group));
+        let events: Vec<_> = all.filter(|event| event.encoded.unit != "cycles").collect();
+        let mut left_out: Vec<(&Overlap, BTreeSet<&str>)> = Vec::new();
+        let mut kept = Vec::new();
+        for event in &events {
+            let Some(rule) = yields_to(event, &events) else {
+                kept.push(event.clone());
+                continue;
+            };
+            let name = event.encoded.event.as_str();
+            match left_out.iter_mut().find(|(known, _)| known.note == rule.note) {
+                Some((_, names)) => _ = names.insert(name),
+                None => left_out.push((rule, BTreeSet::from([name]))),
+            }
+        }
+        for (rule, names) in left_out {
+            let names = if names.len() > FEW { list(&rule.events) } else { list(names) };
+            self.notes.push(format!("{AUTO} leaves out {names}: {}", rule.note));
+        }
+        kept
+    }
+}
+
+/// The rule by which an event gives way to another one of these.
+fn yields_to<'a>(event: &Resolved<'a>, others: &[Resolved<'a>]) -> Option<&'a Overlap> {
+    let rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
+    let mut applying = rules.filter(|rule| {
+        let applies = |other: &Resolved<'_>| {
+            let name = &other.encoded.event;
+            rule.applies(&event.encoded.event, other.words.family_name(), name)
+        };
+        others.iter().any(applies)
+    });
+    applying.next()
+}
+
+/// The plan of `auto` by root port, in the requested ticks and windows. If no PMU here counts
+/// traffic, also the reason why it has other counters.
 ///
 /// # Errors
 ///
@@ -20,15 +72,13 @@ pub fn traffic(
     catalog: &Catalog,
     asked: &Request,
 ) -> Result<(Plan, Option<String>)> {
-    let groups: Vec<String> = TRAFFIC.map(str::to_owned).into();
-    let traffic = Request { groups, allow_missing: true, ..asked.clone() };
+    let auto = Request { groups: vec![AUTO.to_owned()], ..asked.clone() };
     // Root ports that cannot be distinguished are counted together.
-    let by_port = plan(machine, catalog, &Request { per_port: true, ..traffic.clone() });
-    if let Ok(plan) = by_port.or_else(|_| plan(machine, catalog, &traffic)) {
-        return Ok((plan, None));
-    }
-    let host = Request { groups: vec!["host".to_owned()], ..asked.clone() };
+    let by_port = plan(machine, catalog, &Request { per_port: true, ..auto.clone() });
+    let plan = by_port.or_else(|_| plan(machine, catalog, &auto))?;
+    let is_traffic = |subsystem: &str| TRAFFIC.iter().any(|group| group.name() == subsystem);
+    let counts_traffic = plan.counters.iter().any(|counter| is_traffic(&counter.subsystem));
     let notice =
         "no PMU here counts traffic; software counters are shown (see uncore-trace doctor)";
-    Ok((plan(machine, catalog, &host)?, Some(notice.to_owned())))
+    Ok((plan, (!counts_traffic).then(|| notice.to_owned())))
 }

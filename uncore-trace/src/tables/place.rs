@@ -51,6 +51,16 @@ pub fn target(output: &Path) -> Result<Target> {
     )
 }
 
+/// A name in the working directory for a recording whose place was not given, that sorts by time:
+/// `uncore-trace-20261126T105500.parquet`, with `-2` and so on behind the time if it exists.
+pub fn unnamed() -> PathBuf {
+    let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S").to_string();
+    let name = |suffix: &str| PathBuf::from(format!("uncore-trace-{time}{suffix}.parquet"));
+    let names = std::iter::once(name("")).chain((2..100).map(|number| name(&format!("-{number}"))));
+    let mut free = names.filter(|name| fs::symlink_metadata(name).is_err());
+    free.next().unwrap_or_else(|| name(""))
+}
+
 /// The kind of a file that is not a regular one.
 fn kind(file_type: FileType) -> &'static str {
     if file_type.is_dir() {

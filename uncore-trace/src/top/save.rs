@@ -12,6 +12,7 @@ use arrow::array::RecordBatch;
 use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
+use crate::tables::place;
 use crate::tables::writer::{Create, Target, Writer};
 
 /// A recording that is being written.
@@ -58,10 +59,7 @@ impl Saver {
     ///
     /// The file exists, or cannot be created.
     pub(super) fn begin(&mut self) -> Result<PathBuf> {
-        let path = self.wanted.clone().unwrap_or_else(|| {
-            let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-            PathBuf::from(format!("uncore-trace-{now}.parquet"))
-        });
+        let path = self.wanted.clone().unwrap_or_else(place::unnamed);
         let begin = Snapshot::take();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);

@@ -11,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::suggest::few;
 use crate::discover::{Machine, name};
+use crate::plan::traffic::AUTO;
 use crate::plan::{Request, plan};
 use crate::table::{Fit, Table};
 use crate::text::{printable, wrapped};
@@ -18,19 +19,23 @@ use crate::text::{printable, wrapped};
 /// One group.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    pub(super) group: Group,
+    pub(super) group: &'static str,
     pub(super) counters: usize,
+    /// The groups under which the counters are recorded.
+    #[serde(skip)]
+    pub(super) subsystems: BTreeSet<String>,
     /// Names of PMUs without their instance suffix.
     pub(super) pmus: BTreeSet<String>,
     pub(super) events: BTreeSet<String>,
     notes: Vec<String>,
 }
 
-/// Every group, also those that open nothing here.
+/// `auto`, then every group, also those that open nothing here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let rows = Group::ALL.iter().map(|(group, name)| {
+    let groups = [AUTO].into_iter().chain(Group::ALL.iter().map(|(_, name)| *name));
+    let rows = groups.map(|group| {
         let request = Request {
-            groups: vec![(*name).to_owned()],
+            groups: vec![group.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
             ..Request::default()
@@ -41,8 +46,9 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             Err(error) => (Vec::new(), vec![format!("{error:#}")]),
         };
         Row {
-            group: *group,
+            group,
             counters: counters.len(),
+            subsystems: counters.iter().map(|c| c.subsystem.clone()).collect(),
             pmus: counters.iter().map(|c| name::stem(&c.pmu).to_owned()).collect(),
             events: counters.iter().map(|c| c.event.clone()).collect(),
             notes,
@@ -76,7 +82,10 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let mut text = table.listed(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
-        for note in &row.notes {
+        // Those of auto are mostly those of its groups.
+        let is_of_group =
+            |note| rows.iter().any(|other| other.group != AUTO && other.notes.contains(note));
+        for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
             let prefix = format!("note: {}: ", row.group);
             text.push_str(&wrapped(&prefix, &printable(note), view.width));
         }

@@ -4,9 +4,10 @@
 use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::few;
+use crate::catalog::suggest::{few, list};
 use crate::discover::Machine;
 use crate::discover::processor::Processor;
+use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
 use crate::text::wrapped;
 
@@ -27,10 +28,9 @@ pub fn text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> Strin
 
 fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let rows = groups::rows(machine, catalog);
-    let open = rows.iter().filter(|row| row.counters > 0);
-    let (per_cpu, uncore): (Vec<_>, Vec<_>) =
-        open.partition(|row| matches!(row.group, Group::Core | Group::Host));
-    let has = |group: Group| per_cpu.iter().any(|row| row.group == group);
+    let open = rows.iter().filter(|row| row.counters > 0 && row.group != AUTO);
+    let of_cpus = [Group::Core, Group::Host].map(Group::name);
+    let (per_cpu, uncore): (Vec<_>, Vec<_>) = open.partition(|row| of_cpus.contains(&row.group));
     let mut lines = vec![match uncore.as_slice() {
         [] => none(machine),
         groups => {
@@ -41,25 +41,9 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     // Events of the core PMU first: they are more useful than those of the kernel.
     let events = per_cpu.iter().flat_map(|row| &row.events).map(String::as_str).collect();
     lines.push(fitting("Per CPU: ", &per_cpu, events));
-    lines.push(match uncore.as_slice() {
-        [] if has(Group::Core) => {
-            "Useful: cache-misses (who uses memory), instructions (who works).".to_owned()
-        }
-        [] => "Useful: page-faults (who touches new memory), cpu-clock (who runs).".to_owned(),
-        groups => {
-            let wanted = [Group::Mem, Group::Pcie, Group::C2c];
-            let mut names: Vec<_> =
-                groups.iter().map(|row| row.group).filter(|group| wanted.contains(group)).collect();
-            if names.is_empty() {
-                names.extend(groups.first().map(|row| row.group));
-            }
-            let names: Vec<_> = names.into_iter().map(Group::name).collect();
-            format!(
-                "Begin with: uncore-trace record -p {} -o run.parquet -- COMMAND",
-                names.join(",")
-            )
-        }
-    });
+    let auto = rows.iter().find(|row| row.group == AUTO);
+    let counts = auto.map_or_else(String::new, |row| list(&row.subsystems));
+    lines.push(format!("Begin with: uncore-trace record -- COMMAND (it counts {counts})."));
     lines.extend(CONFIDENCE.map(str::to_owned));
     lines
 }
@@ -79,7 +63,7 @@ fn none(machine: &Machine) -> String {
 fn fitting(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(*name));
-    let groups: Vec<_> = groups.iter().map(|row| row.group.name()).collect();
+    let groups: Vec<_> = groups.iter().map(|row| row.group).collect();
     let groups = groups.join(",");
     let line = |most| format!("{head}-p {groups} ({})", few(&names, most));
     let most = (1..=names.len()).rev().find(|most| cells(&line(*most)) <= WIDTH);

@@ -16,8 +16,12 @@ use crate::record::{Rotate, Sampling};
 use crate::tables::series::Keep;
 
 const EXAMPLES: &str = "\
-Examples:
+Examples: all traffic that this machine can count, or what its kernel counts,
+into a new file; and two kinds of traffic of a machine that has them
+  uncore-trace record -- ./train.sh
   uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
+
+More of them:
   uncore-trace record -p host -o run.parquet --duration 10s
   uncore-trace record -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ \\
     -o run/ --slices
@@ -44,14 +48,15 @@ message shows the command's exit code.";
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "uncore-trace record [OPTIONS] -p GROUPS -o FILE [-- CMD...]"
+    override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]"
 )]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
-    /// output; a device or a FIFO takes the stream only: -o - > /dev/null
+    /// output; a device or a FIFO takes the stream only: -o - > /dev/null [default:
+    /// uncore-trace-TIME.parquet, which replaces nothing]
     #[arg(
         short,
         long,
@@ -197,6 +202,10 @@ pub struct Args {
     /// With --dry-run: print JSON
     #[arg(long, requires = "dry_run", help_heading = PRINT)]
     pub(super) json: bool,
+
+    /// At the end, say who had most of what also if standard error is not a terminal
+    #[arg(long, conflicts_with = "quiet", help_heading = PRINT)]
+    pub(super) summary: bool,
 
     /// Print errors only
     #[arg(short, long, help_heading = PRINT)]

@@ -13,7 +13,7 @@ use crate::stat::run::Delay;
 
 const EXAMPLES: &str = "\
 Examples:
-  uncore-trace stat -p pcie -- ./train.sh
+  uncore-trace stat -- ./train.sh
   uncore-trace stat -p mem,c2c -I 1000 --per-socket
   uncore-trace stat -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ -r 5 \\
     -x, -- ./copy

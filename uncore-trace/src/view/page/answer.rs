@@ -6,7 +6,7 @@ use super::super::usage::Event;
 use super::survey::{Kind, Survey, Tenant};
 use crate::schema::link::Direction;
 use crate::text::printable;
-use crate::units;
+use crate::units::{self, percent};
 
 /// Number of events that are named for a tenant.
 const EVENTS: usize = 3;
@@ -123,12 +123,4 @@ fn of_events(survey: &Survey) -> Option<String> {
         [] => return None,
     };
     Some(format!("{} had {list}.", tenant.name))
-}
-
-fn percent(part: f64) -> String {
-    let percent = part * 100.0;
-    if percent > 0.0 && percent < 0.95 {
-        return format!("{percent:.1} %");
-    }
-    format!("{percent:.0} %")
 }

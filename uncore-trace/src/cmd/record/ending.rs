@@ -1,0 +1,71 @@
+//! The answer at the end of `record`, read from the finished recording.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::STDOUT;
+use crate::confine::Needs;
+use crate::record::Options;
+use crate::tables::reader::Recording;
+use crate::terminal;
+use crate::text::printable;
+use crate::view::brief::brief;
+
+/// Width of the lines if it is not known.
+const COLUMNS: usize = 100;
+
+/// Cells before each line, `uncore-trace: `.
+const PREFIX: usize = 14;
+
+/// What reading the recording again needs: its directory, since a file is not there yet, or is
+/// replaced.
+pub(super) fn needs(options: &Options) -> Needs {
+    let mut needs = Needs::default();
+    if has_answer(options) {
+        needs.reads = Needs::to_write(&options.output).writes;
+    }
+    needs
+}
+
+/// Who had most of what. Nothing for a stream, which is gone, and for parts, each of which is a
+/// recording of its own.
+pub(super) fn answer(options: &Options) -> Vec<String> {
+    if !has_answer(options) {
+        return Vec::new();
+    }
+    let width = terminal::columns().unwrap_or(COLUMNS).saturating_sub(PREFIX);
+    lines(&options.output, width).unwrap_or_else(|error| {
+        log::warn!("cannot read the recording for its answer: {error:#}");
+        Vec::new()
+    })
+}
+
+fn lines(output: &Path, width: usize) -> Result<Vec<String>> {
+    brief(&Recording::open(output)?, width)
+}
+
+/// The commands that show more; `None` for a stream.
+pub(super) fn next(options: &Options) -> Option<String> {
+    if is_stream(options) {
+        return None;
+    }
+    let shown = options.output.display().to_string();
+    let shown = printable(&shown);
+    if options.rotate.is_some() {
+        return Some(
+            "next: uncore-trace report PART, where each part is a recording; uncore-trace cut joins \
+             them"
+                .to_owned(),
+        );
+    }
+    Some(format!("next: uncore-trace report {shown}, also with --html; or uncore-trace top"))
+}
+
+fn has_answer(options: &Options) -> bool {
+    !is_stream(options) && options.rotate.is_none()
+}
+
+fn is_stream(options: &Options) -> bool {
+    options.output == Path::new(STDOUT)
+}
