@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::load::Load;
@@ -193,4 +194,145 @@ fn one_picture_is_for_scripts() {
     let output = run(["top"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
     assert!(text(&output).contains("use --once"), "{}", text(&output));
+}
+
+fn sample(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// One value for each line.
+fn lines(json: &str) -> Vec<serde_json::Value> {
+    json.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_updates_of_a_recording_follow_each_other_and_sum_to_its_bytes() {
+    let grace = sample("grace");
+    let updates = lines(&run_ok(["top", &grace, "--json", "-d", "100ms"]));
+    let ns = |update: &serde_json::Value, field: &str| update[field].as_i64().unwrap();
+    let (mut sum, mut end) = (0.0, None);
+    for update in &updates {
+        let (begin_ns, end_ns) = (ns(update, "begin_ns"), ns(update, "end_ns"));
+        assert_eq!(begin_ns, end.unwrap_or(begin_ns), "{update}");
+        end = Some(end_ns);
+        let link = &update["links"][0];
+        let rate = link["in_per_s"].as_f64().unwrap();
+        sum += rate * (end_ns - begin_ns) as f64 / 1e9;
+        let owners = update["owners"].as_array().unwrap();
+        let shares: f64 = owners.iter().filter_map(|owner| owner["link_per_s"].as_f64()).sum();
+        let both = link["per_s"].as_f64().unwrap();
+        assert!((shares - both).abs() <= both * 1e-6, "{shares} of {both}");
+        let wall = update["time"].as_str().unwrap();
+        assert!(wall.len() == 24 && wall.ends_with('Z'), "{wall}");
+    }
+    let report = lines(&run_ok(["report", &grace, "--links", "--json"]));
+    let of = |line: &&serde_json::Value| {
+        line["link"] == updates[0]["links"][0]["name"] && line["direction"] == "in"
+    };
+    let bytes = report.iter().find(of).unwrap()["bytes"].as_f64().unwrap();
+    assert!((sum - bytes).abs() <= bytes * 1e-6, "{sum} of {bytes}");
+
+    // One screen is one of these.
+    let last = lines(&run_ok(["top", &grace, "--json", "-d", "100ms", "--once"]));
+    let ends = |updates: &[serde_json::Value]| -> Vec<i64> {
+        updates.iter().map(|update| ns(update, "end_ns")).collect()
+    };
+    assert_eq!(ends(&last), ends(&updates[updates.len() - 1..]));
+    let args = ["top", &grace, "--json", "-d", "100ms", "--once", "--after", "200ms"];
+    assert_eq!(ends(&lines(&run_ok(args))), ends(&updates[2..3]));
+    let part = lines(&run_ok(["top", &grace, "--json", "-d", "1s", "--from", "1s", "--to", "3s"]));
+    let begin_ns = ns(&part[0], "begin_ns") - ns(&updates[0], "begin_ns");
+    assert!(part.len() == 2 && (900_000_000..=1_000_000_000).contains(&begin_ns), "{begin_ns}");
+}
+
+#[test]
+fn a_file_without_cpu_time_says_that_it_is_not_known() {
+    let vm = sample("vm.parquet");
+    let updates = lines(&run_ok(["top", &vm, "--json"]));
+    let owners = updates.iter().flat_map(|update| update["owners"].as_array().unwrap());
+    assert!(owners.clone().any(|owner| owner["owner"] == "task"));
+    assert!(owners.clone().all(|owner| owner["cpus"].is_null()));
+    for (args, says) in [
+        (vec!["top", &vm, "-p", "host"], "cannot be used with"),
+        (vec!["top", "--from", "1s", "--json"], "required"),
+        (vec!["top", "/nowhere.parquet", "--json"], "no such file"),
+    ] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output).contains(says), "{args:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_updates_without_a_message() {
+    let _machine = root_or_skip!();
+    let grace = sample("grace");
+    let recorded: &[&str] = &["top", &grace, "--json", "-d", "100ms"];
+    for args in [recorded, &["top", "-p", "host", "--json", "-d", "100ms"]] {
+        let mut top = Command::new(crate::PROGRAM)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut updates = BufReader::new(top.stdout.take().unwrap()).lines();
+        let ends: Vec<i64> = (updates.by_ref().take(3))
+            .map(|line| lines(&line.unwrap())[0]["end_ns"].as_i64().unwrap())
+            .collect();
+        assert!(ends.len() == 3 && ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+        drop(updates);
+        let output = top.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output).as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_updates() {
+    let _machine = root_or_skip!();
+    let mut top = Command::new(crate::PROGRAM)
+        .args(["top", "-p", "host", "--json", "-d", "100ms"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut updates = BufReader::new(top.stdout.take().unwrap()).lines();
+    updates.next().unwrap().unwrap();
+    assert!(
+        Command::new("kill").args(["-s", "INT", &top.id().to_string()]).status().unwrap().success()
+    );
+    for line in updates {
+        lines(&line.unwrap());
+    }
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_recording_is_played_and_stays_at_its_end() {
+    let _machine = root_or_skip!();
+    let tmux = Tmux::new(80, 24);
+    tmux.top(&format!("{} -d 200ms", sample("grace")));
+    let first = tmux.wait_for("/lab/train");
+    assert!(first.lines().next().unwrap().contains(" of 5.1 s  every 200 ms"), "{first}");
+    let end = tmux.wait_for("the recording ends here; Left goes back, q quits");
+    assert!(end.contains("  END  ") && end.contains("█"), "{end}");
+    tmux.keys(&["r"]);
+    tmux.wait_for("this is a recording");
+    tmux.keys(&["Left"]);
+    tmux.wait_for(" 5.0 of 5.1 s  PAUSED");
+    tmux.keys(&["Left"]);
+    tmux.wait_for(" 4.8 of 5.1 s  PAUSED");
+    tmux.keys(&["Right"]);
+    tmux.wait_for(" 5.0 of 5.1 s  PAUSED");
+    tmux.keys(&["+"]);
+    tmux.wait_for(" 5.0 of 5.1 s  PAUSED  every 250 ms");
+    tmux.keys(&["Space"]);
+    tmux.wait_for("  END  ");
+    tmux.run(&["resize-window", "-x", "60", "-y", "20"]);
+    tmux.wait_for("1 minute");
+    tmux.keys(&["?"]);
+    let help = tmux.wait_for("not known: a counter has no value");
+    assert!(help.lines().all(|line| line.chars().count() <= 60 && !line.contains('…')), "{help}");
+    tmux.keys(&["x"]);
+    assert!(Command::new("kill").args(["-s", "TERM", &pid_of_top()]).status().unwrap().success());
+    tmux.wait_for_shell();
 }

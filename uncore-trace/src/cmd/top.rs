@@ -4,10 +4,9 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::heading::{COST, LINE, PRINT, TIME, WRITE};
-use super::output::print;
+use super::heading::{COST, LINE, PRINT, SPAN, TIME, WRITE};
 use super::record::{millis, seconds};
 use super::select::{SelectArgs, nanos};
 use crate::catalog::Catalog;
@@ -15,9 +14,13 @@ use crate::discover::{self, Machine};
 use crate::plan::traffic::traffic;
 use crate::plan::{Plan, plan};
 use crate::record::Options;
+use crate::schema::fabric;
+use crate::tables::reader::Recording;
 use crate::terminal;
-use crate::top::{self, Form, Once};
+use crate::text::printable;
+use crate::top::{self, Form, Print, When};
 use crate::view::key::By;
+use crate::view::span::{Moment, Span};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -31,26 +34,38 @@ const LAG: Duration = Duration::from_millis(500);
 /// Width of the output of --once if standard output is no terminal.
 const COLUMNS: usize = 132;
 
-/// Show the traffic of each link and each tenant, live
+/// Show the traffic of each link and each tenant, live or of a recording
 ///
-/// The upper table has the links (memory, PCIe root ports, links between chips, mesh): bytes in and out
+/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in and out
 /// (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and the last
-/// minute. The lower table has the tenants: their rate in each group, their share of the selected link,
-/// the confidence of that share, and the CPUs that they use. On a machine without such counters the
-/// group host is shown. The key `?` shows all keys.
+/// minute. The lower list has the tenants: their rate in each group, their share of the selected link,
+/// the confidence of that share, and the CPUs that they use. A machine without such counters shows the
+/// events of the group host. The key `?` shows all keys.
+///
+/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and Right go
+/// back and on, and it stays at its last update.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Examples:
-  uncore-trace top
+Examples: live; a recording from its second minute on; the end of one as text;
+tenants with more than a tenth of the link, each second
   uncore-trace top -p pcie --per port --by container
-  uncore-trace top --once --json --by pid
+  uncore-trace top run/ --from 1m
+  uncore-trace top run.parquet --once
+  uncore-trace top --json | jq -c '[.owners[] | select(.share > 0.1) | .name]'
 
-JSON: end_ns, frame_ns, links (name, unit, in_per_s, out_per_s, per_s, unknown,
-full (part: of the peak; other: of another source's peak, in a conflict),
-within_per_s, history), groups (name, unit), by, selected, owners (name, owner,
+JSON: one object a line for each update, until it is stopped or the recording
+ends; with --once one object. time, begin_ns, end_ns, frame_ns (wanted length),
+links (name, unit, in_per_s, out_per_s, per_s, unknown, full (part: of the peak;
+other: of another source's peak, in a conflict), within_per_s, history), groups
+(name, unit), by, selected (number of the link in links), owners (name, owner,
 per_s of each group, link_per_s, share, confidence, cpus, history). What is not
 known is null, never 0.")]
 pub struct Args {
+    /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up [default: what
+    /// is measured now]
+    #[arg(value_name = "FILE|DIR", conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
+    path: Option<PathBuf>,
+
     #[command(flatten)]
     select: SelectArgs,
 
@@ -62,6 +77,15 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
+    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number is
+    /// seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
+    #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
+    from: Option<Moment>,
+
+    /// Of a recording, only what ends at this time or earlier
+    #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
+    to: Option<Moment>,
+
     /// What a tenant is; the key `g` changes it
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
@@ -70,7 +94,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
     save: Option<PathBuf>,
 
-    /// Print the screen once, and exit
+    /// Print the screen once, and exit: the first, or the last of a recording
     #[arg(long, help_heading = PRINT)]
     once: bool,
 
@@ -79,8 +103,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds, help_heading = PRINT)]
     after: Option<Duration>,
 
-    /// With --once: print JSON
-    #[arg(long, requires = "once", help_heading = PRINT)]
+    /// Print each update as a line of JSON; with --once the first, or the last of a recording
+    #[arg(long, help_heading = PRINT)]
     json: bool,
 
     /// Draw with ASCII only
@@ -88,11 +112,12 @@ pub struct Args {
     ascii: bool,
 }
 
-/// Plans, records and draws; exit code 0.
+/// Plans, records and draws, or plays a recording; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     ensure!(
-        args.once || io::stdout().is_terminal() && io::stdin().is_terminal(),
-        "top needs a terminal for its screen and its keys: use --once to print one screen, or record"
+        args.once || args.json || io::stdout().is_terminal() && io::stdin().is_terminal(),
+        "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
+         all, or record"
     );
     ensure!(
         top::WAYS.contains(&args.by),
@@ -107,6 +132,29 @@ pub fn run(args: &Args) -> Result<u8> {
             humantime::format_duration(args.interval)
         );
     }
+    match &args.path {
+        Some(path) => play(args, path)?,
+        None => measure(args)?,
+    }
+    Ok(0)
+}
+
+/// Plays the recording at `path`.
+fn play(args: &Args, path: &Path) -> Result<()> {
+    let recording = Recording::of_hosts(path, &[])?;
+    if args.by == By::Pid {
+        recording.require_processes()?;
+    }
+    let fabric = recording.table(&fabric::TABLE)?;
+    let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
+    let span = span.with_context(|| {
+        format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
+    })?;
+    top::play(&recording, span, &options(args, None))
+}
+
+/// Measures, and shows it.
+fn measure(args: &Args) -> Result<()> {
     let tick = args.tick.unwrap_or(TICK);
     let window = window(tick);
     ensure!(
@@ -124,29 +172,32 @@ pub fn run(args: &Args) -> Result<u8> {
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
         log::warn!("{warning}");
     }
-    let once = args.once.then(|| {
-        let width = terminal::columns().unwrap_or(COLUMNS);
-        let form = if args.json { Form::Json } else { Form::Text { width } };
-        Once { form, after: args.after.unwrap_or_default() }
+    let recording =
+        Options { lag: LAG, catalog: catalog.outside, ..Options::for_view(&machine, &plan) };
+    top::run(&machine, &plan, &recording, &options(args, notice))
+}
+
+fn options(args: &Args, notice: Option<String>) -> top::Options {
+    let width = terminal::columns().unwrap_or(COLUMNS);
+    let form = if args.json { Form::Json } else { Form::Text { width } };
+    let once = args.once.then(|| match args.after {
+        None if args.path.is_some() => When::Last,
+        after => {
+            When::After(i64::try_from(after.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
+        }
     });
-    let options = top::Options {
+    top::Options {
         frame: args.interval,
         by: args.by,
         // The software counter that differs most between tenants is selected first.
-        select: notice.is_some().then(|| "cpu-clock".to_owned()),
+        select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,
         // https://no-color.org: the variable must be set and not empty.
         plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         notice,
         save: args.save.clone(),
-        once,
-    };
-    let recording =
-        Options { lag: LAG, catalog: catalog.outside, ..Options::for_view(&machine, &plan) };
-    if let Some(text) = top::run(&machine, &plan, &recording, &options)? {
-        print(&text)?;
+        print: (args.once || args.json).then_some(Print { form, once }),
     }
-    Ok(0)
 }
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.

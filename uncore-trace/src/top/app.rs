@@ -41,9 +41,32 @@ pub(super) enum Mode {
     Help,
 }
 
+/// What a key asks of a recording that is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// The next frame.
+    Next,
+    /// The frame before.
+    Back,
+    /// The same time in frames of this length, ns.
+    Again(i64),
+}
+
+/// The state of a recording that is played.
+#[derive(Debug, Clone, Copy)]
+struct Played {
+    /// Begin and end, `CLOCK_MONOTONIC`, ns.
+    span_ns: (i64, i64),
+    is_stopped: bool,
+    has_ended: bool,
+    wish: Option<Wish>,
+}
+
 /// The application.
 pub(super) struct App {
-    live: Live,
+    pub(super) live: Live,
+    /// `None` while something is measured.
+    played: Option<Played>,
     saver: Saver,
     pub(super) mode: Mode,
     pub(super) focus: Focus,
@@ -75,6 +98,7 @@ impl App {
     pub(super) fn new(live: Live, options: &Options) -> Self {
         Self {
             live,
+            played: None,
             saver: Saver::new(options.save.clone()),
             mode: Mode::Lists,
             focus: Focus::Links,
@@ -92,6 +116,11 @@ impl App {
             message: None,
             quits: false,
         }
+    }
+
+    /// A recording is played, between these times.
+    pub(super) const fn play(&mut self, span_ns: (i64, i64)) {
+        self.played = Some(Played { span_ns, is_stopped: false, has_ended: false, wish: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
@@ -161,8 +190,37 @@ impl App {
         self.live.frame_ns()
     }
 
-    pub(super) const fn is_paused(&self) -> bool {
-        self.paused.is_some()
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_some() || self.played.is_some_and(|played| played.is_stopped)
+    }
+
+    /// What a key asked for, once.
+    pub(super) fn take_wish(&mut self) -> Option<Wish> {
+        self.played.as_mut()?.wish.take()
+    }
+
+    /// Whether the last frame of a recording is shown.
+    pub(super) fn has_ended(&self) -> bool {
+        self.played.is_some_and(|played| played.has_ended)
+    }
+
+    pub(super) const fn set_ended(&mut self, has_ended: bool) {
+        if let Some(played) = &mut self.played {
+            played.has_ended = has_ended;
+        }
+    }
+
+    /// Begin and end of the recording that is played, `CLOCK_MONOTONIC`, ns.
+    pub(super) fn played_ns(&self) -> Option<(i64, i64)> {
+        self.played.map(|played| played.span_ns)
+    }
+
+    /// Shows the next frame of a recording or the one before, and stops there.
+    pub(super) fn step(&mut self, wish: Wish) {
+        match &mut self.played {
+            Some(played) => (played.is_stopped, played.wish) = (true, Some(wish)),
+            None => self.message = Some("Left and Right are for a recording: top FILE".to_owned()),
+        }
     }
 
     pub(super) const fn quits(&self) -> bool {
@@ -174,6 +232,10 @@ impl App {
     }
 
     pub(super) fn pause(&mut self) {
+        if let Some(played) = &mut self.played {
+            played.is_stopped = !played.is_stopped;
+            return;
+        }
         self.paused = if self.paused.is_some() { None } else { Some(self.now()) };
     }
 
@@ -186,8 +248,13 @@ impl App {
         } else {
             lengths.rev().find(|length| *length < now)
         };
-        if let Some(next) = next {
-            self.live.set_frame(next);
+        let Some(next) = next else { return };
+        match &mut self.played {
+            // Its rows are read again.
+            Some(played) => {
+                played.wish = Some(Wish::Again(next));
+            }
+            None => self.live.set_frame(next),
         }
     }
 
@@ -238,6 +305,10 @@ impl App {
 
     /// Starts a recording, or ends the running one.
     pub(super) fn record(&mut self) {
+        if self.played.is_some() {
+            self.message = Some("this is a recording: uncore-trace cut copies a part".to_owned());
+            return;
+        }
         if self.saver.path().is_some() {
             self.end_recording();
             return;

@@ -7,6 +7,8 @@ mod lists;
 
 use crossterm::style::{ContentStyle, Stylize as _};
 
+use jiff::tz::TimeZone;
+
 use self::lists::{links, owners};
 use super::app::{App, Mode};
 use super::keys::HELP;
@@ -113,14 +115,28 @@ fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
 
 /// The head line: host, time, frame length and recording.
 fn head(app: &App, screen: &Screen, width: usize) -> Vec<StyledText> {
-    let now = jiff::Zoned::now().strftime("%H:%M:%S");
     let length = units::human(app.frame_ns() as f64, "ns");
-    let mut text = format!("uncore-trace top  {}  {now}  every {length}", printable(app.host()));
-    if app.is_paused() {
+    let mut text = format!("uncore-trace top  {}  ", printable(app.host()));
+    if let Some((begin_ns, end_ns)) = app.played_ns() {
+        let second = |ns: i64| format!("{:.1}", (ns - begin_ns) as f64 / 1e9);
+        let time = screen.time.map(|time| time.to_zoned(TimeZone::system()));
+        text += &time.map_or_else(String::new, |time| time.strftime("%H:%M:%S  ").to_string());
+        let at = screen.end_ns.map_or_else(|| "0".to_owned(), second);
+        text += &format!("{at} of {} s", second(end_ns));
+    } else {
+        text += &jiff::Zoned::now().strftime("%H:%M:%S").to_string();
+    }
+    if app.has_ended() {
+        text += "  END";
+    } else if app.is_paused() {
         text += "  PAUSED";
     }
+    let every = format!("  every {length}");
+    if cells(&text) + cells(&every) <= width {
+        text += &every;
+    }
     if screen.end_ns.is_none() {
-        text += "  waiting for the first picture";
+        text += "  waiting for the first update";
     }
     let recording = app.recording().map(|path| format!("  recording to {}", printable(&path)));
     let room = width - cells(&text).min(width);
@@ -134,7 +150,9 @@ fn said(app: &App, width: usize) -> Vec<StyledText> {
     let within = app.within.as_ref().map(|(by, name, _)| {
         format!("processes of {} {}; Esc goes back", by.name(), printable(name))
     });
-    let said = app.message.clone().or(within).or_else(|| held.last().cloned());
+    let ended =
+        app.has_ended().then(|| "the recording ends here; Left goes back, q quits".to_owned());
+    let said = app.message.clone().or(within).or(ended).or_else(|| held.last().cloned());
     let said = said.or_else(|| app.notice.clone()).unwrap_or_default();
     let look = if app.message.is_some() || !held.is_empty() { Look::Warm } else { Look::Dim };
     vec![(fit(&printable(&said), width, app.ascii), look)]
@@ -164,7 +182,11 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
         ("/", "find".to_owned()),
         ("s", printable(&sort).into_owned()),
         ("p", "pause".to_owned()),
-        ("r", "record".to_owned()),
+        if app.played_ns().is_some() {
+            ("Left Right", "step".to_owned())
+        } else {
+            ("r", "record".to_owned())
+        },
     ];
     let mut parts = Vec::new();
     let mut left = width;

@@ -2,25 +2,27 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::app::{App, Focus, Mode};
+use super::app::{App, Focus, Mode, Wish};
 
 /// The help screen: keys, then terms of the lists.
-pub(super) const HELP: [(&str, &str); 15] = [
+pub(super) const HELP: [(&str, &str); 17] = [
     ("Up Down", "select a link or a tenant"),
-    ("Tab", "go from the links to the tenants and back"),
-    ("g", "tenants by cgroup, container, pod, process, device"),
-    ("Enter", "processes of the selected tenant and its rates; Esc goes back"),
-    ("/", "show only tenants with a text in their name; Esc shows all"),
-    ("s", "sort by share, by each group, by CPU time, by name"),
-    ("p or Space", "stop the picture, and go on"),
-    ("+ -", "longer or shorter time between pictures"),
-    ("r", "begin a recording of what is watched, and end it"),
+    ("Tab", "go to the other list"),
+    ("Enter", "processes of the selected tenant; Esc: back"),
+    ("g", "next of cgroup, container, pod, pid, device"),
+    ("s", "sort by share, each group, CPU time, name"),
+    ("/", "only names with a text; Esc shows all"),
+    ("p or Space", "pause, and go on"),
+    ("Left Right", "in a recording: one update back, or on"),
+    ("+ -", "a longer or shorter time between updates"),
+    ("r", "record what is watched to a file; r ends it"),
     ("? or h", "this help"),
     ("q or Ctrl-C", "quit"),
-    ("of peak", "rate in percent of what the link can carry; ! is more than"),
-    ("", "that, or sources of the peak that differ by more than 20 %"),
-    ("conf.", "chance that a share is within 10 % of the truth; - is none"),
-    ("?", "a counter has no value"),
+    ("of peak", "rate in percent of what the link can carry"),
+    ("!", "above the peak, or two peaks that disagree"),
+    ("conf.", "chance to be within 10 % of the truth"),
+    ("-", "not counted, or without a confidence"),
+    ("?", "not known: a counter has no value"),
 ];
 
 impl App {
@@ -74,6 +76,8 @@ impl App {
             KeyCode::Enter => self.enter(),
             KeyCode::Esc if self.within.is_some() => self.leave(),
             KeyCode::Esc => self.filter.clear(),
+            KeyCode::Left => self.step(Wish::Back),
+            KeyCode::Right => self.step(Wish::Next),
             KeyCode::Up | KeyCode::Char('k') => self.select(-1),
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
             KeyCode::PageUp => self.select(-10),

@@ -1,8 +1,9 @@
-//! `uncore-trace top`: shows the current traffic of the fabric and its owners.
+//! `uncore-trace top`: shows the traffic of the fabric and its owners, now or in a recording.
 //!
 //! The recorder runs as for `record`. It passes the rows of its tables to a second thread, which
 //! sums them ([`crate::view::live`]), draws them, and writes them to a file on request. So the
-//! screen shows the same values as a recording.
+//! screen shows the same values as a recording. The rows of a recording come from its tables instead
+//! ([`play`]).
 //!
 //! Guarantees: the terminal is restored however the program ends, except by SIGKILL. Messages are
 //! held until then.
@@ -10,9 +11,11 @@
 mod app;
 mod draw;
 mod keys;
+mod play;
 mod save;
 mod terminal;
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -21,6 +24,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::sync::oneshot;
 
 use self::app::App;
+use self::play::Player;
 use self::terminal::Terminal;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
@@ -28,11 +32,13 @@ use crate::plan::Plan;
 use crate::record;
 use crate::schema::{fabric, runtime};
 use crate::signals::Signals;
+use crate::tables::reader::Recording;
 use crate::tables::writer::{Piece, Pieces, Target};
 use crate::view::key::By;
 use crate::view::links::Links;
 use crate::view::live::Live;
 pub use crate::view::live::WAYS;
+use crate::view::span::Span;
 use crate::workload::Workload;
 
 /// Most pieces in the queue to the second thread. The recorder waits while it is full.
@@ -58,20 +64,29 @@ pub struct Options {
     pub notice: Option<String>,
     /// File for recordings; `None`: a name made of the time, in the working directory.
     pub save: Option<PathBuf>,
-    /// Print one screen instead of running interactively.
-    pub once: Option<Once>,
+    /// Print screens instead of drawing on the terminal.
+    pub print: Option<Print>,
 }
 
-/// Prints one screen.
+/// Prints screens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Once {
+pub struct Print {
     /// The output format.
     pub form: Form,
-    /// The first complete frame this long after the first rows is printed.
-    pub after: Duration,
+    /// One screen, instead of one at each update.
+    pub once: Option<When>,
 }
 
-/// Format of the printed screen.
+/// Which screen is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// The first that ends this long after the begin of the first window, ns, or else the last.
+    After(i64),
+    /// The last of a recording.
+    Last,
+}
+
+/// Format of the printed screens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The lists, as on the terminal.
@@ -83,8 +98,7 @@ pub enum Form {
     Json,
 }
 
-/// Records `plan` and shows it until the user quits or a signal arrives. With [`Once`], returns the
-/// screen.
+/// Records `plan` and shows it until the user quits or a signal arrives, or prints it.
 ///
 /// # Errors
 ///
@@ -94,11 +108,8 @@ pub fn run(
     plan: &Plan,
     recording: &record::Options,
     options: &Options,
-) -> Result<Option<String>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+) -> Result<()> {
+    let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
     let (quit, over) = oneshot::channel();
@@ -107,7 +118,7 @@ pub fn run(
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
             confine::thread(&Needs::to_write(save));
-            let shown = show(app, &pieces, options);
+            let shown = show(app, Source { pieces, player: None }, options);
             // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();
             shown
@@ -121,37 +132,109 @@ pub fn run(
                 _ = over => Ok(()),
             }
         });
-        let shown = show.join();
-        (recorded, shown.unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early"))))
+        (recorded, joined(show))
     });
     // This error comes first: if drawing failed, the recorder fails only because nobody reads.
     let shown = shown?;
     recorded?;
-    if options.once.is_some() && shown.is_none() {
+    if options.print.is_some() && !shown {
         bail!("the recording ended before there was anything to show");
     }
-    Ok(shown)
+    Ok(())
+}
+
+/// Shows this time of a recording as [`run`] would have shown it.
+///
+/// # Errors
+///
+/// A table cannot be read, or the terminal cannot be drawn on.
+pub fn play(recording: &Recording, span: Span, options: &Options) -> Result<()> {
+    let runtime = event_loop()?;
+    let mut app = App::new(Live::new(Links::of(recording)?, nanos(options.frame)), options);
+    let player = Player::new(recording, span)?;
+    app.play(player.span_ns());
+    app.take(player.metadata()?)?;
+    // It is closed when a signal arrives.
+    let (sender, pieces) = mpsc::sync_channel(PIECES);
+    let (quit, over) = oneshot::channel();
+    std::thread::scope(|scope| {
+        let show = scope.spawn(move || {
+            let shown = show(app, Source { pieces, player: Some(player) }, options);
+            quit.send(()).unwrap_or_default();
+            shown
+        });
+        let asked = runtime.block_on(async {
+            let mut signals = Signals::install()?;
+            tokio::select! {
+                _ = signals.next() => {}
+                _ = over => {}
+            }
+            anyhow::Ok(())
+        });
+        drop(sender);
+        joined(show)?;
+        asked
+    })
+}
+
+fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")
+}
+
+fn joined(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
+    show.join().unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early")))
 }
 
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Shows pieces until the user quits or the recorder ends.
-fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Option<String>> {
-    if let Some(once) = options.once {
-        return once_shown(&mut app, pieces, once);
+/// Where rows come from.
+struct Source<'a> {
+    /// Rows of the recorder; it is closed when it ends, and when a signal arrives.
+    pieces: Receiver<Piece>,
+    /// A recording that is played instead.
+    player: Option<Player<'a>>,
+}
+
+impl Source<'_> {
+    /// Waits until a frame is complete; `false` after the last.
+    fn next(&mut self, app: &mut App) -> Result<bool> {
+        if let Some(player) = &mut self.player {
+            let is_stopped = matches!(self.pieces.try_recv(), Err(TryRecvError::Disconnected));
+            return Ok(!is_stopped && player.next(app)?);
+        }
+        for piece in &self.pieces {
+            if app.take(piece)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
-    // The terminal is not changed before the first rows, so that earlier errors are visible.
-    let Some(first) = first_rows(&mut app, pieces)? else { return Ok(None) };
-    app.take(first)?;
-    let mut terminal = Terminal::enter()?;
-    terminal.draw(&app)?;
-    let mut drawn = Instant::now();
-    while !app.quits() {
-        let mut is_new = Terminal::keys(&mut app, LOOK)?;
+
+    /// Waits until there is something to show; `false` if it ended before.
+    fn first(&mut self, app: &mut App) -> Result<bool> {
+        if self.player.is_some() {
+            return self.next(app);
+        }
+        for piece in &self.pieces {
+            let has_rows = matches!(piece, Piece::Rows(..));
+            app.take(piece)?;
+            if has_rows {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes what is there. Returns whether the screen changed.
+    fn go_on(&mut self, app: &mut App) -> Result<bool> {
+        let mut is_new = false;
         loop {
-            match pieces.try_recv() {
+            match self.pieces.try_recv() {
                 Ok(piece) => is_new |= app.take(piece)?,
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
@@ -160,6 +243,28 @@ fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Opt
                 }
             }
         }
+        match &mut self.player {
+            Some(player) => Ok(player.go_on(app)?),
+            None => Ok(is_new),
+        }
+    }
+}
+
+/// Shows rows until the user quits or they end. Returns whether there were any.
+fn show(mut app: App, mut source: Source<'_>, options: &Options) -> Result<bool> {
+    if let Some(print) = options.print {
+        return printed(&mut app, &mut source, print);
+    }
+    // The terminal is not changed before the first rows, so that earlier errors are visible.
+    if !source.first(&mut app)? {
+        return Ok(false);
+    }
+    let mut terminal = Terminal::enter()?;
+    terminal.draw(&app)?;
+    let mut drawn = Instant::now();
+    while !app.quits() {
+        let mut is_new = Terminal::keys(&mut app, LOOK)?;
+        is_new |= source.go_on(&mut app)?;
         // The clock in the head line must advance even without new rows.
         if is_new || drawn.elapsed() >= Duration::from_secs(1) {
             terminal.draw(&app)?;
@@ -168,34 +273,42 @@ fn show(mut app: App, pieces: &Receiver<Piece>, options: &Options) -> Result<Opt
     }
     app.end_recording();
     drop(terminal);
-    Ok(None)
+    Ok(true)
 }
 
-/// Adds metadata until the first rows, and returns these; `None` if the recorder ended before.
-fn first_rows(app: &mut App, pieces: &Receiver<Piece>) -> Result<Option<Piece>> {
-    for piece in pieces {
-        match piece {
-            Piece::Metadata(_) => app.take(piece).map(|_| ())?,
-            Piece::Rows(..) => return Ok(Some(piece)),
+/// Prints one screen, or each. Returns whether one was printed.
+fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool> {
+    let (mut begin_ns, mut has_frame) = (None, false);
+    while source.next(app)? {
+        has_frame = true;
+        match (print.once, app.live.last()) {
+            (None, _) => write(&print.form.of(app)?)?,
+            (Some(When::After(after_ns)), Some((first_ns, end_ns))) => {
+                if end_ns - *begin_ns.get_or_insert(first_ns) >= after_ns {
+                    break;
+                }
+            }
+            (Some(_), _) => {}
         }
     }
-    Ok(None)
+    if has_frame && print.once.is_some() {
+        write(&print.form.of(app)?)?;
+    }
+    // If there was none, the recorder's error says why.
+    Ok(has_frame)
 }
 
-fn once_shown(app: &mut App, pieces: &Receiver<Piece>, once: Once) -> Result<Option<String>> {
-    let mut begin = None;
-    for piece in pieces {
-        let begin = match piece {
-            Piece::Rows(..) => *begin.get_or_insert_with(Instant::now),
-            Piece::Metadata(_) => Instant::now(),
-        };
-        if app.take(piece)? && begin.elapsed() >= once.after {
-            return match once.form {
-                Form::Text { width } => Ok(Some(app.text(width))),
-                Form::Json => app.json().map(Some),
-            };
+/// Writes to standard output at once, so that a reader sees each update.
+fn write(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
+}
+
+impl Form {
+    fn of(self, app: &App) -> Result<String> {
+        match self {
+            Self::Text { width } => Ok(app.text(width)),
+            Self::Json => app.json(),
         }
     }
-    // The recorder's error says why.
-    Ok(None)
 }

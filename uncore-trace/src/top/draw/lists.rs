@@ -45,6 +45,8 @@ struct List<'a> {
     columns: Vec<Column>,
     /// For each line, its values of the last minute.
     times: Vec<Vec<Option<f64>>>,
+    /// Whether the last columns matter least; else the first do.
+    drops_last: bool,
     /// Index of the selected line, and whether the arrow keys move it.
     selected: (usize, bool),
     app: &'a App,
@@ -108,6 +110,8 @@ pub(super) fn links(
         names: things.iter().map(|thing| plain(printable(&thing.name).into_owned())).collect(),
         columns,
         times: things.iter().map(|thing| thing.history.clone()).collect(),
+        // The rates matter more than the peak.
+        drops_last: true,
         selected: (screen.selected, app.focus == Focus::Links),
         app,
     };
@@ -165,6 +169,8 @@ pub(super) fn owners(
         names: owners.iter().map(|line| (name(line), look(line))).collect(),
         columns,
         times: owners.iter().map(|line| line.history.clone()).collect(),
+        // Single groups matter less than share and confidence.
+        drops_last: false,
         selected: (app.owner, app.focus == Focus::Owners),
         app,
     };
@@ -188,8 +194,8 @@ fn percent(full: Option<Full>) -> StyledText {
 }
 
 impl List<'_> {
-    /// The list in at most `lines` lines, including its head. Columns that do not fit are left out
-    /// from the left, and the head shows their number. The names get the remaining width.
+    /// The list in at most `lines` lines, including its head. Columns that do not fit are left out,
+    /// and the head shows their number. The names get the remaining width.
     fn lines(mut self, width: usize, lines: usize) -> Vec<Vec<StyledText>> {
         let ascii = self.app.ascii;
         let marker = 2;
@@ -198,8 +204,7 @@ impl List<'_> {
         };
         let mut hidden = 0;
         while widths(&self.columns) + LEAST_NAME + marker > width && self.columns.len() > 1 {
-            // The first columns, single groups, matter less than share and confidence.
-            self.columns.remove(0);
+            self.columns.remove(if self.drops_last { self.columns.len() - 1 } else { 0 });
             hidden += 1;
         }
         let figures = widths(&self.columns);

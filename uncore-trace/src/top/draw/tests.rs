@@ -104,7 +104,7 @@ fn app(ascii: bool) -> App {
         plain: true,
         notice: None,
         save: None,
-        once: None,
+        print: None,
     };
     let mut app = App::new(Live::new(Links::new(links), SECOND), &options);
     for second in 1..9 {
@@ -216,7 +216,7 @@ fn keys_that_have_nothing_to_do_do_nothing() {
             plain: true,
             notice: Some("why".to_owned()),
             save: None,
-            once: None,
+            print: None,
         },
     );
     let codes = [
@@ -237,4 +237,15 @@ fn keys_that_have_nothing_to_do_do_nothing() {
     }
     app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     assert!(app.quits());
+}
+
+#[test]
+fn a_narrow_terminal_keeps_the_rates_of_the_links() {
+    let mut app = app(false);
+    press(&mut app, &[KeyCode::Tab, KeyCode::Enter]);
+    let head = |app: &App| drawn(app, 60, 20).lines().next().unwrap().to_owned();
+    let narrow = head(&app);
+    assert!(narrow.contains("its GB/s") && narrow.contains("in GB/s"), "{narrow}");
+    assert!(narrow.contains("out GB/s") && !narrow.contains("of peak"), "{narrow}");
+    assert!(drawn(&app, 80, 24).contains("of peak"));
 }

@@ -24,6 +24,8 @@ pub(super) struct OpenFrame {
     pub(super) begin_ns: Option<i64>,
     /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub(super) end_ns: i64,
+    /// Wall time of that end, us since 1970.
+    pub(super) wall_us: i64,
     times: BTreeMap<Way, Time>,
     sums: HashMap<(Way, u32), (f64, Confidence)>,
     run: HashMap<Task, i64>,
@@ -31,8 +33,10 @@ pub(super) struct OpenFrame {
 
 impl OpenFrame {
     /// Adds a window of a counter, which has several rows in each.
-    pub(super) fn cover(&mut self, counter: i32, way: Way, window: Window) {
-        self.end_ns = self.end_ns.max(window.end_ns);
+    pub(super) fn cover(&mut self, counter: i32, way: Way, window: Window, wall_us: i64) {
+        if window.end_ns > self.end_ns {
+            (self.end_ns, self.wall_us) = (window.end_ns, wall_us);
+        }
         self.times.entry(way).or_default().add(counter, window, &());
     }
 
@@ -65,7 +69,9 @@ impl OpenFrame {
         let length_ns = self.end_ns - self.begin_ns.unwrap_or(self.end_ns);
         let cpus = |ns: i64| if length_ns > 0 { ns as f64 / length_ns as f64 } else { 0.0 };
         Closed {
+            begin_ns: self.end_ns - length_ns,
             end_ns: self.end_ns,
+            wall_us: self.wall_us,
             ways,
             rates,
             cpus: self.run.into_iter().map(|(task, ns)| (task, cpus(ns))).collect(),
@@ -85,8 +91,12 @@ pub(super) struct Rate {
 /// A complete frame.
 #[derive(Debug)]
 pub(super) struct Closed {
+    /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
+    pub(super) begin_ns: i64,
     /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub(super) end_ns: i64,
+    /// Wall time of that end, us since 1970.
+    pub(super) wall_us: i64,
     /// Total rates per second; `None` if one of the counters has no value in the frame.
     pub(super) ways: BTreeMap<Way, Option<f64>>,
     /// Rates of each owner.

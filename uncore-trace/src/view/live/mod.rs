@@ -1,4 +1,5 @@
-//! The last minute of a running recording: sums the rows of its tables in frames as they arrive.
+//! The last minute of a recording that runs or is played: sums the rows of its tables in frames as they
+//! arrive.
 //!
 //! Guarantees: rates are over the time for which a counter has values; a counter without a value in
 //! a frame makes its sums unknown, never 0; the owners' parts sum to the total; memory is bounded
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use anyhow::Result;
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 
 use self::frame::{Closed, OpenFrame, Task, Way};
 pub use self::owners::OWNERS;
@@ -21,6 +22,7 @@ use super::key::{By, Columns};
 use super::links::Links;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
+use crate::tables::reader::Recording;
 
 /// Number of frames kept: a minute of seconds.
 pub const FRAMES: usize = 60;
@@ -30,6 +32,21 @@ const TICKS: usize = 60_000;
 
 /// Groupings of owners, in the order in which the key `g` selects them.
 pub const WAYS: [By; 5] = [By::Cgroup, By::Container, By::Pod, By::Pid, By::Device];
+
+/// The columns of `fabric` that are read.
+pub fn fabric_columns(recording: &Recording) -> Vec<&'static str> {
+    let mut columns = vec!["ts", "pid", "cgroup_id", "comm"];
+    for column in WAYS.iter().flat_map(|by| by.columns(recording)) {
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
+/// The columns of `runtime` that are read.
+pub const RUNTIME_COLUMNS: [&str; 6] =
+    ["mono_ns", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
 
 /// A link, or an event if there are no links.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +75,8 @@ pub struct Live {
     /// CPU time of processes, by the end of the tick. It arrives before the shares of the same
     /// time, which wait for later readings.
     run: BTreeMap<i64, HashMap<Task, i64>>,
+    /// Whether CPU time is known: one file has none.
+    has_run: bool,
     frames: VecDeque<Closed>,
 }
 
@@ -79,6 +98,7 @@ impl Live {
             owners: Owners::default(),
             open: OpenFrame::default(),
             run: BTreeMap::new(),
+            has_run: false,
             frames: VecDeque::new(),
         }
     }
@@ -87,6 +107,7 @@ impl Live {
     pub fn set_frame(&mut self, frame_ns: i64) {
         self.frame_ns = frame_ns.max(1);
         self.open = OpenFrame::default();
+        self.run.clear();
         self.frames.clear();
     }
 
@@ -98,6 +119,38 @@ impl Live {
     /// Number of complete frames, at most [`FRAMES`].
     pub fn frames(&self) -> usize {
         self.frames.len()
+    }
+
+    /// Begin and end of the last complete frame, `CLOCK_MONOTONIC`, ns.
+    pub fn last(&self) -> Option<(i64, i64)> {
+        self.frames.back().map(|frame| (frame.begin_ns, frame.end_ns))
+    }
+
+    /// The longest of the complete frames, ns; longer than [`Self::frame_ns`] if a window is. The length of
+    /// a frame if there is none.
+    pub fn longest_ns(&self) -> i64 {
+        let lengths = self.frames.iter().map(|frame| frame.end_ns - frame.begin_ns);
+        lengths.max().unwrap_or(self.frame_ns)
+    }
+
+    /// The time until which windows belong to the open frame, `CLOCK_MONOTONIC`, ns; `None` before its first
+    /// window.
+    pub fn open_until_ns(&self) -> Option<i64> {
+        self.open.begin_ns.map(|begin_ns| begin_ns.saturating_add(self.frame_ns))
+    }
+
+    /// Closes the open frame at the end of a recording. Returns whether a frame became complete: less than
+    /// half of one is dropped, if there is another.
+    pub fn finish(&mut self) -> bool {
+        let Some(begin_ns) = self.open.begin_ns.filter(|_| self.open.end_ns != 0) else {
+            return false;
+        };
+        let is_short = (self.open.end_ns - begin_ns).saturating_mul(2) < self.frame_ns;
+        if is_short && !self.frames.is_empty() {
+            return false;
+        }
+        self.close(begin_ns, None);
+        true
     }
 
     /// Adds rows of `fabric`. Returns whether a frame became complete.
@@ -113,6 +166,7 @@ impl Live {
         let pids = columns::i32s(batch, "pid")?;
         let cgroups = columns::bits(batch, "cgroup_id")?;
         let names = columns::words(batch, "comm")?;
+        let walls: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
         let mut known = HashMap::new();
         let mut closed = false;
         for row in 0..of.rows {
@@ -121,7 +175,7 @@ impl Live {
             let counter = of.counter.value(row);
             let Some(way) = self.way(counter, of, row) else { continue };
             let value = get(of.value, row);
-            self.open.cover(counter, way, of.window(row));
+            self.open.cover(counter, way, of.window(row), walls.value(row));
             let Some(value) = value else { continue };
             let quick = ways
                 .iter()
@@ -166,6 +220,7 @@ impl Live {
                 let task = Task { pid, cgroup_id, name: Arc::clone(name) };
                 let tick = self.run.entry(ends.value(row)).or_default();
                 *tick.entry(task).or_default() += run.value(row);
+                self.has_run = true;
             }
         }
         while self.run.len() > TICKS {
@@ -182,8 +237,14 @@ impl Live {
         if is_open || end_ns - begin_ns <= self.frame_ns {
             return false;
         }
+        self.close(begin_ns, Some(end_ns - length_ns));
+        true
+    }
+
+    /// Closes the frame, which began at `begin_ns`; the next begins at `next_ns`.
+    fn close(&mut self, begin_ns: i64, next_ns: Option<i64>) {
         let mut open = std::mem::take(&mut self.open);
-        self.open.begin_ns = Some(end_ns - length_ns);
+        self.open.begin_ns = next_ns;
         let later = self.run.split_off(&(open.end_ns + 1));
         for (end_ns, tick) in std::mem::replace(&mut self.run, later) {
             if end_ns > begin_ns {
@@ -197,7 +258,6 @@ impl Live {
             self.frames.pop_front();
         }
         self.owners.forget(&self.frames);
-        true
     }
 
     fn way(&mut self, counter: i32, columns: &Columns<'_>, row: usize) -> Option<Way> {

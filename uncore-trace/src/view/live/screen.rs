@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 use super::frame::{Closed, Rate, Way};
 use super::{Live, Thing};
@@ -45,9 +46,14 @@ pub enum Sort {
 /// One screen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Screen {
+    /// Wall time of the end of the last frame; null before the first.
+    #[serde(serialize_with = "time")]
+    pub time: Option<Timestamp>,
+    /// Begin of the last frame, `CLOCK_MONOTONIC`, ns; null before the first.
+    pub begin_ns: Option<i64>,
     /// End of the last frame, `CLOCK_MONOTONIC`, ns; null before the first.
     pub end_ns: Option<i64>,
-    /// Length of a frame, ns.
+    /// Wanted length of a frame, ns.
     pub frame_ns: i64,
     /// The links, or the events if there are no links.
     pub links: Vec<ThingLine>,
@@ -59,6 +65,12 @@ pub struct Screen {
     pub selected: usize,
     /// The owners.
     pub owners: Vec<OwnerLine>,
+}
+
+/// Writes a time as `2026-01-31T12:00:00.000Z`.
+#[expect(clippy::ref_option, reason = "serde passes the field so")]
+fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| format!("{time:.3}")).serialize(serializer)
 }
 
 /// A group of things whose rates are summed.
@@ -117,7 +129,7 @@ pub struct OwnerLine {
     pub share: Option<f64>,
     /// Confidence of the share, 0 to 1, weighted by rate; null if there is none.
     pub confidence: Option<f64>,
-    /// Number of CPUs used; null if it is no task.
+    /// Number of CPUs used; null if it is no task, and in a recording without the table `runtime`.
     pub cpus: Option<f64>,
     /// Rate on the selected link in each frame, the oldest first; null if not known.
     pub history: Vec<Option<f64>>,
@@ -141,6 +153,8 @@ impl Live {
         let ask = Ask { thing, ..*ask };
         let groups = self.groups();
         Screen {
+            time: last.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
+            begin_ns: last.map(|frame| frame.begin_ns),
             end_ns: last.map(|frame| frame.end_ns),
             frame_ns: self.frame_ns,
             links: (0..self.things.len()).map(|place| self.thing(place, &ask)).collect(),
@@ -250,7 +264,8 @@ impl Live {
                 link_per_s: known_total.map(|_| sums.link.per_s),
                 share: total.map(|total| sums.link.per_s / total),
                 confidence: sums.link.sure.mean(),
-                cpus: (key.0 == "task").then(|| cpus.get(&key).copied().unwrap_or_default()),
+                cpus: (self.has_run && key.0 == "task")
+                    .then(|| cpus.get(&key).copied().unwrap_or_default()),
                 history: histories.remove(&key).unwrap_or_default(),
                 owner: key.0,
                 name: key.1,
