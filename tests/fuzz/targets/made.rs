@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};

@@ -122,7 +122,7 @@ fn head(app: &App, screen: &Screen, width: usize) -> Vec<StyledText> {
         let time = screen.time.map(|time| time.to_zoned(TimeZone::system()));
         text += &time.map_or_else(String::new, |time| time.strftime("%H:%M:%S  ").to_string());
         let at = screen.end_ns.map_or_else(|| "0".to_owned(), second);
-        text += &format!("{at} of {} s", second(end_ns));
+        text.extend([at.as_str(), " of ", &second(end_ns), " s"]);
     } else {
         text += &jiff::Zoned::now().strftime("%H:%M:%S").to_string();
     }
