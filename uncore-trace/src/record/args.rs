@@ -11,7 +11,7 @@ use crate::attribute::Choice;
 use crate::confine::Needs;
 use crate::discover::Machine;
 use crate::open::Timer;
-use crate::plan::{Plan, Role};
+use crate::plan::{Counter, Plan, Role};
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
@@ -179,7 +179,8 @@ pub enum AtSwitch {
     Nothing,
     /// Counters of the kernel. They are sent only if one has counted since the last switch.
     Software,
-    /// Witnesses only. They are dropped if there are too many switches.
+    /// Witnesses, perhaps with counters of the kernel. They are dropped if there are too many
+    /// switches.
     Witness,
     /// Counters, for the whole recording.
     Counter,
@@ -188,15 +189,17 @@ pub enum AtSwitch {
 impl AtSwitch {
     /// What `plan` reads at every switch. With `optional`, its witnesses may be dropped.
     pub fn of(plan: &Plan, optional: bool) -> Self {
-        let mut read = plan.counters.iter().filter(|counter| counter.at_switch).peekable();
-        if read.peek().is_none() {
+        let is_witness = |counter: &Counter| optional && counter.role == Role::Weight;
+        let is_rare = |counter: &Counter| counter.attr_type == PERF_TYPE_SOFTWARE;
+        let read = || plan.counters.iter().filter(|counter| counter.at_switch);
+        if read().next().is_none() {
             Self::Nothing
-        } else if optional && read.clone().all(|counter| counter.role == Role::Weight) {
-            Self::Witness
-        } else if read.all(|counter| counter.attr_type == PERF_TYPE_SOFTWARE) {
-            Self::Software
-        } else {
+        } else if read().any(|counter| !is_witness(counter) && !is_rare(counter)) {
             Self::Counter
+        } else if read().any(is_witness) {
+            Self::Witness
+        } else {
+            Self::Software
         }
     }
 }
