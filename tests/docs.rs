@@ -12,7 +12,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::overlay::FamilyFile;
 use uncore_trace::cmd::Command;
 
-const README_LINES: usize = 160;
+const README_LINES: usize = 120;
 
 /// Directories to which relative paths in backticks may refer, beside the document's own.
 const BASES: [&str; 4] = ["", "uncore-trace/src", "uncore-trace-ebpf/src", "xtask/src"];
