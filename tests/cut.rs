@@ -18,7 +18,9 @@ use crate::harness::{
 fn rotated(dir: &Path, options: &[&str]) -> PathBuf {
     let output = dir.join("run/");
     let mut command = uncore_trace();
-    command.args(["record", "-p", "host", "-q", "--rotate", "1s", "--slices", "-o"]);
+    // Their windows are divided one by one: a cut has the same shares when it is divided again.
+    command.args(["record", "-e", "page-faults,cpu-clock,cpu-migrations", "-q"]);
+    command.args(["--rotate", "1s", "--slices", "-o"]);
     command.arg(&output).args(options).args(["--", "sh", "-c"]);
     let own = uncore_trace();
     let own = own.get_program().to_str().unwrap();
