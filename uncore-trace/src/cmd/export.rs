@@ -225,7 +225,9 @@ impl ExportJob<'_> {
         let Self { args, recording, fabric, span } = *self;
         match format {
             Format::Perfetto => {
-                let written = perfetto::write(recording, fabric, span, args.top, out)?;
+                let written = perfetto::write(recording, fabric, span, args.top, &mut *out)?;
+                // Nothing is said of a trace that could not be written.
+                out.flush()?;
                 if !written.has_slices {
                     log::warn!(
                         "the trace does not show who ran on the CPUs, as the recording has no \
