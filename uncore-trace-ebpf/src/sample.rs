@@ -44,9 +44,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let mut only_changes = false;
     if trigger != TRIGGER_TIMER {
         let all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
-        // SAFETY: plain helper.
-        let now = unsafe { bpf_ktime_get_ns() };
-        if all == 0 || now - sweep.last_read < MIN_GAP_NS.load() {
+        if all == 0 || now() - sweep.last_read < MIN_GAP_NS.load() {
             if trigger != TRIGGER_SCHED || at_switch == 0 {
                 return;
             }
@@ -68,15 +66,20 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
     sweep.changed = u64::from(sample.first ^ first);
-    // SAFETY: plain helper.
-    sample.begin = unsafe { bpf_ktime_get_ns() };
-    let read = read_slots(first, wanted, sample, &raw mut sweep.changed);
-    if only_changes && sweep.changed == 0 {
-        sweep.busy = 0;
-        return;
+    if !only_changes {
+        sample.begin = now();
     }
-    // SAFETY: plain helper.
-    sample.end = unsafe { bpf_ktime_get_ns() };
+    let read = read_slots(first, wanted, sample, &raw mut sweep.changed);
+    if only_changes {
+        if sweep.changed == 0 {
+            sweep.busy = 0;
+            return;
+        }
+        // The clock costs as much as a counter, so it is read only if the readings are sent. No
+        // other sweep of this CPU can be in between.
+        sample.begin = now();
+    }
+    sample.end = now();
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = trigger;
     sample.context = context;
@@ -113,6 +116,13 @@ pub fn read_on_timer(cpu: u32) {
         }
     }
     read_on(cpu, TRIGGER_TIMER, context, number);
+}
+
+/// The time, ns on `CLOCK_MONOTONIC`.
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: plain helper.
+    unsafe { bpf_ktime_get_ns() }
 }
 
 /// Reads `wanted` counters. `changed` gets the bits in which a value differs from that of the last
