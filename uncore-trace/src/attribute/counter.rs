@@ -152,6 +152,7 @@ impl Track {
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
+            // Counts from readings are only those since the restart; switches are seen all the time.
             if self.counter.exact_by.is_some() {
                 self.counts.clear();
             }

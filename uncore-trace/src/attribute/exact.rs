@@ -29,8 +29,8 @@ pub(super) struct ByTime;
 
 impl Attribution for ByTime {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let total = (window.total / window.factor).round() as u64;
-        (Method::Exact, exact(&by_time(total, window.time), window.factor, window.running))
+        let counts = by_time(window.raw(), window.time);
+        (Method::Exact, exact(&counts, window.factor, window.running))
     }
 }
 
@@ -52,7 +52,7 @@ fn by_time(total: u64, time: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
 
 /// Turns raw counts by owner into shares. `factor` converts a raw count to the unit, including the
 /// correction for multiplexing.
-fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
+pub(super) fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()
         .filter(|(_, count)| *count > 0)

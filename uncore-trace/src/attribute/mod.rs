@@ -237,6 +237,11 @@ pub struct CountedWindow<'a> {
 }
 
 impl CountedWindow<'_> {
+    /// The raw count, scaled for multiplexing.
+    fn raw(&self) -> u64 {
+        (self.total / self.factor).round() as u64
+    }
+
     /// The tick at which it begins.
     fn from(&self, tick_ns: u64) -> u64 {
         self.to.saturating_sub(self.len_ns / tick_ns)

@@ -1,10 +1,10 @@
 //! Counters of context switches: the programs see each switch, so each owner's number is known.
 //!
 //! A window of the counter ends with a reading, some microseconds after its last tick. Switches in
-//! between are in the count of this window, and among the owners of the next one. So that the shares
-//! sum to the count, the owner with the most switches, or the most time if nobody switched, gets
-//! that difference, and the next window takes it back: over a recording each owner has its own
-//! number.
+//! between are in the count of this window, but their owners are known in the next one. The shares
+//! must sum to the count, so the difference is given to the owner with the most switches. If nobody
+//! switched, it is given to the owner with the most time. The next window takes it back: over a
+//! recording each owner has its own number.
 //!
 //! # Confidence
 //!
@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::exact::exact;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
@@ -66,18 +67,13 @@ impl Attribution for BySwitches {
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let total = (window.total / window.factor).round() as u64;
         let is_known = !window.time.iter().any(|&(who, ns)| who == Owner::Unattributed && ns > 0);
         let runs =
             |who: &Owner| matches!(who, Owner::Task { .. } | Owner::OtherTasks | Owner::Idle);
         let longest = window.time.iter().filter(|(who, _)| runs(who)).max_by_key(|(_, ns)| *ns);
         let running = longest.filter(|_| is_known).map(|(who, _)| *who);
-        let share = |(who, count): (Owner, u64)| {
-            let confidence = if who == Owner::Unattributed { 0.0 } else { window.running };
-            Share { who, value: count as f64 * window.factor, confidence }
-        };
-        let shares = self.settle(total, window.counts, running).into_iter().map(share);
-        (Method::Exact, shares.collect())
+        let counts = self.settle(window.raw(), window.counts, running);
+        (Method::Exact, exact(&counts, window.factor, window.running))
     }
 }
 
