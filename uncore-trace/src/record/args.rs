@@ -172,8 +172,8 @@ impl Options {
 /// `enum perf_type_id` of `include/uapi/linux/perf_event.h` (Linux 7.2).
 const PERF_TYPE_SOFTWARE: u32 = 1;
 
-/// What is read at every context switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is read at every context switch, from what sends the least to what sends the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AtSwitch {
     /// No counter.
     Nothing,
@@ -189,18 +189,13 @@ pub enum AtSwitch {
 impl AtSwitch {
     /// What `plan` reads at every switch. With `optional`, its witnesses may be dropped.
     pub fn of(plan: &Plan, optional: bool) -> Self {
-        let is_witness = |counter: &Counter| optional && counter.role == Role::Weight;
-        let is_rare = |counter: &Counter| counter.attr_type == PERF_TYPE_SOFTWARE;
-        let read = || plan.counters.iter().filter(|counter| counter.at_switch);
-        if read().next().is_none() {
-            Self::Nothing
-        } else if read().any(|counter| !is_witness(counter) && !is_rare(counter)) {
-            Self::Counter
-        } else if read().any(is_witness) {
-            Self::Witness
-        } else {
-            Self::Software
-        }
+        let kind = |counter: &Counter| match counter {
+            _ if optional && counter.role == Role::Weight => Self::Witness,
+            _ if counter.attr_type == PERF_TYPE_SOFTWARE => Self::Software,
+            _ => Self::Counter,
+        };
+        let read = plan.counters.iter().filter(|counter| counter.at_switch);
+        read.map(kind).max().unwrap_or(Self::Nothing)
     }
 }
 
