@@ -85,12 +85,8 @@ pub fn run(args: &Args) -> Result<u8> {
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    runtime.block_on(Box::pin(record_and_wait(
-        &machine,
-        &plan,
-        &options,
-        (args.kill, shows_answer),
-    )))
+    let recorded = record_and_wait(&machine, &plan, &options, args.kill, shows_answer);
+    runtime.block_on(Box::pin(recorded))
 }
 
 /// Records, prints a summary, and waits for the command. Returns the exit code.
@@ -98,7 +94,8 @@ async fn record_and_wait(
     machine: &Machine,
     plan: &Plan,
     options: &Options,
-    (kill, shows_answer): (bool, bool),
+    kill: bool,
+    shows_answer: bool,
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());

@@ -19,7 +19,8 @@ struct Missing {
 
 impl<'a> Resolver<'a> {
     /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto` is
-    /// all traffic, or else the group host. With `allow_missing`, a group that opens nothing is a warning if another one opens something.
+    /// all traffic, or else the group host. With `allow_missing`, a group that opens nothing is a
+    /// warning if another one opens something.
     ///
     /// # Errors
     ///

@@ -33,7 +33,8 @@ const LEAST: f64 = 0.01;
 const NAME: usize = 16;
 
 /// A heading, and one line for each of the fullest links or, where nothing was counted on a link, of
-/// the events with the highest rates in their units. A line has at most `width` cells unless that is very small.
+/// the events with the highest rates in their units. A line has at most `width` cells unless that is
+/// very small.
 ///
 /// # Errors
 ///
