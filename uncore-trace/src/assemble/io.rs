@@ -1,12 +1,13 @@
 //! Bytes that devices moved, by owner and tick, and the rows of `io` that hold them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::sink::Sink;
+use super::statistics::Completed;
 use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
@@ -42,8 +43,11 @@ pub(super) struct IoUse {
     devices: HashMap<String, Device>,
     /// Names by network namespace and interface number.
     interfaces: HashMap<(u32, u32), String>,
-    /// By CPU: the last combined record that was read from its state before it was sent.
-    peeked: HashMap<u32, u64>,
+    /// By CPU: the combined records that were read from its state and not received since, oldest
+    /// first.
+    peeked: HashMap<u32, VecDeque<u64>>,
+    /// Bytes that requests and packets moved, by the end of the tick in which they ended.
+    ended: BTreeMap<u64, Completed>,
     /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
     /// that received the data may send its record later than the reader's CPU.
     unnamed: Vec<(IoSlot, u64)>,
@@ -61,15 +65,24 @@ impl IoUse {
             devices: HashMap::new(),
             interfaces: HashMap::new(),
             peeked: HashMap::new(),
+            ended: BTreeMap::new(),
             unnamed: Vec::new(),
         }
     }
 
     /// Takes a record.
     pub(super) fn feed(&mut self, io: &IoRecord, names: &mut Names) {
-        if io.sequence.is_some() && self.peeked.get(&io.cpu) == io.sequence.as_ref() {
-            return;
+        if let Some((peeked, sequence)) = self.peeked.get_mut(&io.cpu).zip(io.sequence) {
+            // Records of a CPU come in order.
+            while peeked.pop_front_if(|first| *first < sequence).is_some() {}
+            if peeked.pop_front_if(|first| *first == sequence).is_some() {
+                return;
+            }
         }
+        self.take(io, names);
+    }
+
+    fn take(&mut self, io: &IoRecord, names: &mut Names) {
         for slot in &io.slots {
             self.slot(slot, io.boundary, io.span, names);
         }
@@ -80,10 +93,25 @@ impl IoUse {
         if io.boundary > end || io.slots.is_empty() {
             return;
         }
-        self.feed(io, names);
         if let Some(sequence) = io.sequence {
-            self.peeked.insert(io.cpu, sequence);
+            let peeked = self.peeked.entry(io.cpu).or_default();
+            if peeked.back().is_some_and(|last| *last >= sequence) {
+                return;
+            }
+            peeked.push_back(sequence);
         }
+        self.take(io, names);
+    }
+
+    /// The bytes that ended in the ticks up to `end`, since the last call.
+    pub(super) fn completed(&mut self, end: u64) -> Completed {
+        let mut all = Completed::new();
+        while let Some(tick) = self.ended.first_entry().filter(|tick| *tick.key() <= end) {
+            for (key, bytes) in tick.remove() {
+                *all.entry(key).or_default() += bytes;
+            }
+        }
+        all
     }
 
     fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut Names) {
@@ -97,6 +125,10 @@ impl IoUse {
             self.unnamed.push((slot.clone(), boundary));
             return;
         };
+        if flow != Flow::Taken {
+            let ended = self.ended.entry(boundary).or_default();
+            *ended.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
+        }
         let now = span.map_or(boundary, |(_, end)| end);
         let owner = match slot.mover {
             Mover::Task(task) => names.owner(&task, now),
@@ -212,6 +244,30 @@ mod tests {
         let rows = moved.close(1000, true, &mut names, &mut Sink::default());
         let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
         assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
+    }
+
+    #[test]
+    fn a_record_counts_once_though_it_was_read_before_it_was_sent() {
+        let root = tempfile::tempdir().unwrap();
+        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut used = IoUse::new(root.path(), 1000, 0);
+        let record = |sequence, boundary| {
+            let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
+            let device = "sda".to_owned();
+            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let sequence = Some(sequence);
+            IoRecord { boundary, sequence, slots: vec![slot], ..IoRecord::default() }
+        };
+        let (first, second, third) = (record(1, 1000), record(2, 2000), record(3, 3000));
+        used.peek(&first, 1000, &mut names);
+        used.peek(&first, 1000, &mut names);
+        // The first was sent, and the second is read before the first is received.
+        used.peek(&second, 2000, &mut names);
+        for record in [&first, &second, &third] {
+            used.feed(record, &mut names);
+        }
+        let ended: u64 = used.completed(3000).values().sum();
+        assert_eq!(ended, 3 * 64);
     }
 
     #[test]

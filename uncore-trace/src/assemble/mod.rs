@@ -19,6 +19,7 @@ mod readers;
 mod seen;
 mod sink;
 mod span;
+mod statistics;
 mod unnamed;
 
 use std::collections::btree_map::Entry;
@@ -37,6 +38,7 @@ use self::readers::Readers;
 use self::seen::Seen;
 pub use self::sink::Sink;
 use self::span::Span;
+use self::statistics::Statistics;
 use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
@@ -49,7 +51,7 @@ use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::irqs::IrqNames;
 use crate::identity::names::Names;
-use crate::open::{Change, Layout};
+use crate::open::{Change, Layout, Sampled};
 use crate::plan::Plan;
 use crate::schema::loss::Cause;
 use crate::schema::{runtime, slices, tasks};
@@ -118,6 +120,7 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Timeline {
     tick_ns: u64,
+    window_ns: u64,
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: Names,
@@ -127,6 +130,7 @@ pub struct Timeline {
     consumer: Box<dyn Consumer>,
     times: CpuTimes,
     io: Option<IoUse>,
+    statistics: Statistics,
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
@@ -170,6 +174,7 @@ impl Timeline {
         }
         Self {
             tick_ns,
+            window_ns,
             bin_ns,
             tracks,
             names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
@@ -180,6 +185,7 @@ impl Timeline {
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            statistics: Statistics::new(setup.plan, setup.opened),
             unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
@@ -221,6 +227,11 @@ impl Timeline {
                 }
             }
         }
+    }
+
+    /// Takes a reading of the kernel's statistics of disks and interfaces.
+    pub fn statistics(&mut self, sampled: &Sampled) {
+        self.statistics.sample(sampled);
     }
 
     /// Whether the CPUs for which `is_gone` is true have sent nothing after `fed`, the time up to
@@ -521,11 +532,17 @@ impl Timeline {
             }
         }
         if let Some(io) = &mut self.io {
-            for moved in io.close(end, is_last, &mut self.names, sink) {
+            let moved = io.close(end, is_last, &mut self.names, sink);
+            self.statistics.close(end, &io.completed(end), &moved);
+            for moved in moved {
                 self.need_name(moved.owner);
                 Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
                     .entry(entries::Entry::Moved(&moved));
             }
+        }
+        if end.is_multiple_of(self.window_ns) || is_last {
+            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            self.statistics.log(end, &mut self.ledger, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.

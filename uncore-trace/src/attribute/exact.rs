@@ -5,6 +5,8 @@
 //! - At a constant rate: the parts are those of the time. A window of the counter ends with a
 //!   reading some microseconds after that of the time, so a part is wrong by about as much.
 //! - Context switches: [`super::switches`].
+//! - Bytes of a disk or an interface: each request and packet that the programs saw belongs to its
+//!   owner, and the rest to the device.
 //!
 //! # Confidence
 //!
@@ -31,6 +33,32 @@ impl Attribution for ByTime {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let counts = by_time(window.raw(), window.time);
         (Method::Exact, exact(&counts, window.factor, window.running))
+    }
+}
+
+/// For the bytes of a disk or an interface.
+#[derive(Debug)]
+pub(super) struct ByRequests;
+
+impl Attribution for ByRequests {
+    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let moved = window.io.unwrap_or_default();
+        let seen: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
+        // The count has all bytes that were seen: see `crate::assemble`.
+        let part = if seen > window.total { window.total / seen } else { 1.0 };
+        let is_owner = |who: Owner| who != Owner::Device;
+        let share = |&(who, bytes): &(Owner, f64)| {
+            let known = if who == Owner::Unattributed { 0.0 } else { part as f32 };
+            Share { who, value: bytes * part, confidence: known * window.running }
+        };
+        let owners = moved.iter().filter(|(who, bytes)| is_owner(*who) && *bytes > 0.0);
+        let mut shares: Vec<Share> = owners.map(share).collect();
+        let rest = window.total - shares.iter().map(|share| share.value).sum::<f64>();
+        if rest > window.total * 1e-12 {
+            let who = Owner::Device;
+            shares.push(Share { who, value: rest, confidence: window.running });
+        }
+        (Method::Exact, shares)
     }
 }
 
@@ -81,6 +109,31 @@ mod tests {
         assert_eq!(parts, [(Owner::Idle, 2), (Owner::Irq(1), 1), (Owner::Unattributed, 4)]);
         assert_eq!(by_time(u64::MAX, &time[..1]), [(Owner::Idle, u64::MAX)]);
         assert_eq!(by_time(7, &[]), [(Owner::Unattributed, 7)]);
+    }
+
+    #[test]
+    fn what_nobody_moved_is_the_devices() {
+        let io = [(Owner::Device, 5.0), (Owner::Irq(1), 30.0), (Owner::Unattributed, 20.0)];
+        let window = CountedWindow {
+            total: 100.0,
+            factor: 1.0,
+            running: 1.0,
+            own_cpu: false,
+            len_ns: 1,
+            to: 1,
+            time: &[],
+            counts: &[],
+            io: Some(&io),
+            histories: None,
+        };
+        let whole = |share: &Share| (share.who, share.value as u64, share.confidence as u8);
+        let shares = ByRequests.divide(&window).1;
+        let expected =
+            [(Owner::Irq(1), 30, 1), (Owner::Unattributed, 20, 0), (Owner::Device, 50, 1)];
+        assert_eq!(shares.iter().map(whole).collect::<Vec<_>>(), expected);
+        let less = CountedWindow { total: 10.0, ..window };
+        let sum: f64 = ByRequests.divide(&less).1.iter().map(|share| share.value).sum();
+        assert!((sum - 10.0).abs() < 1e-9);
     }
 
     #[test]

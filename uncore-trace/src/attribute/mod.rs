@@ -30,7 +30,7 @@ mod waiting;
 mod witnesses;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
-use self::exact::{ByReadings, ByTime};
+use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Use};
 use self::io::Io;
 pub use self::learner::Effort;
@@ -135,7 +135,9 @@ impl Choice {
 
     /// Whether the method needs I/O to be recorded for a counter of the plan.
     pub fn sees_io(self, plan: &Plan) -> bool {
-        self.wants_io() && plan.counters.iter().any(|counter| counter.io.is_some())
+        plan.counters
+            .iter()
+            .any(|counter| counter.is_statistic() || self.wants_io() && counter.io.is_some())
     }
 }
 
@@ -159,6 +161,7 @@ impl Methods {
             Method::Exact => match counter.exact_by {
                 Some(ExactBy::Time) => Box::new(ByTime),
                 Some(ExactBy::Switches) => Box::<BySwitches>::default(),
+                Some(ExactBy::Requests) => Box::new(ByRequests),
                 Some(ExactBy::Readings) | None => Box::new(ByReadings),
             },
             Method::Source => Box::new(SourceMethod::of(counter.cause)),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::family::Family;
 use super::pattern::matches_event;
 
-/// What tells the tasks' parts of the count of one CPU.
+/// What tells the tasks' parts of the count of one CPU or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExactBy {
@@ -16,6 +16,8 @@ pub enum ExactBy {
     Time,
     /// It counts context switches. The programs see each of them.
     Switches,
+    /// It counts the bytes of a disk or an interface. The programs see the requests and packets.
+    Requests,
 }
 
 /// The events whose counts are known exactly.
@@ -30,7 +32,8 @@ pub struct ExactRule {
 }
 
 impl Family {
-    /// By what the counts of an event of one CPU are known exactly; `None` if they are estimated.
+    /// By what the counts of an event of one CPU or device are known exactly; `None` if they are
+    /// estimated.
     pub fn exact_by(&self, event: &str) -> Option<ExactBy> {
         let of = |rule: &&ExactRule| rule.events.iter().any(|glob| matches_event(glob, event));
         self.exact.iter().find(of).map(|rule| rule.by)

@@ -26,11 +26,13 @@ pub enum Group {
     Core,
     /// Kernel counters, which every machine has.
     Host,
+    /// Bytes of disks and network interfaces.
+    Io,
 }
 
 impl Group {
     /// Every group with its name.
-    pub const ALL: [(Self, &str); 9] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Mem, "mem"),
         (Self::Cache, "cache"),
         (Self::Pcie, "pcie"),
@@ -40,6 +42,7 @@ impl Group {
         (Self::Energy, "energy"),
         (Self::Core, "core"),
         (Self::Host, "host"),
+        (Self::Io, "io"),
     ];
 
     /// The group of this name.

@@ -96,6 +96,8 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/core.toml"),
     include_str!("../../catalog/msr.toml"),
     include_str!("../../catalog/software.toml"),
+    include_str!("../../catalog/disk.toml"),
+    include_str!("../../catalog/net.toml"),
 ];
 
 /// All families.

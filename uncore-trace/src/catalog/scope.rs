@@ -28,6 +28,8 @@ pub enum Scope {
     Link,
     /// A CPU.
     Cpu,
+    /// A disk or a network interface.
+    Device,
 }
 
 impl Scope {
@@ -44,6 +46,7 @@ impl Scope {
             Self::Cache => "cache",
             Self::Link => "link",
             Self::Cpu => "cpu",
+            Self::Device => "device",
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let table = Table::new(&plan, &catalog, &machine.cpus, &grouping, what);
     match &args.for_each_cgroup {
         Some(list) => by_cgroup(args, list, &machine, &table, catalog.outside),
-        None => counts(args, &table),
+        None => counts(args, &machine, &table),
     }
 }
 
@@ -116,8 +116,8 @@ impl Args {
     }
 }
 
-fn counts(args: &Args, table: &Table<'_>) -> Result<u8> {
-    let mut meter = Meter::open(table.plan)?;
+fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
+    let mut meter = Meter::open(table.plan, &machine.root)?;
     warn_of_unopened(table.plan, meter.unopened());
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
@@ -199,7 +199,7 @@ fn by_cgroup(
     };
     // Opens the counters once to find those that fail: they are left out, because the recorder
     // would report them as losses.
-    let counting = Counting::open(&table.plan.counters)?;
+    let counting = Counting::open(&table.plan.counters, &machine.root)?;
     warn_of_unopened(table.plan, counting.unopened());
     options.unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
     drop(counting);

@@ -17,6 +17,7 @@ pub mod pmu;
 pub mod processor;
 mod read;
 pub mod speed;
+pub mod statistics;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 pub struct Machine {
     /// The root that was read: `/`, or a captured tree.
     pub root: PathBuf,
-    /// Its PMUs in perf's order ([`name::order`]).
+    /// Its PMUs in perf's order ([`name::order`]), then its disks and interfaces ([`statistics`]).
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,
@@ -105,6 +106,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let calibration = Calibration::read(root, &identity, &mut problems);
     let cgroups = CgroupMounts::read(root, &mut problems);
     let devices = Devices::read(root, &mut problems);
+    pmus.extend(statistics::pmus(root, &mut problems));
     let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
     Ok(Machine {
         root: root.to_owned(),

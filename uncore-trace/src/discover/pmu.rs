@@ -11,6 +11,7 @@ use super::event::{EventAlias, number};
 use super::format::Format;
 use super::processor::Processor;
 use super::read::Problems;
+use super::statistics::Statistics;
 
 /// A PMU. A missing file is `None` or an empty map.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -51,6 +52,9 @@ pub struct Pmu {
     pub peers: BTreeMap<String, u32>,
     /// `caps/`: the capabilities of a core PMU, by file.
     pub caps: BTreeMap<String, String>,
+    /// The device that it stands for, if it is a disk or an interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
 }
 
 impl Pmu {
@@ -88,6 +92,7 @@ impl Pmu {
             mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
             peers: peers(&dir.join("peer"), problems),
             caps: caps(&dir.join("caps"), problems),
+            statistics: None,
         })
     }
 

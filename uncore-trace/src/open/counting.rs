@@ -1,13 +1,19 @@
-//! Counters of a plan that are read with read(2), without a BPF program.
+//! Counters of a plan that are read with read(2), without a BPF program: perf events, and the kernel's
+//! statistics of devices.
 //!
 //! Guarantees: all counters are opened before the first is enabled, because opening an event resets
 //! the others in some drivers (`ali_drw` is one). A counter that cannot be opened is reported and
 //! does not affect the others. Dropping this closes all counters.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use anyhow::{Context as _, Result, bail};
 
 use super::open_counter::{self, OpenCounter};
 use super::session::Unopened;
+use super::statistics::{Sampled, Statistics};
+use crate::clock::mono_ns;
 use crate::count::Count;
 use crate::plan::Counter;
 
@@ -16,22 +22,30 @@ use crate::plan::Counter;
 pub struct Counting {
     opened: Vec<OpenCounter>,
     unopened: Vec<Unopened>,
+    statistics: Statistics,
+    /// When the counters were enabled, ns, and what the statistics were then.
+    since: Option<Sampled>,
+    /// Counts of the statistics while the counters were enabled before.
+    counted: BTreeMap<u32, Count>,
 }
 
 impl Counting {
-    /// Opens `counters`, disabled.
+    /// Opens `counters`, disabled. Sysfs is under `root`.
     ///
     /// # Errors
     ///
     /// None of the counters could be opened; the error has the reason of the first one.
-    pub fn open(counters: &[Counter]) -> Result<Self> {
+    pub fn open(counters: &[Counter], root: &Path) -> Result<Self> {
         open_counter::raise_file_limit(counters.len());
-        let (opened, unopened) = open_counter::open(counters);
-        if opened.is_empty() {
+        let (opened, mut unopened) = open_counter::open(counters);
+        let (statistics, unread) = Statistics::open(counters, root);
+        unopened.extend(unread);
+        if opened.is_empty() && statistics.is_empty() {
             let first = unopened.first().map(|unopened| unopened.reason.as_str());
             bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));
         }
-        Ok(Self { opened, unopened })
+        let (since, counted) = (None, BTreeMap::new());
+        Ok(Self { opened, unopened, statistics, since, counted })
     }
 
     /// The counters that could not be opened.
@@ -40,7 +54,8 @@ impl Counting {
     }
 
     /// Enables all counters, one right after the other.
-    pub fn enable(&self) -> Result<()> {
+    pub fn enable(&mut self) -> Result<()> {
+        self.since = Some(self.statistics.read(mono_ns() as u64));
         self.opened
             .iter()
             .try_for_each(|counter| counter.event.enable())
@@ -50,13 +65,33 @@ impl Counting {
     /// Disables all counters, one right after the other. If one cannot be disabled, a warning is
     /// given and it is read as it is: the kernel revokes the events of a driver that is unloaded,
     /// and the counts of the others are still valid.
-    pub fn disable(&self) {
+    pub fn disable(&mut self) {
         open_counter::disable(&self.opened);
+        self.counted = self.moved();
+        self.since = None;
     }
 
     /// Counts since the counters were opened, by id. A counter that the kernel has put into error
     /// state cannot be read and is left out.
     pub fn read(&self) -> impl Iterator<Item = (u32, Count)> {
-        self.opened.iter().filter_map(|counter| Some((counter.id, counter.event.read().ok()?)))
+        let events = self.opened.iter();
+        let events = events.filter_map(|counter| Some((counter.id, counter.event.read().ok()?)));
+        events.chain(self.moved())
+    }
+
+    /// The counts of the statistics while the counters were enabled. One that cannot be read is left
+    /// out.
+    fn moved(&self) -> BTreeMap<u32, Count> {
+        let Some(since) = &self.since else { return self.counted.clone() };
+        let now = self.statistics.read(mono_ns() as u64);
+        let enabled = now.time - since.time;
+        let pairs = now.bytes.iter().zip(&since.bytes);
+        let count = |(&(id, now), &(_, since)): (&(u32, Option<u64>), &(u32, Option<u64>))| {
+            // A device that begins anew begins at 0.
+            let value = now?.checked_sub(since?).or(now)?;
+            let before = self.counted.get(&id).copied().unwrap_or_default();
+            Some((id, Count { value, enabled, running: enabled }.after(before)))
+        };
+        pairs.filter_map(count).collect()
     }
 }

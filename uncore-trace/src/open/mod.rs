@@ -19,6 +19,7 @@ mod programs;
 mod run_on_cpu;
 mod sampler;
 mod session;
+mod statistics;
 mod verifier;
 mod visit;
 mod witness;
@@ -31,6 +32,7 @@ pub use self::online::{Online, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Session, Unopened};
+pub use self::statistics::{Sampled, Statistics};
 pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, verify};
 pub use self::witness::Meter;
 

@@ -84,11 +84,11 @@ pub(super) struct OpenCounter {
     pub slot: u32,
 }
 
-/// Opens all counters, disabled. Also returns those that could not be opened.
+/// Opens all counters that are perf events, disabled. Also returns those that could not be opened.
 pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
     let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
-    for counter in counters {
+    for counter in counters.iter().filter(|counter| !counter.is_statistic()) {
         let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
         let event = match leader {
             Some(None) => Err("the leader of its group could not be opened".to_owned()),

@@ -19,6 +19,7 @@ use super::drops::Drops;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
+use super::statistics::Statistics;
 use super::{SAMPLE, io, pmu, programs, unprivileged};
 use crate::count::Count;
 use crate::plan::Plan;
@@ -73,6 +74,7 @@ pub struct Session {
     kernel: Option<Btf>,
     pub(super) layouts: BTreeMap<u32, Layout>,
     pub(super) opened: Vec<OpenCounter>,
+    statistics: Statistics,
     unopened: Vec<Unopened>,
     pub(super) follower: Follower,
     options: Options,
@@ -102,11 +104,13 @@ impl Session {
         options: Options,
     ) -> Result<Self> {
         open_counter::raise_file_limit(plan.counters.len());
-        let (mut opened, unopened) = open_counter::open(&plan.counters);
+        let (mut opened, mut unopened) = open_counter::open(&plan.counters);
+        let (statistics, unread) = Statistics::open(&plan.counters, root);
+        unopened.extend(unread);
         for counter in &mut opened {
             counter.place = pmu::place(root, &counter.pmu);
         }
-        if opened.is_empty() {
+        if opened.is_empty() && statistics.is_empty() {
             let first = unopened.first().map(|unopened| unopened.reason.as_str());
             let first = first.unwrap_or("the plan is empty");
             bail!("no counter could be opened: {first}; {SAMPLE}");
@@ -166,6 +170,7 @@ impl Session {
             kernel: Some(kernel),
             layouts,
             opened,
+            statistics,
             unopened,
             follower: Follower::new(online),
             options,
@@ -242,7 +247,12 @@ impl Session {
 
     /// Number of open counters.
     pub const fn opened(&self) -> usize {
-        self.opened.len()
+        self.opened.len() + self.statistics.len()
+    }
+
+    /// The counters that are read from the kernel's statistics.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
     }
 
     /// Counters that could not be opened.

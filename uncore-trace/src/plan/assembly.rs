@@ -168,7 +168,8 @@ impl<'a> Assembly<'a> {
         let causes = family.map(|its| its.causes(event.words.pmu, &encoded.event, &encoded.filter));
         let causes = causes.unwrap_or_default();
         let per_cpu = event.words.is_per_cpu();
-        let exact_by = family.filter(|_| per_cpu).and_then(|its| its.exact_by(&encoded.event));
+        let exact_by = family.and_then(|its| its.exact_by(&encoded.event));
+        let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
         let Sight { sees, far } =
             Sight::of(self.machine, event.words, &encoded.event, cpu, &causes);
         let id = self.plan.counters.len() as u32;
@@ -257,6 +258,7 @@ impl Plan {
 
     /// The reader CPUs, which need a timer.
     pub fn owners(&self) -> CpuList {
-        self.counters.iter().map(|counter| counter.cpu).collect()
+        let events = self.counters.iter().filter(|counter| !counter.is_statistic());
+        events.map(|counter| counter.cpu).collect()
     }
 }

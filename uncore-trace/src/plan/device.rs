@@ -1,4 +1,5 @@
 //! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
+//! Disks and interfaces are PMUs of their own too.
 //!
 //! Sysfs says where a device is attached; [`Ports`] of the PMU's family says what that means for
 //! the PMU. A device that no PMU can single out is an error: its traffic is never replaced by the
@@ -15,8 +16,8 @@ use crate::catalog::ports::{Locate, Ports};
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::{WHOLE_WORDS, Words};
-use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
+use crate::discover::{Machine, Pmu};
 use crate::text::printable;
 
 /// A part of what a PMU counts.
@@ -53,12 +54,16 @@ pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Ter
     })
 }
 
-/// How `--device` and `--per port` narrow PCIe counters.
+/// How `--device` and `--per port` narrow counters of PCIe, disks and interfaces.
 #[derive(Debug)]
 pub struct Narrowing<'a> {
     machine: &'a Machine,
     /// The requested functions; `None`: all.
     wanted: Option<Vec<&'a Function>>,
+    /// The requested disks and interfaces; only used if `wanted` is given.
+    named: BTreeSet<&'a str>,
+    /// Why no PCIe counter can be narrowed to one of these.
+    pub refused: Option<String>,
     per_port: bool,
     /// Notes for the user, one line each.
     pub notes: BTreeSet<String>,
@@ -69,14 +74,22 @@ pub struct Narrowing<'a> {
 impl<'a> Narrowing<'a> {
     /// Narrows nothing.
     pub fn none(machine: &'a Machine) -> Self {
-        Self { machine, wanted: None, per_port: false, notes: BTreeSet::new(), used: false }
+        Self {
+            machine,
+            wanted: None,
+            named: BTreeSet::new(),
+            refused: None,
+            per_port: false,
+            notes: BTreeSet::new(),
+            used: false,
+        }
     }
 
     /// Narrows to the devices with these names; no names means all.
     ///
     /// # Errors
     ///
-    /// No device has this name, a device is not on PCI, or no PMU can single it out.
+    /// No device has this name, or it has no statistics and no PMU can single it out.
     pub fn new(
         machine: &'a Machine,
         catalog: &Catalog,
@@ -89,26 +102,52 @@ impl<'a> Narrowing<'a> {
         }
         let mut wanted = Vec::new();
         for device in devices {
-            for function in functions(machine, device)? {
-                let any = machine.pmus.iter().any(|pmu| {
-                    let words = Words::new(catalog, pmu);
-                    words.family.is_some_and(|f| f.ports.is_some())
-                        && singled_out(machine, words, function).is_some()
-                });
-                ensure!(any, "{}", no_pmu(machine, catalog, device, function));
-                if !wanted.contains(&function) {
-                    wanted.push(function);
-                }
+            let found = on_ports(machine, catalog, device);
+            let Some(its) = counted_by_kernel(machine, device) else {
+                wanted.extend(found?);
+                continue;
+            };
+            narrowing.named.insert(its);
+            match found {
+                Ok(found) => wanted.extend(found),
+                Err(error) => narrowing.refused = Some(format!("{error:#}")),
             }
         }
+        let mut seen = BTreeSet::new();
+        wanted.retain(|function| seen.insert(function.address));
         narrowing.wanted = Some(wanted);
         Ok(narrowing)
+    }
+
+    /// Whether devices were requested.
+    pub const fn is_by_device(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether PCIe counters are narrowed to a device.
+    pub fn has_functions(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| !wanted.is_empty())
+    }
+
+    /// Whether a group opens a PMU: of the disks and interfaces those that were requested, or else
+    /// those that count no byte again.
+    pub fn opens(&self, pmu: &Pmu) -> bool {
+        let Some(its) = &pmu.statistics else { return true };
+        match self.wanted {
+            Some(_) => self.named.contains(its.device.as_str()),
+            None => !its.counts_again,
+        }
     }
 
     /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
     /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
     pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
         let whole = vec![Subset::default()];
+        if let Some(its) = words.pmu.statistics.as_ref().filter(|_| self.wanted.is_some()) {
+            let is_named = self.named.contains(its.device.as_str());
+            self.used |= is_named;
+            return if is_named { whole } else { Vec::new() };
+        }
         let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
             return whole;
         };
@@ -341,6 +380,33 @@ fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
         other.top == function.top && other.address != function.address && !other.is_bridge()
     });
     others.map(|other| other.address).collect()
+}
+
+/// The name of the disk or interface `device`, if the kernel counts its bytes; a leading `/dev/` is
+/// ignored.
+fn counted_by_kernel<'a>(machine: &'a Machine, device: &str) -> Option<&'a str> {
+    let device = device.strip_prefix("/dev/").unwrap_or(device);
+    let mut all =
+        machine.pmus.iter().filter_map(|pmu| Some(pmu.statistics.as_ref()?.device.as_str()));
+    all.find(|its| *its == device)
+}
+
+/// The functions that a name after `--device` selects, if a PMU singles each of them out.
+fn on_ports<'a>(
+    machine: &'a Machine,
+    catalog: &Catalog,
+    device: &str,
+) -> Result<Vec<&'a Function>> {
+    let functions = functions(machine, device)?;
+    for function in &functions {
+        let any = machine.pmus.iter().any(|pmu| {
+            let words = Words::new(catalog, pmu);
+            words.family.is_some_and(|f| f.ports.is_some())
+                && singled_out(machine, words, function).is_some()
+        });
+        ensure!(any, "{}", no_pmu(machine, catalog, device, function));
+    }
+    Ok(functions)
 }
 
 /// The functions that a name after `--device` selects.

@@ -11,6 +11,12 @@ use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
 use crate::text::printable;
 
+/// Why the devices in [`Statistics::counts_again`] are left out.
+///
+/// [`Statistics::counts_again`]: crate::discover::statistics::Statistics::counts_again
+const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
+                     one of them";
+
 /// A group that opens nothing here, with the reason if known.
 struct Missing {
     group: Group,
@@ -19,7 +25,7 @@ struct Missing {
 
 impl<'a> Resolver<'a> {
     /// The events of the groups of `-p`, in order; `all` is every group that resolves here, `auto` is
-    /// all traffic, or else the group host. With `allow_missing`, a group that opens nothing is a
+    /// all traffic, or else the groups host and io. With `allow_missing`, a group that opens nothing is a
     /// warning if another one opens something.
     ///
     /// # Errors
@@ -39,6 +45,7 @@ impl<'a> Resolver<'a> {
                 resolved.extend(traffic);
                 if is_empty {
                     resolved.extend(self.group(Group::Host));
+                    resolved.extend(self.group(Group::Io));
                 }
                 continue;
             }
@@ -54,7 +61,8 @@ impl<'a> Resolver<'a> {
             let said = self.notes.len();
             let opened = self.group(group);
             if opened.is_empty() {
-                missing.push(Missing { group, why: self.notes.get(said).cloned() });
+                let why = self.notes.get(said).or(self.narrowing.refused.as_ref());
+                missing.push(Missing { group, why: why.cloned() });
             }
             resolved.extend(opened);
         }
@@ -105,7 +113,12 @@ impl<'a> Resolver<'a> {
         let mut resolved = Vec::new();
         for family in &self.catalog.families {
             let Some(globs) = family.opens.get(&group) else { continue };
-            let here: Vec<_> = self.of_family(family).collect();
+            let (here, left_out): (Vec<_>, Vec<_>) =
+                self.of_family(family).partition(|words| self.narrowing.opens(words.pmu));
+            if !self.narrowing.is_by_device() && !left_out.is_empty() {
+                let names = list(left_out.iter().map(|words| words.pmu.name.as_str()));
+                self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
+            }
             if here.is_empty() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Finds the block and network devices whose traffic a PCIe counter counts.
+//! Finds the block and network devices whose traffic a counter counts.
 //!
 //! Sysfs says where a device is attached; [`crate::catalog::ports::Ports`] of the counter's family
 //! says which of its root ports that is. If several counters may count a device and it is not known
@@ -12,12 +12,13 @@ use super::Counter;
 use super::device::above;
 use super::place::die_number;
 use crate::catalog::encode::Encoded;
+use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::suggest::few;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
-use crate::schema;
+use crate::schema::{self, link};
 use crate::text::printable;
 
 /// Number of device names before the rest is given as a number.
@@ -60,6 +61,14 @@ pub struct IoScope {
     /// divided as one sum.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared: bool,
+}
+
+impl Counter {
+    /// Whether it is read from the kernel's statistics of a disk or an interface, and is no perf
+    /// event.
+    pub fn is_statistic(&self) -> bool {
+        self.exact_by == Some(ExactBy::Requests)
+    }
 }
 
 impl IoScope {
@@ -139,14 +148,17 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
     (!labels.is_empty()).then(|| labels.join(", "))
 }
 
-/// The devices whose bytes `encoded` counts on `cpu`; `None` if its root ports or its direction are
-/// unknown.
+/// The devices whose bytes `encoded` counts on `cpu`; `None` if its device or root ports, or its
+/// direction, are unknown.
 pub(super) fn io(
     machine: &Machine,
     words: Words<'_>,
     encoded: &Encoded,
     cpu: u32,
 ) -> Option<IoScope> {
+    if let Some(its) = &words.pmu.statistics {
+        return of_device(words, encoded, &its.device);
+    }
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
     let direction = match (counts(&ports.writes), counts(&ports.reads)) {
@@ -167,6 +179,21 @@ pub(super) fn io(
             at.any_of_die || at.port.is_none() && mask.is_some() && *mask != whole
         });
     Some(IoScope { direction, devices: devices.collect(), label, is_shared })
+}
+
+/// The bytes of a disk or an interface.
+fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
+    let direction = words.family?.links.iter().find_map(|link| link.direction(&encoded.event))?;
+    Some(IoScope {
+        direction: match direction {
+            link::Direction::In => Direction::Read,
+            link::Direction::Out => Direction::Write,
+            link::Direction::Both => return None,
+        },
+        devices: vec![device.to_owned()],
+        label: printable(device).into_owned(),
+        is_shared: false,
+    })
 }
 
 /// Notes on how the bytes of root ports are divided, one line each.

@@ -17,7 +17,9 @@ use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::speed::Speed;
+use crate::discover::statistics::Statistics;
 use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
+use crate::text::printable;
 
 /// The properties that distinguish links.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +66,12 @@ impl Links {
         // A device that may be below another PMU says nothing about this one.
         let below = below.filter(|below| !below.is_unsure);
         let devices = below.as_ref().and_then(|below| label(machine, &below.functions));
+        let statistics = event.words.pmu.statistics.as_ref();
+        let devices = devices.or_else(|| Some(printable(&statistics?.device).into_owned()));
         let mut peaks: Vec<Peak> =
             below.iter().flat_map(|below| of_ports(machine, below)).collect();
         peaks.extend(rule.peaks.iter().map(of_catalog));
+        peaks.extend(statistics.and_then(|its| line_rate(its, direction)));
         if key.part.is_none() {
             peaks.extend(calibrated(machine, &key));
         }
@@ -135,8 +140,8 @@ fn key(
     spot: Spot,
     below: Option<&Below<'_>>,
 ) -> Key {
-    let each =
-        below.is_some() || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex));
+    let each = below.is_some()
+        || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex | Scope::Device));
     let part = each.then(|| RootPorts {
         pmu: words.pmu.name.clone(),
         mask: below.and_then(|below| below.mask),
@@ -163,6 +168,13 @@ fn of_catalog(peak: &link::Peak) -> Peak {
         source: PeakSource::Catalog,
         detail: peak.source.clone(),
     }
+}
+
+/// The line rate of an interface. Bytes between packets take a part of it.
+fn line_rate(its: &Statistics, direction: Direction) -> Option<Peak> {
+    let bytes_per_s = its.bytes_per_s?;
+    let detail = format!("line rate, {} Mb/s", bytes_per_s * 8.0 / 1e6);
+    Some(Peak { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
 }
 
 /// The rates of a link that were measured on this machine.

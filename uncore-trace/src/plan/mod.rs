@@ -64,7 +64,7 @@ pub struct Request {
     pub metrics: Vec<String>,
     /// Whether a group that opens nothing is a warning, not an error.
     pub allow_missing: bool,
-    /// Names after `--device`: PCIe counters count only these devices.
+    /// Names after `--device`: counters of PCIe, disks and interfaces count only these devices.
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
@@ -125,7 +125,8 @@ pub struct Counter {
     /// All causes of what it counts, if there are several; empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub causes: BTreeSet<Cause>,
-    /// The devices whose bytes it counts, if it counts bytes of PCIe root ports.
+    /// The devices whose bytes it counts, if it counts bytes of PCIe root ports, of a disk or of an
+    /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
     /// The leader of its group; `None` for a leader and for a counter outside groups. A leader
@@ -167,9 +168,10 @@ pub struct Plan {
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
+    let groups = groups(request, &narrowing);
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
-    assembly.add(&resolver.groups(&groups(request), request.allow_missing)?)?;
+    assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
             let at = |error| in_text(text, &error);
@@ -208,13 +210,14 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     Ok(plan)
 }
 
-/// The requested groups; without a request `auto`, or `pcie` if only devices are given.
-fn groups(request: &Request) -> Vec<String> {
+/// The requested groups; without a request `auto`, or `pcie` or `io` if only devices are given.
+fn groups(request: &Request, narrowing: &Narrowing<'_>) -> Vec<String> {
     let nothing =
         request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
     match (nothing, request.devices.is_empty()) {
         (true, true) => vec![traffic::AUTO.to_owned()],
-        (true, false) => vec![Group::Pcie.name().to_owned()],
+        (true, false) if narrowing.has_functions() => vec![Group::Pcie.name().to_owned()],
+        (true, false) => vec![Group::Io.name().to_owned()],
         (false, _) => request.groups.clone(),
     }
 }

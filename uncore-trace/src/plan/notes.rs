@@ -106,7 +106,10 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 /// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
 fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
-    let silent = pmus.filter(|words| words.pmu.cpumask.is_none() && !words.is_per_cpu());
+    let is_silent = |words: &Words<'_>| {
+        words.pmu.cpumask.is_none() && words.pmu.statistics.is_none() && !words.is_per_cpu()
+    };
+    let silent = pmus.filter(is_silent);
     let note = |words: Words<'_>| {
         format!(
             "{}: this kernel does not say on which CPU it is read (it has no cpumask file), so it \

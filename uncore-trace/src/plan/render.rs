@@ -39,11 +39,12 @@ impl Plan {
         for counter in &self.counters {
             table.row(row(counter));
         }
+        let readers = self.owners();
         let mut text = format!(
-            "{} on CPU {}, read every {} in windows of {}\n\n{}",
+            "{}{}, read every {} in windows of {}\n\n{}",
             counted(self.counters.len(), "counter"),
-            self.owners(),
-            duration(self.tick_ns),
+            if readers.is_empty() { String::new() } else { format!(" on CPU {readers}") },
+            duration(if readers.is_empty() { self.window_ns } else { self.tick_ns }),
             duration(self.window_ns),
             table.draw(None, "")
         );
@@ -74,7 +75,7 @@ fn row(counter: &Counter) -> [String; 13] {
         shown(&counter.filter),
         shown(&counter.unit),
         units::factor(counter.scale),
-        counter.attr_type.to_string(),
+        if counter.is_statistic() { dash() } else { counter.attr_type.to_string() },
         config(&counter.config),
         counter.cpu.to_string(),
         counter.socket.map_or_else(dash, |socket| socket.to_string()),

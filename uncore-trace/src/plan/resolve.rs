@@ -1,6 +1,6 @@
 //! Resolves `-p` and `-e` on this machine: which PMUs, which events.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
 use super::device::{Narrowing, Subset};
@@ -54,6 +54,9 @@ impl<'a> Resolver<'a> {
     /// `--device` or `--per port` narrows none of the counters.
     pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
         let asked = !request.devices.is_empty() || request.per_port;
+        if let Some(refused) = self.narrowing.refused.as_ref().filter(|_| !self.narrowing.used) {
+            bail!("{refused}");
+        }
         ensure!(
             !asked || self.narrowing.used,
             "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
@@ -186,7 +189,9 @@ impl<'a> Resolver<'a> {
             self.notes.push(note);
             return Ok(Vec::new());
         }
-        let having: Vec<_> = self.words().filter(|words| words.event(typed).is_some()).collect();
+        let has =
+            |words: &Words<'_>| words.event(typed).is_some() && self.narrowing.opens(words.pmu);
+        let having: Vec<_> = self.words().filter(has).collect();
         let symbolic =
             |words: &Words<'_>| words.family.is_some_and(|family| family.kind != Kind::Uncore);
         let (first, others): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);

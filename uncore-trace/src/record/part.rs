@@ -48,7 +48,8 @@ impl<'a> Common<'a> {
         session: &Session,
         cpus: Vec<u32>,
     ) -> Self {
-        let opened = session.layouts().values().flat_map(Layout::ids).collect();
+        let read = session.layouts().values().flat_map(Layout::ids);
+        let opened = read.chain(session.statistics().ids()).collect();
         let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
         Self { options, machine, plan, cpus, opened, stopped, dropped }
     }
@@ -144,6 +145,7 @@ impl Draft {
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now = mono_ns() as u64;
+        timeline.statistics(&session.statistics().read(now));
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
             ledger.set_optional(plan.witnesses().map(|its| its.id));

@@ -183,7 +183,9 @@ impl Recorder<'_> {
     async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
         self.watch = None;
         self.settle(signals).await?;
-        self.parts.live.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
+        let now = mono_ns() as u64;
+        self.parts.live.timeline.stop_at(now / tick_ns + 1);
+        self.read_statistics(now);
         // By then the last tick's readings have arrived. Later records are not needed: once the
         // programs are detached, nothing refills the ring.
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
@@ -270,6 +272,7 @@ impl Recorder<'_> {
     /// `false` if records are left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
+        self.read_statistics(now);
         let online = self.online.look()?;
         // Every change is queued, not only the latest list: a CPU that leaves and returns while the
         // ring is behind was offline all the same.
@@ -310,6 +313,16 @@ impl Recorder<'_> {
             part.sink.hand_over(&mut part.writer)?;
         }
         failed.map_or(Ok(emptied), Err)
+    }
+
+    /// Reads the statistics of disks and interfaces, if they are counted.
+    fn read_statistics(&mut self, now: u64) {
+        if !self.session.statistics().is_empty() {
+            let sampled = self.session.statistics().read(now);
+            for part in self.parts.open() {
+                part.timeline.statistics(&sampled);
+            }
+        }
     }
 
     /// Feeds the records in the ring to the time line, for one drain period at most. Returns the

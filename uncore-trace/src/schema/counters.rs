@@ -15,7 +15,7 @@ table! {
     counter: I32 => Plain, "Id of the counter within the recording.";
     pmu: Word => Dict, "PMU instance.";
     family: Word => Dict, "What the PMU is, whatever its index.";
-    attr_type: I32 => Plain, "`perf_event_attr.type`.";
+    attr_type: I32 => Plain, "`perf_event_attr.type`; 2147418112 and more for the statistics of a disk or an interface, which are no perf event and are read on any CPU.";
     subsystem: Word => Dict, "What the user asked for.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event.";
@@ -34,6 +34,11 @@ table! {
     state: Word => Dict, "opened or failed.";
     error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
 }
+
+/// Lowest `attr_type` of the statistics of a device; the next devices have the next numbers. No PMU
+/// has such a type: the kernel numbers them from `PERF_TYPE_MAX` upwards (`perf_pmu_register`,
+/// kernel/events/core.c, Linux 7.2).
+pub const STATISTICS: u32 = 0x7fff_0000;
 
 /// `role` of a counter without rows in `fabric`: its counts serve to divide others.
 pub const WEIGHT: &str = "weight";

@@ -89,6 +89,9 @@ causes! {
     /// last context switch, though other threads may have run in it. This is also counted if a
     /// thread other than the main thread leaves its CPU during an exec, which loses nothing.
     UnseenSwitch = "unseen_switch", Cost::Precision;
+    /// Requests of a disk were not seen: the disk's statistics have more bytes than the requests. Their
+    /// bytes are counted and belong to the device. `detail` says how many.
+    UnseenRequest = "unseen_request", Cost::Precision;
     /// The CPU was offline for `span_ns` before `mono_ns`, so there was nothing to count.
     CpuOffline = "cpu_offline", Cost::Precision;
     /// A witness could not be opened, was dropped, or was not read. Counts are divided by another

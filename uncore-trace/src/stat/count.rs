@@ -5,6 +5,7 @@
 //! the time in which the counters were enabled, so rates stay right when they were disabled in
 //! between.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -81,13 +82,13 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Opens the plan's counters, disabled.
+    /// Opens the plan's counters, disabled. Sysfs is under `root`.
     ///
     /// # Errors
     ///
     /// As [`Counting::open`].
-    pub fn open(plan: &Plan) -> Result<Self> {
-        let counting = Counting::open(&plan.counters)?;
+    pub fn open(plan: &Plan, root: &Path) -> Result<Self> {
+        let counting = Counting::open(&plan.counters, root)?;
         let mut supported = vec![true; plan.counters.len()];
         for Unopened { counter, reason: _ } in counting.unopened() {
             supported[*counter as usize] = false;

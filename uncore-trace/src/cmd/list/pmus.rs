@@ -7,14 +7,15 @@ use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
-use crate::discover::{CpuList, Machine};
+use crate::discover::{CpuList, Machine, Pmu};
 use crate::table::{Fit, Table};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     name: String,
-    attr_type: u32,
+    /// `None` for a disk or an interface, which has no perf event.
+    attr_type: Option<u32>,
     /// `None`: sysfs has no such file.
     cpumask: Option<CpuList>,
     /// Whether it counts on each CPU separately.
@@ -28,13 +29,14 @@ pub(super) struct Row {
     about: Option<String>,
 }
 
-/// The PMUs in the machine's order.
+/// The PMUs in the machine's order, without the devices that a group leaves out.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let rows = machine.pmus.iter().map(|pmu| {
+    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|its| its.counts_again);
+    let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
         let words = Words::new(catalog, pmu);
         Row {
             name: pmu.name.clone(),
-            attr_type: pmu.attr_type,
+            attr_type: pmu.statistics.is_none().then_some(pmu.attr_type),
             cpumask: pmu.cpumask.clone(),
             per_cpu: words.is_per_cpu(),
             events: words.events().count(),
@@ -68,7 +70,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         };
         table.row([
             shown(Some(&row.name)),
-            row.attr_type.to_string(),
+            row.attr_type.map_or_else(|| shown(None), |number| number.to_string()),
             cpumask,
             row.events.to_string(),
             shown(row.family.as_deref()),

@@ -1,4 +1,4 @@
-//! What can be counted on a machine and how to begin, in five lines: the beginning of `list` and
+//! What can be counted on a machine and how to begin, in six lines: the beginning of `list` and
 //! `doctor`.
 
 use super::groups;
@@ -17,7 +17,7 @@ const WIDTH: usize = 80;
 /// Explains what a confidence is.
 const CONFIDENCE: [&str; 2] = [
     "A share with a confidence of 0.9 is within 10 % of the truth in 90 of 100 cases.",
-    "Those of -p host and -p core are exact: what the kernel counted for each task.",
+    "Those of -p host, -p core and -p io are exact: what the kernel counted for each task.",
 ];
 
 /// The lines, of at most `width` cells if there is a limit.
@@ -30,22 +30,28 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let rows = groups::rows(machine, catalog);
     let open = rows.iter().filter(|row| row.counters > 0 && row.group != AUTO);
     let of_cpus = [Group::Core, Group::Host].map(Group::name);
-    let (per_cpu, uncore): (Vec<_>, Vec<_>) = open.partition(|row| of_cpus.contains(&row.group));
+    let (per_cpu, others): (Vec<_>, Vec<_>) = open.partition(|row| of_cpus.contains(&row.group));
+    let (io, uncore): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|row| row.group == Group::Io.name());
     let mut lines = vec![match uncore.as_slice() {
         [] => none(machine),
-        groups => {
-            let pmus = groups.iter().flat_map(|row| &row.pmus);
-            fitting("Uncore counters here: ", groups, pmus.map(String::as_str).collect())
-        }
+        groups => fitting("Uncore counters here: ", groups, pmus(groups)),
     }];
     // Events of the core PMU first: they are more useful than those of the kernel.
     let events = per_cpu.iter().flat_map(|row| &row.events).map(String::as_str).collect();
     lines.push(fitting("Per CPU: ", &per_cpu, events));
+    if !io.is_empty() {
+        lines.push(fitting("Disks and interfaces: ", &io, pmus(&io)));
+    }
     let auto = rows.iter().find(|row| row.group == AUTO);
     let counts = auto.map_or_else(String::new, |row| list(&row.subsystems));
     lines.push(format!("Begin with: uncore-trace record -- COMMAND (it counts {counts})."));
     lines.extend(CONFIDENCE.map(str::to_owned));
     lines
+}
+
+fn pmus<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
+    groups.iter().flat_map(|row| &row.pmus).map(String::as_str).collect()
 }
 
 /// Why there are no uncore counters, if that is known.

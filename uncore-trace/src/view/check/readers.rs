@@ -1,4 +1,5 @@
-//! Verifies that every reading was made on a CPU that `cpus` lists as reader of its counter.
+//! Verifies that every reading was made on a CPU that `cpus` lists as reader of its counter. The
+//! statistics of disks and interfaces are read on any CPU.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use arrow::array::Array as _;
 
 use super::{First, Outcome};
 use crate::schema::columns::{i32s, texts};
-use crate::schema::{cpus, readings};
+use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has no such table.
@@ -17,7 +18,7 @@ pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
 }
 
 fn scan(recording: &Recording) -> Result<First> {
-    let readers = readers(recording)?;
+    let (readers, anywhere) = (readers(recording)?, statistics(recording)?);
     let mut first = First::default();
     for batch in recording.table(&readings::TABLE)?.scan(&["mono_ns", "counter", "cpu"])? {
         let batch = batch?;
@@ -25,7 +26,7 @@ fn scan(recording: &Recording) -> Result<First> {
         for row in 0..batch.num_rows() {
             let (counter, cpu) = (counter.value(row), cpu.value(row));
             first.look(|| {
-                let is_reader = readers.contains(&(counter, cpu));
+                let is_reader = readers.contains(&(counter, cpu)) || anywhere.contains(&counter);
                 (!is_reader).then(|| {
                     format!("counter {counter} was read on CPU {cpu}, which does not read it")
                 })
@@ -33,6 +34,18 @@ fn scan(recording: &Recording) -> Result<First> {
         }
     }
     Ok(first)
+}
+
+/// The counters that are statistics of a device.
+fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
+    let mut all = HashSet::new();
+    for batch in recording.table(&counters::TABLE)?.scan(&["counter", "attr_type"])? {
+        let batch = batch?;
+        let (counter, kind) = (i32s(&batch, "counter")?, i32s(&batch, "attr_type")?);
+        let is_statistic = |row: &usize| kind.value(*row) >= counters::STATISTICS as i32;
+        all.extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
+    }
+    Ok(all)
 }
 
 /// The pairs of counter and CPU in `cpus`. The list is parsed with separate code, so that the check

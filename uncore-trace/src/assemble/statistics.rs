@@ -1,0 +1,337 @@
+//! Readings of disks and interfaces, aligned with what the programs saw.
+//!
+//! The kernel's statistics are read now and then, at any time; the programs' records say in which
+//! tick bytes were moved. So the count of a device at the end of a tick is the sum of the bytes
+//! that were seen until then and those that are known to be unseen: by how much the statistics have
+//! grown more than the sum. What moved in the tick of a reading may be before or after it, so the
+//! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far holds
+//! for all later times.
+//!
+//! Guarantees: a count never decreases. Over a recording it is what was seen, and unseen bytes that
+//! the statistics prove; they are never more than that. Bytes that are seen and that the statistics
+//! leave out are in the count: requests of a passthrough command, packets that a driver sends twice.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+use super::loss::Ledger;
+use super::readers::{Log, ReadingColumns};
+use crate::entries::{Moved, Reading, Trigger, Value};
+use crate::open::{Sampled, Why};
+use crate::plan::{Direction, Plan};
+use crate::schema::loss::Cause;
+use crate::schema::readings;
+
+/// Bytes that ended by device and direction.
+pub(super) type Completed = HashMap<Key, u64>;
+
+/// A device in one direction.
+type Key = (Rc<str>, Direction);
+
+/// Readings from which the unseen bytes at the begin are taken. The first one in whose tick nothing
+/// moved tells them exactly.
+const FIRST: u32 = 10;
+
+/// If all upper bounds in this time are below the unseen bytes, ns, the programs see more than the
+/// statistics count, and only the growth from there is unseen. A driver may count a packet when it
+/// was sent, some milliseconds after the program saw it.
+const SEEN_MORE_NS: u64 = 1_000_000_000;
+
+/// All counters that are read from statistics.
+#[derive(Debug)]
+pub(super) struct Statistics {
+    tick_ns: u64,
+    counters: Vec<Device>,
+    /// Readings of ticks that are not closed, oldest first.
+    waiting: VecDeque<Sampled>,
+}
+
+/// One counter.
+#[derive(Debug)]
+struct Device {
+    id: u32,
+    cpu: u32,
+    key: Key,
+    /// Bytes of the closed ticks, by the entries.
+    logged: u64,
+    /// Bytes that ended in the closed ticks.
+    completed: u64,
+    /// The last reading, and what was added to readings because the device began anew at 0.
+    last: Option<(u64, i64)>,
+    unseen: Unseen,
+    /// Whether each request is seen, so that unseen bytes are a loss.
+    is_disk: bool,
+    /// Unseen bytes that were reported.
+    told: u64,
+    state: State,
+}
+
+/// Whether a device's statistics can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Counting,
+    /// They could not be read at this time, ns.
+    Failed(u64),
+    /// That is in the log.
+    Stopped,
+}
+
+/// Bounds of the unseen bytes, relative to the device's statistics.
+#[derive(Debug, Default)]
+struct Unseen {
+    /// Number of readings so far.
+    readings: u32,
+    /// The lowest upper bound at the begin.
+    begin: i64,
+    /// The highest lower bound so far.
+    least: i64,
+    /// The upper bounds of the last second, by time.
+    recent: VecDeque<(u64, i64)>,
+}
+
+impl Statistics {
+    /// Before the first tick. `opened` has the ids of the open counters.
+    pub(super) fn new(plan: &Plan, opened: &HashSet<u32>) -> Self {
+        let counters = plan.counters.iter().filter_map(|counter| {
+            let io = counter.io.as_ref().filter(|_| counter.is_statistic())?;
+            let key = (Rc::from(io.devices.first()?.as_str()), io.direction);
+            opened.contains(&counter.id).then(|| Device {
+                id: counter.id,
+                cpu: counter.cpu,
+                key,
+                logged: 0,
+                completed: 0,
+                last: None,
+                unseen: Unseen::default(),
+                is_disk: counter.family == "disk",
+                told: 0,
+                state: State::Counting,
+            })
+        });
+        Self { tick_ns: plan.tick_ns, counters: counters.collect(), waiting: VecDeque::new() }
+    }
+
+    /// Takes a reading. It is used when its tick is closed.
+    pub(super) fn sample(&mut self, sampled: &Sampled) {
+        if !self.counters.is_empty() {
+            self.waiting.push_back(sampled.clone());
+        }
+    }
+
+    /// Closes the tick that ends at `end`. `completed` are the bytes that ended in it, `moved` those
+    /// of its entries.
+    pub(super) fn close(&mut self, end: u64, completed: &Completed, moved: &[Moved]) {
+        if self.counters.is_empty() {
+            return;
+        }
+        let before: Vec<u64> = self.counters.iter().map(|its| its.completed).collect();
+        for its in &mut self.counters {
+            its.completed += completed.get(&its.key).copied().unwrap_or_default();
+            let (device, direction) = &its.key;
+            let is_its = |moved: &&Moved| moved.direction == *direction && moved.device == *device;
+            its.logged += moved.iter().filter(is_its).map(|moved| moved.bytes).sum::<u64>();
+        }
+        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time < end) {
+            for (its, before) in self.counters.iter_mut().zip(&before) {
+                // A reading before the first tick is before all that is seen.
+                let before = if sampled.time + self.tick_ns < end { 0 } else { *before };
+                let read = sampled.bytes.iter().find(|(id, _)| *id == its.id);
+                its.read(sampled.time, read.and_then(|(_, bytes)| *bytes), before);
+            }
+        }
+    }
+
+    /// Logs the counts at the end of the tick that was closed last, at `end`. Each counter that could
+    /// not be read stops here.
+    pub(super) fn log(&mut self, end: u64, ledger: &mut Ledger, log: &mut impl Log) {
+        let tick = end / self.tick_ns;
+        let (mut read, mut stopped) = (Vec::new(), Vec::new());
+        for its in &mut self.counters {
+            let (readings, trigger) = match its.state {
+                State::Counting => (&mut read, Trigger::Timer),
+                State::Failed(time) => {
+                    ledger.stopped(time, its.cpu, its.id, Why::Pmu, None);
+                    its.state = State::Stopped;
+                    (&mut stopped, Trigger::Stop)
+                }
+                State::Stopped => continue,
+            };
+            let value = Ok(Value { value: its.logged + its.unseen.bytes(), times: None });
+            let (counter, cpu, owner) = (its.id, its.cpu, None);
+            readings.push(Reading { tick, time: end, counter, cpu, trigger, value, owner });
+            its.tell(end, ledger);
+        }
+        for (readings, trigger) in [(read, readings::TIMER), (stopped, readings::STOP)] {
+            if !readings.is_empty() {
+                log.readings(&readings, &ReadingColumns { trigger, ..ReadingColumns::default() });
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Takes a reading at `time`, in whose tick the bytes beyond `before` ended.
+    fn read(&mut self, time: u64, bytes: Option<u64>, before: u64) {
+        let Some(bytes) = bytes else {
+            if self.state == State::Counting {
+                self.state = State::Failed(time);
+            }
+            return;
+        };
+        let (last, mut added) = self.last.unwrap_or((bytes, 0));
+        if bytes < last {
+            added += (last - bytes) as i64;
+        }
+        self.last = Some((bytes, added));
+        let bytes = bytes as i64 + added;
+        self.unseen.bound(time, bytes - self.completed as i64, bytes - before as i64);
+    }
+
+    /// Reports requests that were not seen, at `end`.
+    fn tell(&mut self, end: u64, ledger: &mut Ledger) {
+        let unseen = self.unseen.bytes();
+        if self.is_disk && unseen > self.told {
+            let (device, direction) = &self.key;
+            let new = unseen - self.told;
+            self.told = unseen;
+            let detail = format!("{new} bytes, {} {device}", direction.name());
+            ledger.explain(Cause::UnseenRequest, end, Some(self.id), &detail);
+        }
+    }
+}
+
+impl Unseen {
+    /// They are between `least` and `most`, at `time`.
+    fn bound(&mut self, time: u64, least: i64, most: i64) {
+        if self.readings == 0 {
+            (self.begin, self.least) = (most, least);
+        }
+        if self.readings < FIRST {
+            self.begin = self.begin.min(most);
+        }
+        self.readings = self.readings.saturating_add(1);
+        self.least = self.least.max(least);
+        self.recent.push_back((time, most));
+        let begin = time.saturating_sub(SEEN_MORE_NS);
+        let is_full = self.recent.front().is_some_and(|(time, _)| *time <= begin);
+        let most = self.recent.iter().map(|(_, most)| *most).max().unwrap_or(most);
+        if is_full && most < self.least {
+            let over = self.least - most;
+            self.least -= over;
+            self.begin -= over;
+        }
+        while self.recent.pop_front_if(|(time, _)| *time <= begin).is_some() {}
+    }
+
+    /// Those since the begin.
+    fn bytes(&self) -> u64 {
+        u64::try_from(self.least - self.begin).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TICK: u64 = 1000;
+
+    /// A disk of which these bytes moved, each at a time; unseen ones are not in the records. It is
+    /// read at these times, and the recording begins with time 0.
+    fn counted(moved: &[(u64, u64, bool)], reads: &[u64], until: u64) -> Vec<u64> {
+        let key: Key = ("sda".into(), Direction::Read);
+        let device = Device {
+            id: 0,
+            cpu: 0,
+            key: key.clone(),
+            logged: 0,
+            completed: 0,
+            last: None,
+            unseen: Unseen::default(),
+            is_disk: true,
+            told: 0,
+            state: State::Counting,
+        };
+        let mut statistics =
+            Statistics { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
+        let before = 5000;
+        for &time in reads {
+            let bytes = moved.iter().filter(|(at, ..)| *at < time).map(|(_, bytes, _)| bytes);
+            let bytes = Some(before + bytes.sum::<u64>());
+            statistics.sample(&Sampled { time, bytes: vec![(0, bytes)] });
+        }
+        let mut counts = Vec::new();
+        for end in (TICK..=until).step_by(TICK as usize) {
+            let its = |(at, _, seen): &&(u64, u64, bool)| *seen && (end - TICK..end).contains(at);
+            let bytes: u64 = moved.iter().filter(its).map(|(_, bytes, _)| bytes).sum();
+            let entry = Moved {
+                device: Rc::clone(&key.0),
+                direction: key.1,
+                owner: crate::entries::Owner::Irq(1),
+                bytes,
+                requests: 1,
+            };
+            statistics.close(end, &Completed::from([(key.clone(), bytes)]), &[entry]);
+            let its = &statistics.counters[0];
+            counts.push(its.logged + its.unseen.bytes());
+        }
+        counts
+    }
+
+    #[test]
+    fn a_request_is_in_its_tick_though_the_statistics_were_read_later() {
+        let moved = [(100, 10, true), (1100, 20, true), (1900, 30, true), (2500, 40, true)];
+        assert_eq!(counted(&moved, &[0, 1500, 2100], 3000), [10, 60, 100]);
+    }
+
+    #[test]
+    fn unseen_bytes_are_counted_once_they_are_certain() {
+        let moved = [(1100, 20, false), (1900, 30, true), (3500, 40, false)];
+        // What was seen in the tick of the first reading may be before or after it.
+        assert_eq!(counted(&moved, &[0, 1850], 4000), [0, 30, 30, 30]);
+        assert_eq!(counted(&moved, &[0, 1850, 2500, 3600], 4000), [0, 30, 50, 90]);
+    }
+
+    #[test]
+    fn what_the_programs_see_beyond_the_statistics_hides_nothing_later() {
+        let mut unseen = Unseen::default();
+        for time in 0..u64::from(FIRST) {
+            unseen.bound(time, 10, 10);
+        }
+        unseen.bound(20, 12, 14);
+        assert_eq!(unseen.bytes(), 2);
+        // The programs see more than the device counts for a second, and then something unseen.
+        for time in 1..=20 {
+            unseen.bound(time * SEEN_MORE_NS / 10, 2, 3);
+        }
+        assert_eq!(unseen.bytes(), 2);
+        unseen.bound(3 * SEEN_MORE_NS, 8, 9);
+        assert_eq!(unseen.bytes(), 7);
+    }
+
+    proptest! {
+        /// Never less than what was seen, never more than what moved, and all of it in the end.
+        #[test]
+        fn a_count_lies_between_what_was_seen_and_what_moved(
+            moved in prop::collection::vec((0u64..20_000, 1u64..100, any::<bool>()), 0..60),
+            reads in prop::collection::vec(0u64..20_000, 0..20),
+        ) {
+            let mut reads = reads;
+            reads.extend([0, 20_500]);
+            reads.sort_unstable();
+            let counts = counted(&moved, &reads, 22_000);
+            for (tick, count) in counts.iter().enumerate() {
+                let end = (tick as u64 + 1) * TICK;
+                let sum = |seen: bool| -> u64 {
+                    let its = moved.iter().filter(|(at, _, was)| *at < end && (*was || !seen));
+                    its.map(|(_, bytes, _)| bytes).sum()
+                };
+                prop_assert!((sum(true)..=sum(false)).contains(count), "tick {tick}: {count}");
+            }
+            prop_assert!(counts.is_sorted());
+            let all: u64 = moved.iter().map(|(_, bytes, _)| bytes).sum();
+            prop_assert_eq!(counts.last(), Some(&all));
+        }
+    }
+}
