@@ -163,7 +163,7 @@ mod tests {
         f.toml: missing field `names`
         f.toml, line 3: an empty list, expected a name, in `names`
         f.toml, line 3: invalid type: string "x_#", expected a sequence, in `names`
-        f.toml, line 4: unknown variant `memory`, expected one of `mem`, `cache`, `pcie`, `c2c`, `mesh`, `latency`, `energy`, `core`, `host`, in `group`
+        f.toml, line 4: unknown variant `memory`, expected one of `mem`, `cache`, `pcie`, `c2c`, `mesh`, `latency`, `energy`, `core`, `host`, `io`, in `group`
         f.toml, line 5: unknown field `colour`
         f.toml, line 8: -1 is not a positive number, in `unit.factor`
         f.toml, line 5: missing field `unit`, in `unit`

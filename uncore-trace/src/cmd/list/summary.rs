@@ -17,7 +17,7 @@ const WIDTH: usize = 80;
 /// Explains what a confidence is.
 const CONFIDENCE: [&str; 2] = [
     "A share with a confidence of 0.9 is within 10 % of the truth in 90 of 100 cases.",
-    "Those of -p host, -p core and -p io are exact: what the kernel counted for each task.",
+    "Those of -p host, -p core and -p io are exact: counted for each task.",
 ];
 
 /// The lines, of at most `width` cells if there is a limit.
