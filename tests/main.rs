@@ -46,6 +46,7 @@ mod hotplug;
 mod html;
 mod intel;
 mod io;
+mod io_group;
 mod kernels;
 mod lifecycle;
 mod machines;

@@ -60,6 +60,14 @@ const LINKS: &[&str] =
 /// Files of a PCI function.
 const FUNCTION_FILES: &[&str] = &["class", "vendor", "numa_node"];
 
+/// Files of a disk or an interface that are read.
+const DEVICE_FILES: &[&str] = &["size", "partition", "hidden", "speed"];
+
+/// Files and links of a disk or an interface of which only the existence matters. They hold numbers
+/// that change, or private names.
+const DEVICE_MARKS: &[&str] =
+    &["stat", "mm_stat", "loop/backing_file", "statistics/rx_bytes", "device"];
+
 /// Files of each CPU and each NUMA node: the directory, the prefix of its subdirectories, the
 /// files.
 const PARTS: &[(&str, &str, &[&str])] = &[
@@ -169,8 +177,19 @@ fn devices(root: &Path, to: &mut Tree) -> Result<()> {
             let place = Path::new("sys/devices").join(place);
             if dir.ends_with("pci/devices") {
                 function(root, to, &place)?;
-            } else if place.starts_with("sys/devices/virtual") {
+                continue;
+            }
+            if place.starts_with("sys/devices/virtual") {
                 made_of(root, to, &place)?;
+            }
+            for file in DEVICE_FILES {
+                copy(root, to, &place.join(file))?;
+            }
+            for mark in DEVICE_MARKS.iter().map(|mark| place.join(mark)) {
+                // A PCI function is a device too, and has no statistics.
+                if fs::symlink_metadata(root.join(&mark)).is_ok() {
+                    add(to, &mark, "")?;
+                }
             }
         }
     }
