@@ -1,6 +1,5 @@
 //! The group `io` on a disk and an interface of the test's own: no other program moves a byte there.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stdout, reason = "the figures, for readers of the log")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

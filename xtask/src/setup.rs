@@ -79,7 +79,9 @@ const STEPS: &[Step] = &[
     Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install(&["g++"]) },
     Step { name: "git", look: || version("git"), install: |apt| apt.install(&["git"]) },
     Step { name: "perf", look: || version("perf"), install: |apt| apt.install(&["linux-perf"]) },
-    Step { name: "tmux", look: look_tmux, install: |apt| apt.install(&["tmux"]) },
+    Step { name: "losetup", look: || version("losetup"), install: |apt| apt.install(&["mount"]) },
+    Step { name: "ip", look: || of_v("ip"), install: |apt| apt.install(&["iproute2"]) },
+    Step { name: "tmux", look: || of_v("tmux"), install: |apt| apt.install(&["tmux"]) },
     Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
     Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
     Step { name: "curl", look: || version("curl"), install: |apt| apt.install(&["curl"]) },
@@ -118,9 +120,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// tmux has no `--version`.
-fn look_tmux() -> Result<String> {
-    Ok(quietly(Command::new("tmux").arg("-V"))?.trim().to_owned())
+/// What a tool without `--version` prints with `-V`.
+fn of_v(tool: &str) -> Result<String> {
+    Ok(quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
 }
 
 fn look_setcap() -> Result<String> {

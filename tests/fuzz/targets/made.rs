@@ -2,7 +2,7 @@
 //! methods, and properties of the resulting rows.
 #![expect(clippy::unwrap_used, reason = "a column that is missing is a mistake of the target")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
@@ -71,7 +71,7 @@ fn counter(id: u32) -> Counter {
         at_switch: id == 1,
         exact_by: [None, None, Some(ExactBy::Time), Some(ExactBy::Switches)][id as usize % 4],
         cause: None,
-        causes: Default::default(),
+        causes: BTreeSet::default(),
         io: (id == 2).then_some(io),
         leader: None,
         role: Role::Counted,

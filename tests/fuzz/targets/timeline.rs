@@ -11,6 +11,7 @@ use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
+use uncore_trace::count::Count;
 use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
@@ -178,7 +179,7 @@ fn assert_all_told(time: &CpuTime) {
 
 fuzz_target!(|input: &[u8]| {
     let plan = plan();
-    let placed = |id| Placed { id, base: Default::default() };
+    let placed = |id| Placed { id, base: Count::default() };
     let layout = |cpu: u32| {
         // In a plan, counter n is on CPU n % 2.
         let counters = vec![placed(cpu), placed(cpu + 2)];

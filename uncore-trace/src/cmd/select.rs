@@ -14,8 +14,9 @@ use crate::plan::misses::Wanted;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all,
-    /// or auto: all traffic that this machine can count, nothing of it twice, and host where there is none
+    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io,
+    /// all, or auto: all traffic that this machine can count, nothing of it twice; host and io where there
+    /// is none
     /// [default: auto, if -e, -M and --device are not given either]
     #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',', help_heading = COUNT)]
     groups: Vec<String>,
@@ -28,8 +29,8 @@ pub struct SelectArgs {
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',', help_heading = COUNT)]
     metrics: Vec<String>,
 
-    /// Count only this PCIe device: an address DDDD:BB:DD.F, a disk or a network interface; may be
-    /// given several times
+    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io also
+    /// one of several layers such as loop0 or eth0.5; may be given several times
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 

@@ -85,13 +85,14 @@ impl Counting {
         let Some(since) = &self.since else { return self.counted.clone() };
         let now = self.statistics.read(mono_ns() as u64);
         let enabled = now.time - since.time;
-        let pairs = now.bytes.iter().zip(&since.bytes);
-        let count = |(&(id, now), &(_, since)): (&(u32, Option<u64>), &(u32, Option<u64>))| {
+        let mut moved = BTreeMap::new();
+        for ((id, now), (_, since)) in now.bytes.iter().zip(&since.bytes) {
+            let (Some(now), Some(since)) = (*now, *since) else { continue };
             // A device that begins anew begins at 0.
-            let value = now?.checked_sub(since?).or(now)?;
-            let before = self.counted.get(&id).copied().unwrap_or_default();
-            Some((id, Count { value, enabled, running: enabled }.after(before)))
-        };
-        pairs.filter_map(count).collect()
+            let value = now.checked_sub(since).unwrap_or(now);
+            let before = self.counted.get(id).copied().unwrap_or_default();
+            moved.insert(*id, Count { value, enabled, running: enabled }.after(before));
+        }
+        moved
     }
 }

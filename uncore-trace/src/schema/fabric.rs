@@ -30,8 +30,8 @@ table! {
     counter: I32 => Dict, "Id of the counter within the recording: `counter` in `counters`.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
     cpu: I32 => Dict, "Reader CPU: where the counter is read.";
-    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host.";
-    pmu: Word => Dict, "PMU instance as sysfs names it.";
+    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
+    pmu: Word => Dict, "PMU instance as sysfs names it; `disk_NAME` or `net_NAME` for the statistics of a disk or an interface.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
     unit: Word => Dict, "Unit of `value` and `total`.";
