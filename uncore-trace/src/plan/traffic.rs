@@ -78,7 +78,7 @@ pub fn traffic(
     let plan = by_port.or_else(|_| plan(machine, catalog, &auto))?;
     let is_traffic = |subsystem: &str| TRAFFIC.iter().any(|group| group.name() == subsystem);
     let counts_traffic = plan.counters.iter().any(|counter| is_traffic(&counter.subsystem));
-    let notice =
-        "no PMU here counts traffic; software counters are shown (see uncore-trace doctor)";
+    let notice = "no PMU here counts traffic; disks, interfaces and software counters are shown \
+                  (see uncore-trace doctor)";
     Ok((plan, (!counts_traffic).then(|| notice.to_owned())))
 }

@@ -86,7 +86,9 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         let is_of_group =
             |note| rows.iter().any(|other| other.group != AUTO && other.notes.contains(note));
         for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
-            let prefix = format!("note: {}: ", row.group);
+            let is_named = note.strip_prefix(row.group).is_some_and(|rest| rest.starts_with(' '));
+            let prefix =
+                if is_named { "note: ".to_owned() } else { format!("note: {}: ", row.group) };
             text.push_str(&wrapped(&prefix, &printable(note), view.width));
         }
     }
