@@ -104,6 +104,10 @@ const REQUESTS: &[Variant] = &[
         start: Start::Record(&["-e", "page-faults", "--io", "-o", "run/"]),
     },
     Variant {
+        name: "record -p host,io",
+        start: Start::Record(&["-p", "host,io", "-o", "run.parquet"]),
+    },
+    Variant {
         name: "bpftrace, bytes by pid and cgroup",
         start: Start::Bpftrace(
             "tracepoint:block:block_io_start { @[pid, cgroup] = sum(args->bytes); }",
