@@ -37,7 +37,7 @@ const LARGEST_VM: u64 = 250_000;
 /// Host name, cgroup of the programs, and options of the recording of this machine.
 const HOST: &str = "vm";
 const CGROUP: &str = "sample";
-const VM: &str = "uncore-trace record -q -p host --cgroup /sample --duration 4s -o vm.parquet";
+const VM: &str = "uncore-trace record -q --cgroup /sample --duration 4s -o vm.parquet";
 
 /// Prints the metadata of a recording as JSON.
 const METADATA: &str = "

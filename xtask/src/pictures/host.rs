@@ -8,12 +8,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
 
-/// Tenants: one serves requests and waits, one computes, one starts short programs.
-const TENANTS: [(&str, &str); 3] = [
+use crate::target;
+
+/// Tenants: one serves requests and waits, one computes, one starts short programs, one writes a file
+/// and reads it again, past the cache.
+const TENANTS: [(&str, &str); 4] = [
     ("web", "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; sleep 0.02; done"),
     ("batch", "while :; do :; done"),
     ("build", "while :; do /bin/true; /bin/ls -R /etc >/dev/null; sleep 0.05; done"),
+    (
+        "backup",
+        "while :; do dd if=/dev/zero of=file bs=1M count=20 oflag=direct; sleep 0.3
+         dd if=file of=/dev/null bs=1M iflag=direct; sleep 0.3; done",
+    ),
 ];
 
 /// Cgroup of the tenants in pictures.
@@ -21,9 +30,6 @@ const CGROUP: &str = "pictures";
 
 /// Index of the tenant that is started a second time in the second half.
 const GROWS: usize = 2;
-
-/// Options with which counts are divided exactly, so that the change is significant.
-const EXACT: [&str; 4] = ["--sample-on", "sched", "--min-gap", "0"];
 
 /// Length of a half, seconds.
 const HALF: u64 = 5;
@@ -36,7 +42,7 @@ const STOPPED: Duration = Duration::from_secs(4);
 /// Records `-p host`; in the second half one tenant does twice as much.
 pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
     let tenants = Tenants::start(CGROUP)?;
-    let recorder = Recorder::start(program, to, &EXACT)?;
+    let recorder = Recorder::start(program, to, &[])?;
     sleep(Duration::from_secs(HALF));
     let more = tenants.run(GROWS)?;
     sleep(Duration::from_secs(HALF));
@@ -61,12 +67,18 @@ pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
 pub(crate) struct Tenants {
     dirs: Vec<PathBuf>,
     running: Vec<Group>,
+    /// Where they run.
+    place: TempDir,
 }
 
 impl Tenants {
     pub(crate) fn start(name: &str) -> Result<Self> {
         let parent = unified()?.join(name);
-        let mut tenants = Self { dirs: Vec::new(), running: Vec::new() };
+        // A temporary directory of the system may be in memory.
+        let target = target::dir()?;
+        let place = tempfile::tempdir_in(&target)
+            .with_context(|| format!("cannot make a directory in {}", target.display()))?;
+        let mut tenants = Self { dirs: Vec::new(), running: Vec::new(), place };
         for dir in [parent.clone()].into_iter().chain(TENANTS.map(|(name, _)| parent.join(name))) {
             fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
             tenants.dirs.push(dir);
@@ -84,7 +96,8 @@ impl Tenants {
         let procs = self.dirs[number + 1].join("cgroup.procs");
         let script = format!("echo $$ > '{}' || exit; {script}", procs.display());
         let mut command = Command::new("sh");
-        command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", &script]).current_dir(&self.place);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         Ok(Group(command.spawn().context("cannot run sh")?))
     }
