@@ -12,7 +12,7 @@ use std::process::Command;
 use rustix::process::geteuid;
 
 use crate::command::{Answer, NO_CONFIG, NOBODY, Place};
-use crate::harness::{has_root, python, python_answers};
+use crate::harness::{has_root, python, python_answers, run_ok};
 
 /// Largest samples, bytes.
 const GRACE: u64 = 1_000_000;
@@ -70,6 +70,26 @@ fn a_user_without_privileges_reads_the_samples() {
         assert!(says.iter().all(|words| report.contains(words)), "{report}");
     }
     assert!(run(&["report", "samples/grace", "--links"]).contains("memory of other sockets 0 in"));
+}
+
+#[test]
+fn a_report_begins_with_the_answer_and_says_once_that_all_is_exact() {
+    let of = |sample: &str, options: &[&str]| {
+        let sample = samples().join(sample);
+        run_ok([&["report", sample.to_str().unwrap()], options].concat())
+    };
+    let first =
+        |sample: &str, options: &[&str]| of(sample, options).lines().next().unwrap().to_owned();
+    let train =
+        "/lab/train had 96 % (85 to 100 %) of what went over memory of other sockets 0 (in): ";
+    assert!(first("grace", &[]).starts_with(train));
+    assert!(first("grace", &["--by", "pmu", "--top", "1"]).starts_with(train));
+    assert!(first("vm.parquet", &["--by", "pid"]).starts_with("dd ("));
+    let exact = of("vm.parquet", &[]);
+    assert!(exact.starts_with("/sample/backup had 100 % of what went over disk vda ("), "{exact}");
+    let remark = "In every line: method exact, confidence 1, the 90 % interval is the value, ";
+    assert!(exact.contains(remark) && !exact.contains("confidence  "), "{exact}");
+    assert!(of("grace", &[]).contains("In every line: running 100.0 %"));
 }
 
 #[test]

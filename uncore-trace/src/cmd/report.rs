@@ -13,8 +13,9 @@ use super::output::{path, print};
 use super::page::save;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
-use crate::text::printable;
-use crate::view::headroom::{self, Way};
+use crate::text::{printable, wrapped};
+use crate::view::answer;
+use crate::view::headroom::{self, headroom};
 use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
 use crate::view::page;
@@ -25,14 +26,16 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 
 /// Show how full each link was, and who used how much of each event
 ///
-/// For each link (memory, PCIe, chip-to-chip links, mesh): its average and highest rate, both in percent
+/// First the answer in a sentence: who had most of what went over the fullest link.
+///
+/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and highest rate, both in percent
 /// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
 /// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
 /// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
-/// All numbers of a column have the same unit, which is printed below its heading. A value that is the
-/// same in every line is printed once, above the tables. If the recording is incomplete, the first line
+/// All numbers of a column have the same unit, which is printed below its heading. What is the same
+/// in every line is printed once, above the tables. If the recording is incomplete, the first line
 /// says what is missing. Marks are printed before the tables.
 ///
 /// On a terminal the tables fit its width: long names are shortened in the middle, and columns that do not
@@ -177,13 +180,17 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.latency {
         return latency::only(&recording, args);
     }
-    let (from, to) = (args.from.clone(), args.to.clone());
-    let question = Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth };
+    let question = question(args);
     let mut usage = usage(&recording, &question)?;
+    let width = terminal::columns().filter(|_| !args.wide);
+    let style = Style { ascii: args.ascii, width };
+    let mut answer = String::new();
+    if !args.json && !args.csv {
+        answer = answered(&recording, &question, &usage, style)?;
+    }
     if let Some(count) = args.top {
         top(&mut usage.events, count);
     }
-    let width = terminal::columns().filter(|_| !args.wide);
     let incomplete = Incomplete::of(&recording)?;
     let told = incomplete.as_ref().map(|incomplete| tell(incomplete, &usage, args, width));
     let text = if args.json {
@@ -191,11 +198,11 @@ pub fn run(args: &Args) -> Result<u8> {
     } else if args.csv {
         programs::csv(&usage, incomplete.as_ref())
     } else {
-        let style = Style { ascii: args.ascii, width };
         let marks = marks::before_tables(args, &recording, &usage, style)?;
-        let table = full_links(&recording, args, style)? + &render::table(&usage, style);
+        let table = render::table(&usage, style);
         let latencies = latency::tables(&recording, args, style)?;
-        told.iter().map(|line| format!("{line}\n")).chain([marks, table, latencies]).collect()
+        let told = told.iter().map(|line| format!("{line}\n"));
+        told.chain([answer, marks, table, latencies]).collect()
     };
     // Standard output is for programs, so this line goes to standard error.
     if let Some(line) = told.filter(|_| args.json || args.csv) {
@@ -207,26 +214,40 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Writes the page for a browser; exit code 0.
 fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
-    let (from, to) = (args.from.clone(), args.to.clone());
-    let question = Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth };
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let asked = page::Asked { question, tenants, path: &path };
+    let asked = page::Asked { question: question(args), tenants, path: &path };
     save(&[recording], file, args.force, |out| page::write(recording, &asked, out))?;
     Ok(0)
 }
 
-/// The table of links, printed before those of events; empty if the recording has no links.
-fn full_links(recording: &Recording, args: &Args, style: Style) -> Result<String> {
+/// The answer, and the table of links if the recording has any: printed before the tables of events.
+fn answered(
+    recording: &Recording,
+    question: &Question<'_>,
+    usage: &Usage,
+    style: Style,
+) -> Result<String> {
     let links = Links::of(recording)?;
-    let text = headroom::draw::table(&ways(recording, &links, args)?, &links, style);
-    Ok(if text.is_empty() { text } else { text + "\n" })
+    let ways = headroom(recording, &links, question)?;
+    let (answer, full) = answer::of_report(recording, question, usage, (&links, &ways))?;
+    let mut text = String::new();
+    for sentence in [answer, full].iter().filter(|sentence| !sentence.is_empty()) {
+        text.push_str(&wrapped("", sentence, style.width));
+    }
+    text.push('\n');
+    let table = headroom::draw::table(&ways, &links, style);
+    if !table.is_empty() {
+        text.push_str(&table);
+        text.push('\n');
+    }
+    Ok(text)
 }
 
-fn ways(recording: &Recording, links: &Links, args: &Args) -> Result<Vec<Way>> {
+/// What is asked.
+fn question(args: &Args) -> Question<'static> {
     let (from, to) = (args.from.clone(), args.to.clone());
-    let question = headroom::Question { by: args.by, from, to, cgroup_depth: args.cgroup_depth };
-    headroom::headroom(recording, links, &question)
+    Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth }
 }
 
 /// Prints only the table of links.
@@ -237,7 +258,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
         printable(&recording.path().display().to_string())
     );
-    let ways = ways(recording, &links, args)?;
+    let ways = headroom(recording, &links, &question(args))?;
     let width = terminal::columns().filter(|_| !args.wide);
     print(&if args.json {
         headroom::draw::json(&ways, &links, args.by.name()).context("cannot write JSON")?

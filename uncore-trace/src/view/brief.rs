@@ -3,17 +3,14 @@
 //! Guarantee: at most [`MOST_ROWS`] rows, and those of the row groups at their ends, are read
 //! however long the recording is. What is said of a longer one is of its last part, and says so.
 
-use std::borrow::Cow;
-
 use anyhow::Result;
 
-use super::interval::Interval;
+use super::answer::{Counted, name, ranked, share};
 use super::key::By;
-use super::links::{Links, limit};
+use super::links::Links;
 use super::span::Moment;
-use super::usage::{Event, Line, Question, usage};
+use super::usage::{Question, usage};
 use crate::schema::fabric;
-use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 use crate::terminal::{cells, mark, shorten};
 use crate::text::printable;
@@ -64,73 +61,32 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     if is_idle && question.links.take().is_some() {
         sums = usage(recording, &question)?;
     }
-    let mut events: Vec<(Option<f64>, f64, &Event)> = Vec::new();
-    for event in sums.events.iter().filter(|event| event.total > 0.0) {
-        let Some(rate) = event.rate(event.total) else { continue };
-        events.push((fullness(event, rate, &sums.events, &links), rate, event));
-    }
-    events.sort_by(|a, b| {
-        let full = |part: Option<f64>| part.unwrap_or(-1.0);
-        full(b.0).total_cmp(&full(a.0)).then(b.1.total_cmp(&a.1))
-    });
-    let largest = events.iter().take(EVENTS);
-    answer.extend(largest.map(|(full, rate, event)| line(event, *rate, *full, width)));
-    if events.is_empty() {
+    let ranked = ranked(&sums.events, &links);
+    answer.extend(ranked.iter().take(EVENTS).map(|counted| line(counted, width)));
+    if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
     }
     Ok(answer)
 }
 
-/// How full the link of an event is, as a fraction of its peak; of both directions together if only
-/// that peak is known.
-fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f64> {
-    let (place, direction) = event.link?;
-    let link = links.links.get(place)?;
-    if let Some(limit) = limit(link, direction) {
-        return Some(limit.part(rate));
-    }
-    let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
-    let both = of_link.filter_map(|its| its.rate(its.total)).sum();
-    limit(link, Direction::Both).map(|limit| limit.part(both))
-}
-
-fn line(event: &Event, rate: f64, full: Option<f64>, width: usize) -> String {
+fn line(&Counted { event, rate, full }: &Counted<'_>, width: usize) -> String {
     let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
     let mut text = format!("{} {}{full}: ", printable(&event.name), units::rate(rate, &event.unit));
     let owners = || event.lines.iter().filter(|line| line.sum.value > 0.0);
     for (at, owner) in owners().take(2).enumerate() {
         let part = owner.sum.value / event.total;
-        let share = format!(" {}", had(owner, event, part));
+        let had = format!(" {}", share(owner, event));
         let joined = if at == 0 { "" } else { ", " };
-        let room = width.saturating_sub(cells(&text) + cells(&share) + cells(joined));
+        let room = width.saturating_sub(cells(&text) + cells(&had) + cells(joined));
         if at > 0 && (part < LEAST || room < NAME) {
             break;
         }
         let name = name(owner);
         text.push_str(joined);
         text.push_str(&shorten(&name, room.max(NAME), mark(false)));
-        text.push_str(&share);
+        text.push_str(&had);
     }
     text
-}
-
-/// The name, in brackets if it is no tenant's.
-fn name(line: &Line) -> Cow<'_, str> {
-    let name = printable(&line.key);
-    if line.key == line.owner { format!("({name})").into() } else { name }
-}
-
-/// `96 % (85 to 100 %)`; without the interval if that is the value.
-fn had(owner: &Line, event: &Event, part: f64) -> String {
-    let share = percent(part);
-    let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
-    match owner.interval(event).map(ends) {
-        Some([low, high]) if low != share || high != share => {
-            let low = low.trim_end_matches(" %");
-            format!("{share} ({low} to {high})")
-        }
-        _ => share,
-    }
 }
 
 #[cfg(test)]

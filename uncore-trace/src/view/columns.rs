@@ -12,6 +12,9 @@ use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, Shared};
 
+/// Ends of an interval that differ by no more than this part of the value are the value.
+const SAME: f64 = 1e-9;
+
 /// Variants of a table, from wide to narrow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -68,10 +71,13 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
         parts(Kind::Share, &|line| {
             line.value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
-        column(Kind::Confidence, "confidence", &|line| {
-            let confidence = line.sum.sure.mean().zip(line.sum.sure.least);
-            or_dash(confidence.map(|(mean, least)| format!("{mean:.2} (min {least:.2})")))
-        }),
+        Column {
+            noted: lines.iter().any(|line| line.sum.sure.least.is_none_or(|least| least < 1.0)),
+            ..column(Kind::Confidence, "confidence", &|line| {
+                let confidence = line.sum.sure.mean().zip(line.sum.sure.least);
+                or_dash(confidence.map(|(mean, least)| format!("{mean:.2} (min {least:.2})")))
+            })
+        },
         column(Kind::Method, "method", &|line| {
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
             printable(&methods.join(", ")).into_owned()
@@ -103,12 +109,19 @@ fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
     let highs = all.iter().flatten().map(|interval| cells(&shared.figure(interval.high)));
     let width = highs.max().unwrap_or(0);
     let range = |it: &Interval| shared.range(it.low, it.high, dash, width);
+    let is_exact = |(line, interval): (&&Line, &Option<Interval>)| {
+        let value = line.sum.value;
+        interval.is_some_and(|it| {
+            (it.high - it.low).abs() <= SAME * value.abs()
+                && (it.high - value).abs() <= SAME * value.abs()
+        })
+    };
     Column {
         kind: Kind::Interval,
         head: Kind::Interval.word().to_owned(),
         unit: shared.name().to_owned(),
         cells: all.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
-        noted: false,
+        noted: !lines.iter().zip(&all).all(is_exact),
     }
 }
 

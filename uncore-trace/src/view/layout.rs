@@ -1,6 +1,6 @@
 //! Fits the columns of a report's tables to a width.
 //!
-//! Guarantee: name, value, share and confidence of each line are never left out.
+//! Guarantee: name, value, share and confidence of each line are never left out for lack of room.
 
 use super::render::Style;
 use crate::table::{self, draw};

@@ -3,6 +3,7 @@
 //! Views read only tables, so live and recorded answers agree. One question per file. Guarantee:
 //! memory grows with the number of different lines and names, not with the length of the recording.
 
+pub mod answer;
 pub mod brief;
 pub mod cgroups;
 pub mod check;

@@ -71,8 +71,8 @@ fn is_nothing(event: &Event) -> bool {
     event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
-/// Values that are equal in every line of every table, of the columns in which differences matter.
-/// Empty if there is only one line.
+/// Values that are equal in every line of every table, of the columns in which differences matter,
+/// and that nothing is uncertain. Empty if there is only one line.
 fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
     let of = |kind: Kind| tables.iter().flatten().filter(move |column| column.kind == kind);
     let said = |kind: Kind| {
@@ -83,8 +83,17 @@ fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
         let text = format!("{} {first} {unit}", kind.word());
         is_same.then(|| (kind, text.trim_end().to_owned()))
     };
-    let mut common: Vec<_> =
-        [Kind::Method, Kind::Running, Kind::Missing].into_iter().filter_map(said).collect();
+    // A confidence or an interval is only left out if nothing is uncertain.
+    let is_sure = |kind: Kind| {
+        let lines: usize = of(kind).map(|column| column.cells.len()).sum();
+        lines > 1 && of(kind).all(|column| !column.noted)
+    };
+    let sure =
+        [(Kind::Confidence, "confidence 1"), (Kind::Interval, "the 90 % interval is the value")];
+    let sure = sure.into_iter().filter(|(kind, _)| is_sure(*kind));
+    let sure = sure.map(|(kind, text)| (kind, text.to_owned()));
+    let mut common: Vec<_> = said(Kind::Method).into_iter().chain(sure).collect();
+    common.extend([Kind::Running, Kind::Missing].into_iter().filter_map(said));
     // The begin is only useful with the end.
     common.extend(said(Kind::From).zip(said(Kind::To)).into_iter().flat_map(|(a, b)| [a, b]));
     common

@@ -2,13 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Args, print};
+use super::{Args, print, question};
 use crate::catalog::metric::{self, Value};
 use crate::schema::metric::Planned;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
-use crate::view::headroom::Question;
 use crate::view::incomplete::Incomplete;
 use crate::view::latency::{self, Latency, latencies};
 use crate::view::links::Links;
@@ -52,9 +51,7 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
 }
 
 fn of(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
-    let (from, to) = (args.from.clone(), args.to.clone());
-    let question = Question { by: args.by, from, to, cgroup_depth: args.cgroup_depth };
-    latencies(recording, &Links::of(recording)?, &question, evaluate)
+    latencies(recording, &Links::of(recording)?, &question(args), evaluate)
 }
 
 fn evaluate(

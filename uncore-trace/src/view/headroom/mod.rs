@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 
-use super::key::{By, Columns};
+use super::key::Columns;
 use super::known::LineCache;
 use super::links::{Limit, Links, limit};
-use super::span::{Moment, Span};
+use super::span::Span;
 use super::sums::{Moments, Moved, Time, Window};
+use super::usage::Question;
 use crate::schema::columns::get;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -23,19 +24,6 @@ use crate::tables::reader::Recording;
 
 /// A link is nearly full above this fraction of its peak.
 pub const FULL: f64 = 0.8;
-
-/// Options.
-#[derive(Debug, Clone)]
-pub struct Question {
-    /// Grouping of owners.
-    pub by: By,
-    /// Begin; `None`: that of the recording.
-    pub from: Option<Moment>,
-    /// End; `None`: that of the recording.
-    pub to: Option<Moment>,
-    /// As in [`super::usage::Question`].
-    pub cgroup_depth: Option<usize>,
-}
 
 /// One direction of a link, or both together.
 #[derive(Debug, Clone)]
@@ -70,12 +58,12 @@ impl Way {
 }
 
 /// How full each link of a recording was, in the order of the links: in, out, and both together if
-/// only the sum has a known peak.
+/// only the sum has a known peak. `links` of the question is ignored.
 ///
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Result<Vec<Way>> {
+pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -> Result<Vec<Way>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
     }
@@ -210,6 +198,7 @@ impl Filling {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::key::By;
     use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
     use super::*;
     use crate::schema::link::{Counted, Link, PeakSource};
@@ -238,7 +227,7 @@ pub(super) mod tests {
         let sample = Sample::new(false, broken);
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
-        let question = Question { by: By::Cgroup, from: None, to: None, cgroup_depth: None };
+        let question = Question::by(By::Cgroup);
         let ways = headroom(&recording, &links, &question).unwrap();
         (links, ways)
     }

@@ -28,8 +28,8 @@ pub mod text;
 
 use anyhow::Result;
 
-use super::headroom::Question;
 use super::links::Links;
+use super::usage::Question;
 use crate::schema::metric::Planned;
 use crate::tables::reader::Recording;
 use classes::{Classes, Sums, class};
@@ -111,7 +111,7 @@ pub type Evaluate = fn(&[&Planned], &dyn Fn(u32) -> Option<f64>, f64) -> Option<
 pub fn latencies(
     recording: &Recording,
     links: &Links,
-    question: &Question,
+    question: &Question<'_>,
     evaluate: Evaluate,
 ) -> Result<Vec<Latency>> {
     if !question.by.has_owner() || links.links.iter().all(|link| link.latencies.is_empty()) {

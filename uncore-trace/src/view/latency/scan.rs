@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::headroom::Question;
 use super::super::key::Columns;
 use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::Span;
 use super::super::sums::{Moments, Moved, Rate};
+use super::super::usage::Question;
 use super::classes::{Classes, Sums};
 use super::{Evaluate, Subject};
 use crate::schema::columns::get;
@@ -32,7 +32,7 @@ pub(super) struct Scanned<'a> {
 pub(super) fn scan<'a>(
     recording: &Recording,
     links: &'a Links,
-    question: &Question,
+    question: &Question<'_>,
     evaluate: Evaluate,
 ) -> Result<Scanned<'a>> {
     let mut windows = Windows::new(links, evaluate);

@@ -83,9 +83,10 @@ const WAITS: Broken = Broken {
     ..INTACT
 };
 
-const BY_CGROUP: Question = Question { by: By::Cgroup, from: None, to: None, cgroup_depth: None };
+const BY_CGROUP: Question<'_> =
+    Question { by: By::Cgroup, links: None, from: None, to: None, cgroup_depth: None };
 
-fn of(broken: &Broken, question: &Question) -> Vec<Latency> {
+fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
     let sample = Sample::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();

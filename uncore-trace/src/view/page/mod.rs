@@ -3,7 +3,7 @@
 //! ```text
 //! survey  what was counted, by whom -.
 //! grid    buckets of time ----------- series  values over time -.
-//! notices, answer, about, sql ---------------------------------- data, json -> html
+//! notices, about, sql ------------------------------------------ data, json -> html
 //! ```
 //!
 //! Guarantees: a page needs no other file and no network; memory grows with the number of its
@@ -11,7 +11,6 @@
 //! ([`crate::text::printable`]), and for browsers.
 
 mod about;
-mod answer;
 mod data;
 mod grid;
 mod html;
@@ -34,7 +33,8 @@ use self::grid::Grid;
 use self::notices::Notices;
 use self::planned::Planned;
 use self::survey::Survey;
-use super::headroom::{self, headroom};
+use super::answer::answer;
+use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
 use super::span::Span;
@@ -79,12 +79,14 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     let Some(span) = Span::of(recording, &table, from.as_ref(), to.as_ref())? else {
         bail!("{} has no rows: there is nothing to show", recording.path().display());
     };
-    let survey = Survey::of(recording, plan.as_ref(), &links, &asked.question, asked.tenants)?;
+    let (start_ns, events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
+    let ways = headroom(recording, &links, &asked.question)?;
+    let answer = answer(&events, &links, &ways);
+    let survey = Survey::new(start_ns, events, by, asked.tenants);
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
     let grid = Grid::new(&span, pairs, points);
     let series = series::fill(recording, (&survey, &links), &asked.question, (&span, grid))?;
-    let ways = headroom(recording, &links, &headroom::Question { by, from, to, cgroup_depth })?;
     let notices = Notices::of(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
     let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());
@@ -106,7 +108,7 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
         json.key("by")?.value(by.name())?;
         json.key("limited")?.value(&is_limited)?;
         json.key("depth")?.value(&cgroup_depth)?;
-        json.key("answer")?.value(&answer::answer(&survey, &links, &ways))?;
+        json.key("answer")?.value(&answer)?;
         json.key("incomplete")?.value(&incomplete)?;
         data.write(json)?;
         json.key("facts")?.value(&about::facts(pairs, plan.as_ref()))?;

@@ -149,40 +149,45 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// The survey of `recording`; of the lines of tasks, the `count` largest of each plot are kept.
-    ///
-    /// # Errors
-    ///
-    /// The recording cannot be read, or nothing was recorded in the selected time.
-    pub(super) fn of(
-        recording: &Recording,
-        plan: Option<&Planned>,
-        links: &Links,
-        question: &Question<'_>,
-        count: usize,
-    ) -> Result<Self> {
-        let (mut start_ns, mut events) = (0, Vec::new());
-        if !links.links.is_empty() {
-            let answer = usage(recording, &Question { links: Some(links), ..question.clone() })?;
-            (start_ns, events) = (answer.start_ns, answer.events);
-        }
-        let names = |plan: &Planned| plan.apart(links).map(|its| its.event.clone()).collect();
-        let apart: Option<BTreeSet<String>> = plan.map(names);
-        if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
-            let answer = usage(recording, &Question { links: None, ..question.clone() })?;
-            start_ns = answer.start_ns;
-            // The filter of an event is in brackets after its name.
-            let name = |event: &Event| event.name.split('[').next().unwrap_or_default().to_owned();
-            let wanted = |event: &Event| apart.as_ref().is_none_or(|it| it.contains(&name(event)));
-            events.extend(answer.events.into_iter().filter(wanted));
-        }
-        let shown = events.into_iter().map(|event| Shown::new(event, question.by, count));
+    /// Of the lines of tasks, the `count` largest of each plot are kept.
+    pub(super) fn new(start_ns: i64, events: Vec<Event>, by: By, count: usize) -> Self {
+        let shown = events.into_iter().map(|event| Shown::new(event, by, count));
         let shown: Vec<Shown> = shown.collect();
         let tenants = ranked(&shown);
         let index = tenants.iter().cloned().zip(0..).collect();
         let plots = shown.into_iter().map(|shown| Plot::new(shown, &index)).collect();
-        Ok(Self { start_ns, plots, tenants })
+        Self { start_ns, plots, tenants }
     }
+}
+
+/// Begin of the recording, and what is plotted: directions of links in the order of the plan, then
+/// events that are on no link, by name.
+///
+/// # Errors
+///
+/// The recording cannot be read, or nothing was recorded in the selected time.
+pub(super) fn events(
+    recording: &Recording,
+    plan: Option<&Planned>,
+    links: &Links,
+    question: &Question<'_>,
+) -> Result<(i64, Vec<Event>)> {
+    let (mut start_ns, mut events) = (0, Vec::new());
+    if !links.links.is_empty() {
+        let sums = usage(recording, &Question { links: Some(links), ..question.clone() })?;
+        (start_ns, events) = (sums.start_ns, sums.events);
+    }
+    let names = |plan: &Planned| plan.apart(links).map(|its| its.event.clone()).collect();
+    let apart: Option<BTreeSet<String>> = plan.map(names);
+    if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
+        let sums = usage(recording, &Question { links: None, ..question.clone() })?;
+        start_ns = sums.start_ns;
+        // The filter of an event is in brackets after its name.
+        let name = |event: &Event| event.name.split('[').next().unwrap_or_default().to_owned();
+        let wanted = |event: &Event| apart.as_ref().is_none_or(|it| it.contains(&name(event)));
+        events.extend(sums.events.into_iter().filter(wanted));
+    }
+    Ok((start_ns, events))
 }
 
 /// All owners of lines, by the largest part of an event; if there are links, only links are

@@ -121,7 +121,10 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
     let question = Question::by(By::Cgroup);
     let links = Links::of_metadata(table.metadata()).unwrap();
-    let survey = Survey::of(&recording, None, &links, &question, 30).unwrap();
+    let survey = {
+        let (start_ns, events) = survey::events(&recording, None, &links, &question).unwrap();
+        Survey::new(start_ns, events, question.by, 30)
+    };
     let grid = Grid::new(&span, table.metadata(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
     let series = series::fill(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
@@ -166,14 +169,14 @@ fn a_link_has_its_peak_and_its_answer() {
     assert_eq!(
         data["answer"],
         serde_json::json!([
-            "/tenant\\u{1b}[2J had 50 % of what went over memory 0 (in): 98.9 MB of 198 MB.",
+            "/tenant\\u{1b}[2J had 50 % (37 to 63 %) of what went over memory 0 (in): 98.9 MB of 198 MB.",
             "memory 0 (in) was 77 % full on average and 500 % at most, for 1.01 s above 80 %."
         ])
     );
     let events = of(&INTACT, By::Cgroup);
     assert_eq!(
         events["answer"][0],
-        "/tenant\\u{1b}[2J had 50 % of page-faults and 50 % of read_bytes."
+        "/tenant\\u{1b}[2J had 50 % (37 to 63 %) of page-faults and 50 % (37 to 63 %) of read_bytes."
     );
 }
 

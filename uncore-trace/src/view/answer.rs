@@ -1,0 +1,187 @@
+//! Who had most, in a sentence; and how full that link was, in another.
+//!
+//! The report, the page and the end of `record` choose the link, the event and the owners here.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::headroom::{FULL, Way};
+use super::interval::Interval;
+use super::key::By;
+use super::links::{Links, limit};
+use super::usage::{Event, Line, Question, Usage, usage};
+use crate::schema::link::Direction;
+use crate::schema::owner;
+use crate::tables::reader::Recording;
+use crate::text::printable;
+use crate::units::{self, percent};
+
+/// Number of events that are named for a tenant.
+const EVENTS: usize = 3;
+
+/// One direction of a link, or an event, of which something was counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted<'a> {
+    /// Its sums.
+    pub event: &'a Event,
+    /// Average rate, in the event's unit per second.
+    pub rate: f64,
+    /// How full the link was, as a fraction of its peak; of both directions together if only that
+    /// peak is known; `None` for an event, and if no peak is known.
+    pub full: Option<f64>,
+}
+
+/// The events and links of which something was counted: the fullest link first, then those
+/// without a known peak, by rate.
+pub(super) fn ranked<'a>(events: &'a [Event], links: &Links) -> Vec<Counted<'a>> {
+    let mut ranked: Vec<Counted<'_>> = Vec::new();
+    for event in events.iter().filter(|event| event.total > 0.0) {
+        let Some(rate) = event.rate(event.total) else { continue };
+        ranked.push(Counted { event, rate, full: fullness(event, rate, events, links) });
+    }
+    let full = |counted: &Counted<'_>| counted.full.unwrap_or(-1.0);
+    ranked.sort_by(|a, b| full(b).total_cmp(&full(a)).then(b.rate.total_cmp(&a.rate)));
+    ranked
+}
+
+fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f64> {
+    let (place, direction) = event.link?;
+    let link = links.links.get(place)?;
+    if let Some(limit) = limit(link, direction) {
+        return Some(limit.part(rate));
+    }
+    let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
+    let both = of_link.filter_map(|its| its.rate(its.total)).sum();
+    limit(link, Direction::Both).map(|limit| limit.part(both))
+}
+
+/// The answer, and a second sentence that may be empty. It is about the fullest link, or about
+/// events where nothing was counted on a link. `events` have links and other events.
+pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String) {
+    let counted = ranked(events, links);
+    if let Some(fullest) = counted.iter().find(|counted| counted.event.link.is_some()) {
+        return (of_link(fullest.event, links), how_full(fullest.event, links, ways));
+    }
+    let answer = of_events(&counted).unwrap_or_else(|| "Nothing was counted.".to_owned());
+    (answer, String::new())
+}
+
+/// The answer for the time of a report, whose sums of events are `sums`. A report that does not
+/// group by tenants is answered by cgroup.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn of_report(
+    recording: &Recording,
+    question: &Question<'_>,
+    sums: &Usage,
+    (links, ways): (&Links, &[Way]),
+) -> Result<(String, String)> {
+    let by = match question.by {
+        By::Pmu | By::Port | By::Device | By::Owner => By::Cgroup,
+        by => by,
+    };
+    let asked = Question { by, ..question.clone() };
+    if ways.iter().any(|way| way.bytes > 0.0) {
+        let sums = usage(recording, &Question { links: Some(links), ..asked })?;
+        return Ok(answer(&sums.events, links, ways));
+    }
+    if sums.by == by {
+        return Ok(answer(&sums.events, links, ways));
+    }
+    Ok(answer(&usage(recording, &asked)?.events, links, ways))
+}
+
+/// Whether a line is of somebody who can be asked: a task or a device.
+fn is_tenant(line: &Line) -> bool {
+    ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
+}
+
+fn of_link(event: &Event, links: &Links) -> String {
+    let over = event.link.map(|(place, direction)| label(links, place, direction));
+    let over = over.unwrap_or_default();
+    let total = units::human(event.total, &event.unit);
+    let Some(first) = event.lines.iter().find(|line| is_tenant(line)) else {
+        return format!("{total} went over {over}, and no tenant is known.");
+    };
+    let value = units::human(first.sum.value, &event.unit);
+    format!(
+        "{} had {} of what went over {over}: {value} of {total}.",
+        name(first),
+        share(first, event)
+    )
+}
+
+/// How full a link was; empty if its peak is not known.
+fn how_full(event: &Event, links: &Links, ways: &[Way]) -> String {
+    let Some((place, direction)) = event.link else { return String::new() };
+    let of = |direction| ways.iter().find(|way| (way.link, way.direction) == (place, direction));
+    let with_peak = |direction| of(direction).filter(|way| way.limit(links).is_some());
+    let said = with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|way| {
+        let limit = way.limit(links)?;
+        let [average, highest] =
+            [way.average()?, way.highest?].map(|rate| percent(limit.part(rate)));
+        let long = way.full_ns.filter(|ns| *ns > 0);
+        let long = long
+            .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));
+        let name = label(links, way.link, way.direction);
+        let long = long.unwrap_or_default();
+        Some(format!("{name} was {average} full on average and {highest} at most{long}."))
+    });
+    said.unwrap_or_default()
+}
+
+/// `memory 0 (in)`.
+fn label(links: &Links, place: usize, direction: Direction) -> String {
+    let name = links.label(place, Direction::Both);
+    match direction {
+        Direction::Both => printable(&name).into_owned(),
+        direction => format!("{} ({})", printable(&name), direction.name()),
+    }
+}
+
+/// The tenant with the largest mean fraction of the events, and its largest parts.
+fn of_events(counted: &[Counted<'_>]) -> Option<String> {
+    let mut parts: BTreeMap<(&str, &str), Vec<(f64, &Line, &Event)>> = BTreeMap::new();
+    for Counted { event, .. } in counted {
+        for line in event.lines.iter().filter(|line| is_tenant(line)) {
+            let its = parts.entry((&line.owner, &line.key)).or_default();
+            its.push((line.sum.value / event.total, line, event));
+        }
+    }
+    let sum = |its: &[(f64, &Line, &Event)]| its.iter().map(|(part, ..)| part).sum::<f64>();
+    let mut most = parts.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+    most.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
+    let named = most.iter().take(EVENTS);
+    let named: Vec<String> = named
+        .map(|(_, line, event)| format!("{} of {}", share(line, event), printable(&event.name)))
+        .collect();
+    let list = match named.as_slice() {
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [] => return None,
+    };
+    Some(format!("{} had {list}.", name(most.first()?.1)))
+}
+
+/// The name of a line, in brackets if it is no tenant's.
+pub(super) fn name(line: &Line) -> Cow<'_, str> {
+    let name = printable(&line.key);
+    if line.key == line.owner { format!("({name})").into() } else { name }
+}
+
+/// `96 % (85 to 100 %)`; without the interval if that is the value.
+pub(super) fn share(line: &Line, event: &Event) -> String {
+    let share = percent(line.sum.value / event.total);
+    let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
+    match line.interval(event).map(ends) {
+        Some([low, high]) if low != share || high != share => {
+            let low = low.trim_end_matches(" %");
+            format!("{share} ({low} to {high})")
+        }
+        _ => share,
+    }
+}
