@@ -103,6 +103,21 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
 }
 
 #[test]
+fn idle_links_have_no_plot_and_notes_are_one_line() {
+    need("chromium");
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    let mut browser = Browser::start(1280, 800);
+    open(&mut browser, &sample, &[]);
+    let plots = words(&mut browser, "document.querySelector('#plots > p').textContent");
+    assert_eq!(plots, "Nothing was counted of: net eth0, net lo");
+    let rows = "document.querySelectorAll('#glance tbody tr').length";
+    assert!((number(&mut browser, rows) - 6.0).abs() < 0.5);
+    let marks = words(&mut browser, "document.getElementById('marks').textContent");
+    assert!(marks.contains(" context switches were not seen: less precise"), "{marks}");
+    picture(&mut browser, "idle");
+}
+
+#[test]
 fn a_page_of_links_says_who_filled_which_when() {
     need("chromium");
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +129,7 @@ fn a_page_of_links_says_who_filled_which_when() {
     let expected = "/lab/train had 74 % (68 to 81 %) of what went over memory 0 (in)";
     assert!(answer.replace('\u{a0}', " ").starts_with(expected), "{answer}");
     let incomplete = words(&mut browser, "document.getElementById('incomplete').textContent");
-    assert!(incomplete.starts_with("incomplete: 3 ring_full"), "{incomplete}");
+    assert!(incomplete.starts_with("incomplete: 3 records were dropped"), "{incomplete}");
     // Memory has one plot, because its peak is for both directions; the others have two.
     let rows = "document.querySelectorAll('#glance tbody tr').length";
     assert!((number(&mut browser, rows) - 7.0).abs() < 0.5);
@@ -128,7 +143,7 @@ fn a_page_of_links_says_who_filled_which_when() {
     one_tenant(&mut browser);
     zoom(&mut browser);
     let marks = words(&mut browser, "document.getElementById('marks').textContent");
-    assert!(marks.contains("3 ring_full") && marks.contains("CPU 1offline"), "{marks}");
+    assert!(marks.contains("3 records were dropped") && marks.contains("CPU 1offline"), "{marks}");
     looks(&mut browser);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }

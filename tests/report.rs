@@ -21,8 +21,7 @@ fn a_report_says_first_what_is_missing() {
     small_recording_with(Target::File(place.path("lost.parquet")), &pairs);
     let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
     small_recording_with(Target::File(place.path("whole.parquet")), &whole);
-    let line =
-        "incomplete: 5286 lost_sample (first at 0.004 s); see `uncore-trace check lost.parquet`";
+    let line = "incomplete: 5286 readings were dropped (first at 0.004 s); see `uncore-trace check lost.parquet`";
     let report = |options: &str| place.typed(&format!("report {options}"));
 
     let answer = report("lost.parquet");

@@ -6,6 +6,7 @@ use std::{env, fs};
 
 use arrow::datatypes::DataType;
 
+use super::loss::{self, Cause, Cost};
 use super::{ALL, TableDef, rollup};
 
 /// The text above this line is written by hand.
@@ -48,6 +49,24 @@ fn section(table: &TableDef) -> String {
         let doc = doc.replace('|', "\\|");
         let data_type = type_name(field.data_type());
         writeln!(text, "| `{name}` | {data_type} | {null} | {doc} |").unwrap();
+    }
+    if table.name == loss::TABLE.name {
+        text.push_str(&causes());
+    }
+    text
+}
+
+/// The values of the column `cause`.
+fn causes() -> String {
+    let mut text =
+        "\n| cause | several of them in words | what to do |\n|---|---|---|\n".to_owned();
+    for cause in Cause::ALL {
+        let words = loss::words(cause.name(), 2);
+        let remedy = match cause.cost() {
+            Cost::Precision => "nothing: less precise, no count is missing",
+            Cost::Counts(remedy) => remedy,
+        };
+        writeln!(text, "| `{}` | {} | {remedy} |", cause.name(), &words[2..]).unwrap();
     }
     text
 }

@@ -47,9 +47,10 @@ const KEEP_ALL: &str =
 /// The advice if only `detail` has the reason.
 const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in its table loss";
 
-/// Defines the causes: the variant, the value in the column `cause`, and the cost.
+/// Defines the causes: the variant, the value in the column `cause`, the words for one and for
+/// several, and the cost.
 macro_rules! causes {
-    ($($(#[$doc:meta])+ $cause:ident = $name:literal, $cost:expr;)+) => {
+    ($($(#[$doc:meta])+ $cause:ident = $name:literal, [$one:literal, $many:literal], $cost:expr;)+) => {
         /// Cause of a loss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
@@ -67,6 +68,13 @@ macro_rules! causes {
                 }
             }
 
+            /// Words after a number of losses.
+            const fn words(self, count: u64) -> &'static str {
+                match (self, count) {
+                    $((Self::$cause, 1) => $one, (Self::$cause, _) => $many,)+
+                }
+            }
+
             /// The cost of a loss of this cause.
             pub const fn cost(self) -> Cost {
                 match self {
@@ -80,62 +88,62 @@ macro_rules! causes {
 // Causes that cost only precision come first.
 causes! {
     /// The timer skipped ticks. Counts are cumulative: resolution is lost, no count.
-    LateTick = "late_tick", Cost::Precision;
+    LateTick = "late_tick", ["tick came late", "ticks came late"], Cost::Precision;
     /// A window of `counter` had no reading at its end, `mono_ns`. Its count is in the next row.
-    NoBoundary = "no_boundary", Cost::Precision;
+    NoBoundary = "no_boundary", ["window has no reading at its end", "windows have no reading at their end"], Cost::Precision;
     /// A reading was due during another one: an interrupt came while counters were read.
-    NestedReading = "nested_reading", Cost::Precision;
+    NestedReading = "nested_reading", ["reading came during another one", "readings came during another one"], Cost::Precision;
     /// A thread left a CPU on which it had not been seen to start. It gets all the time since the
     /// last context switch, though other threads may have run in it. This is also counted if a
     /// thread other than the main thread leaves its CPU during an exec, which loses nothing.
-    UnseenSwitch = "unseen_switch", Cost::Precision;
+    UnseenSwitch = "unseen_switch", ["context switch was not seen", "context switches were not seen"], Cost::Precision;
     /// Requests of a disk were not seen: the disk's statistics have more bytes than the requests. Their
     /// bytes are counted and belong to the device. `detail` says how many.
-    UnseenRequest = "unseen_request", Cost::Precision;
+    UnseenRequest = "unseen_request", ["time requests of a disk were not seen", "times requests of a disk were not seen"], Cost::Precision;
     /// The CPU was offline for `span_ns` before `mono_ns`, so there was nothing to count.
-    CpuOffline = "cpu_offline", Cost::Precision;
+    CpuOffline = "cpu_offline", ["time a CPU was offline", "times a CPU was offline"], Cost::Precision;
     /// A witness could not be opened, was dropped, or was not read. Counts are divided by another
     /// method, and `detail` says why.
-    WitnessLost = "witness_lost", Cost::Precision;
+    WitnessLost = "witness_lost", ["witness was lost", "witnesses were lost"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
-    MarkLost = "mark_lost", Cost::Precision;
+    MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;
     /// A record was dropped because the ring was full.
-    RingFull = "ring_full", Cost::Counts(LARGER_BUFFER);
+    RingFull = "ring_full", ["record was dropped", "records were dropped"], Cost::Counts(LARGER_BUFFER);
     /// There is no record for `span_ns` of a CPU's time before `mono_ns`.
-    RunGap = "run_gap", Cost::Counts(LARGER_BUFFER);
+    RunGap = "run_gap", ["gap in the records of a CPU", "gaps in the records of a CPU"], Cost::Counts(LARGER_BUFFER);
     /// A sample was dropped because the ring was full. Counts between two readings have no certain
     /// owner.
-    LostSample = "lost_sample", Cost::Counts(LARGER_BUFFER);
+    LostSample = "lost_sample", ["reading was dropped", "readings were dropped"], Cost::Counts(LARGER_BUFFER);
     /// The kernel returned an error for a reading.
-    ReadFailed = "read_failed", Cost::Counts(SEE_DETAIL);
+    ReadFailed = "read_failed", ["reading failed", "readings failed"], Cost::Counts(SEE_DETAIL);
     /// A counter was open and enabled but never scheduled in a window.
-    NotScheduled = "not_scheduled", Cost::Counts("record fewer events at a time");
+    NotScheduled = "not_scheduled", ["time a counter did not run in a window", "times a counter did not run in a window"], Cost::Counts("record fewer events at a time");
     /// A planned counter could not be opened.
-    NotOpened = "not_opened", Cost::Counts("leave out the events that cannot be opened");
+    NotOpened = "not_opened", ["counter could not be opened", "counters could not be opened"], Cost::Counts("leave out the events that cannot be opened");
     /// A record that could not be decoded.
-    Undecodable = "undecodable",
+    Undecodable = "undecodable", ["record could not be decoded", "records could not be decoded"],
         Cost::Counts("build uncore-trace anew: its BPF programs do not fit it");
     /// A timer could not be restarted.
-    TimerStopped = "timer_stopped", Cost::Counts("use --timer run-on-cpu");
+    TimerStopped = "timer_stopped", ["timer stopped", "timers stopped"], Cost::Counts("use --timer run-on-cpu");
     /// Counters moved to another CPU because their reader CPU went offline. They do not count while
     /// the driver moves them: `perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits
     /// for a grace period between removing them from one CPU and installing them on the other.
-    ReaderOffline = "reader_offline", Cost::Counts(KEEP_ONLINE);
+    ReaderOffline = "reader_offline", ["move of a counter to another CPU", "moves of a counter to another CPU"], Cost::Counts(KEEP_ONLINE);
     /// A counter stopped because its CPU went offline, or because the driver of its PMU was
     /// unloaded or unbound. What would have been counted until it is opened again is missing. A row
     /// with a `span_ns` says that it counts again.
-    CounterStopped = "counter_stopped", Cost::Counts(KEEP_ALL);
+    CounterStopped = "counter_stopped", ["stop of a counter", "stops of a counter"], Cost::Counts(KEEP_ALL);
     /// A CPU came online that was offline at the start. No counter of it was planned, and its tasks
     /// get no share of the counters that several CPUs share.
-    CpuNotPlanned = "cpu_not_planned", Cost::Counts("bring all CPUs online before recording");
+    CpuNotPlanned = "cpu_not_planned", ["CPU came online later", "CPUs came online later"], Cost::Counts("bring all CPUs online before recording");
     /// Devices moved bytes for an unknown owner, or unseen.
-    IoUnseen = "io_unseen", Cost::Counts(SEE_DETAIL);
+    IoUnseen = "io_unseen", ["time devices moved bytes unseen", "times devices moved bytes unseen"], Cost::Counts(SEE_DETAIL);
     /// Rows of `slices` were dropped because they came faster than they could be written.
-    SlicesDropped = "slices_dropped",
+    SlicesDropped = "slices_dropped", ["row of slices was dropped", "rows of slices were dropped"],
         Cost::Counts("record without --slices, or to a faster disk; only the table slices lacks rows");
     /// The last windows could not be closed: readings or records of their time did not arrive.
-    Unfinished = "unfinished", Cost::Counts("record again on a less busy machine");
+    Unfinished = "unfinished", ["window could not be closed", "windows could not be closed"], Cost::Counts("record again on a less busy machine");
 }
 
 /// Loss totals in two lists: losses of precision, and losses that make the recording incomplete.
@@ -174,16 +182,16 @@ impl Losses {
         self.missing.is_empty()
     }
 
-    /// The losses of precision as text, e.g. `note: 12 late_tick: less precise, no count is
-    /// missing`. Causes usually come from a file: print the line through
+    /// The losses of precision as text, e.g. `note: 12 ticks came late: less precise, no count is
+    /// missing`. Unknown causes come from a file: print the line through
     /// [`crate::text::printable`].
     pub fn note(&self) -> Option<String> {
         let counts = Self::list(&self.precision)?;
         Some(format!("note: {counts}: less precise, no count is missing"))
     }
 
-    /// The other losses and the advice as text, e.g. `incomplete: 3 ring_full: use a larger
-    /// --buffer`. Print it like [`Losses::note`].
+    /// The other losses and the advice as text, e.g. `incomplete: 3 records were dropped: use a
+    /// larger --buffer`. Print it like [`Losses::note`].
     pub fn incomplete(&self) -> Option<String> {
         let counts = Self::list(&self.missing)?;
         let mut remedies = Vec::new();
@@ -198,8 +206,8 @@ impl Losses {
         Some(format!("incomplete: {counts}{colon}{}", remedies.join("; ")))
     }
 
-    /// Both lists without advice, e.g. `incomplete: 3 ring_full; note: 12 late_tick`; empty if
-    /// nothing was lost. Print it like [`Losses::note`].
+    /// Both lists without advice, e.g. `incomplete: 3 records were dropped; note: 12 ticks came
+    /// late`; empty if nothing was lost. Print it like [`Losses::note`].
     pub fn brief(&self) -> String {
         let of = |word, list| Some(format!("{word}: {}", Self::list(list)?));
         let lists = [of("incomplete", &self.missing), of("note", &self.precision)];
@@ -207,17 +215,23 @@ impl Losses {
     }
 
     fn list(list: &[(String, u64)]) -> Option<String> {
-        let words: Vec<_> = list.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+        let words: Vec<_> = list.iter().map(|(cause, count)| words(cause, *count)).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
+}
+
+/// A number of losses in words: `12 ticks came late`. A cause that is not in [`Cause::ALL`] stays
+/// as it is: print it through [`crate::text::printable`].
+pub fn words(cause: &str, count: u64) -> String {
+    let words = known(cause).map_or(cause, |known| known.words(count));
+    format!("{count} {words}")
 }
 
 /// Whether a loss of this cause holds from its time to the end of the recording. In a rotated
 /// recording, each part repeats it at its begin.
 pub fn does_hold(cause: &str) -> bool {
-    let known = Cause::ALL.iter().find(|known| known.name() == cause);
     matches!(
-        known,
+        known(cause),
         Some(Cause::NotOpened | Cause::WitnessLost | Cause::CpuNotPlanned | Cause::IoUnseen)
     )
 }
@@ -227,8 +241,12 @@ pub fn is_precision(cause: &str) -> bool {
     cost(cause) == Some(Cost::Precision)
 }
 
+fn known(cause: &str) -> Option<Cause> {
+    Cause::ALL.iter().find(|known| known.name() == cause).copied()
+}
+
 fn cost(cause: &str) -> Option<Cost> {
-    Cause::ALL.iter().find(|known| known.name() == cause).map(|known| known.cost())
+    known(cause).map(Cause::cost)
 }
 
 #[cfg(test)]
@@ -240,12 +258,19 @@ mod tests {
         let totals = [("late_tick", 12), ("lost_sample", 5286), ("run_gap", 1), ("ring_full", 0)];
         let losses = Losses::sort(totals);
         assert!(!losses.is_complete());
-        assert_eq!(losses.note().unwrap(), "note: 12 late_tick: less precise, no count is missing");
+        assert_eq!(
+            losses.note().unwrap(),
+            "note: 12 ticks came late: less precise, no count is missing"
+        );
         assert_eq!(
             losses.incomplete().unwrap(),
-            "incomplete: 5286 lost_sample, 1 run_gap: use a larger --buffer"
+            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU: use a larger --buffer"
         );
-        assert_eq!(losses.brief(), "incomplete: 5286 lost_sample, 1 run_gap; note: 12 late_tick");
+        assert_eq!(
+            losses.brief(),
+            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU; note: 12 ticks \
+             came late"
+        );
     }
 
     #[test]

@@ -99,11 +99,11 @@ impl Incomplete {
 
 impl Loss {
     fn words(&self, after: impl Fn(i64) -> f64) -> String {
-        let Loss { cause, count, first_ns } = self;
-        match first_ns.map(after) {
-            Some(first) if first > 0.0 => format!("{count} {cause} (first at {first:.3} s)"),
-            Some(_) => format!("{count} {cause} (from the start)"),
-            None => format!("{count} {cause}"),
+        let lost = loss::words(&self.cause, self.count.unsigned_abs());
+        match self.first_ns.map(after) {
+            Some(first) if first > 0.0 => format!("{lost} (first at {first:.3} s)"),
+            Some(_) => format!("{lost} (from the start)"),
+            None => lost,
         }
     }
 }
@@ -188,7 +188,7 @@ mod tests {
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
             line(false, &lossy),
-            "incomplete: 5286 lost_sample (first at 0.412 s), 3 ring_full, 2 not_opened (from the start)"
+            "incomplete: 5286 readings were dropped (first at 0.412 s), 3 records were dropped, 2 counters could not be opened (from the start)"
         );
     }
 
@@ -207,7 +207,10 @@ mod tests {
             detail: None,
         };
         let gap = Broken { loss: Some(row), ..INTACT };
-        assert_eq!(line(true, &gap), "incomplete: 7 run_gap (first at 1.000 s)");
+        assert_eq!(
+            line(true, &gap),
+            "incomplete: 7 gaps in the records of a CPU (first at 1.000 s)"
+        );
     }
 
     #[test]
@@ -234,8 +237,8 @@ mod tests {
         assert_eq!(
             line(false, &lossy),
             format!(
-                "{at_the_end}; 2 damaged pieces left out; 5286 lost_sample (first at 0.412 s), \
-                 3 ring_full, 2 not_opened (from the start)"
+                "{at_the_end}; 2 damaged pieces left out; 5286 readings were dropped (first at \
+                 0.412 s), 3 records were dropped, 2 counters could not be opened (from the start)"
             )
         );
         let incomplete = incomplete(false, &lossy).unwrap();

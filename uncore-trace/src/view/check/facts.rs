@@ -111,7 +111,12 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
         (false, Some(missing)) => missing,
         (false, None) => "incomplete: the recorder was killed".to_owned(),
     };
-    let told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    let mut told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    let causes = losses.missing.iter().chain(&losses.precision).map(|(cause, _)| cause.as_str());
+    let causes: Vec<&str> = causes.collect();
+    if !causes.is_empty() {
+        told.push_str(&format!(" ({})", causes.join(", ")));
+    }
     if !recording.is_dataset() {
         return Outcome::Ok(told);
     }

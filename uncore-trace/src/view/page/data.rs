@@ -56,6 +56,7 @@ impl Data<'_> {
             Some(losses) => json.list(losses, |json, lost| self.lost(json, lost))?,
             None => json.value(&())?,
         }
+        json.key("note")?.value(&self.notices.note)?;
         json.key("cpus")?.list(&self.notices.cpus, |json, change| {
             json.value(&(self.after(change.ns), change.cpu, &change.state))
         })?;
@@ -200,11 +201,9 @@ impl Data<'_> {
 
     fn lost(&self, json: &mut Json<'_>, lost: &Lost) -> io::Result<()> {
         json.object(|json| {
-            json.key("cause")?.value(&lost.cause)?;
-            json.key("count")?.value(&lost.count)?;
+            json.key("words")?.value(&lost.words)?;
             json.key("from")?.value(&lost.from_ns.map(|ns| self.after(ns)))?;
             json.key("to")?.value(&lost.to_ns.map(|ns| self.after(ns)))?;
-            json.key("precision")?.value(&lost.precision)?;
             json.key("detail")?.value(&lost.detail)
         })
     }

@@ -1,5 +1,7 @@
 //! Events that a page marks in its plots: marks, losses, and CPUs that went offline or came online.
 //!
+//! Losses of precision are one line for all of the time; [`crate::view::check`] lists them.
+//!
 //! Guarantee: memory does not grow with the recording. Losses of one cause that are near each other
 //! are one item with their sum, and the numbers of marks and changes of CPUs are limited; further
 //! ones are counted.
@@ -13,8 +15,9 @@ use super::super::check::facts::Facts;
 use super::super::marks::Marks;
 use super::super::span::Span;
 use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::cpus;
+use crate::schema::loss::{self, Losses};
 use crate::schema::marks::Kind;
-use crate::schema::{cpus, loss};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
@@ -28,14 +31,12 @@ const NAMES: usize = 500;
 /// A time span with losses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Lost {
-    pub cause: String,
-    pub count: i64,
+    /// How many, and of what.
+    pub words: String,
     /// Begin and end of the time that may be affected, `CLOCK_MONOTONIC`, ns; in a file without the
     /// table `loss`, the begin of the first loss.
     pub from_ns: Option<i64>,
     pub to_ns: Option<i64>,
-    /// Whether only the precision is reduced.
-    pub precision: bool,
     /// The detail of a row, if it is the only one.
     pub detail: Option<String>,
 }
@@ -62,8 +63,10 @@ pub(super) struct Named {
 /// All events to be marked.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// `None` if losses are not known.
+    /// Those that make the recording incomplete; `None` if losses are not known.
     pub losses: Option<Vec<Lost>>,
+    /// The sums of the others.
+    pub note: Option<String>,
     /// In the order of time.
     pub cpus: Vec<Change>,
     /// Number of changes left out.
@@ -87,17 +90,84 @@ impl Notices {
     ) -> Result<Self> {
         let has =
             |name| recording.is_dataset() && recording.tables().iter().any(|it| it.name == name);
-        let losses = if has(loss::TABLE.name) {
-            Some(of_table(recording, span)?)
+        let mut notices = Self::default();
+        if has(loss::TABLE.name) {
+            notices.add_losses(recording, span)?;
         } else {
-            of_metadata(&Facts::of(pairs))
-        };
-        let mut notices = Self { losses, ..Self::default() };
+            notices.add_totals(&Facts::of(pairs));
+        }
         notices.add_named(&Marks::read(recording)?, span);
         if has(cpus::TABLE.name) {
             notices.add_cpus(recording, span)?;
         }
         Ok(notices)
+    }
+
+    fn add_losses(&mut self, recording: &Recording, span: &Span) -> Result<()> {
+        let part = (span.end_ns.saturating_sub(span.begin_ns) / PARTS).max(1);
+        let mut found: BTreeMap<(i64, String), (u64, Lost)> = BTreeMap::new();
+        let mut notes: BTreeMap<String, u64> = BTreeMap::new();
+        let columns = ["mono_ns", "span_ns", "cause", "cpu", "count", "detail"];
+        for batch in recording.table(&loss::TABLE)?.scan(&columns)? {
+            let batch = batch?;
+            let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+            let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+            let (cpus, details) = (i32s(&batch, "cpu")?, texts(&batch, "detail")?);
+            for row in 0..batch.num_rows() {
+                let cause = causes.get(row).context("a loss row without a cause")?;
+                let (to_ns, count) = (ends.value(row), counts.value(row).unsigned_abs());
+                let from_ns = to_ns.saturating_sub(spans.value(row));
+                if count == 0 || !within(span, from_ns, to_ns) {
+                    continue;
+                }
+                if loss::is_precision(cause) {
+                    *notes.entry(cause.to_owned()).or_default() += count;
+                    continue;
+                }
+                let has_detail = arrow::array::Array::is_valid(details, row);
+                let detail = has_detail.then(|| printable(details.value(row)).into_owned());
+                let cpu = get(cpus, row).map(|cpu| format!("CPU {cpu}"));
+                let detail: Vec<String> = cpu.into_iter().chain(detail).collect();
+                let place = from_ns.saturating_sub(span.begin_ns) / part;
+                let new = Lost {
+                    words: String::new(),
+                    from_ns: Some(from_ns),
+                    to_ns: Some(to_ns),
+                    detail: (!detail.is_empty()).then(|| detail.join(", ")),
+                };
+                let (sum, lost) = found.entry((place, cause.to_owned())).or_insert((0, new));
+                if *sum > 0 {
+                    lost.detail = None;
+                }
+                *sum = sum.saturating_add(count);
+                lost.from_ns = lost.from_ns.min(Some(from_ns));
+                lost.to_ns = lost.to_ns.max(Some(to_ns));
+            }
+        }
+        let told = |((_, cause), (count, lost)): ((i64, String), (u64, Lost))| Lost {
+            words: said(&cause, count),
+            ..lost
+        };
+        let mut losses: Vec<Lost> = found.into_iter().map(told).collect();
+        losses.sort_by_key(|lost| lost.from_ns);
+        self.losses = Some(losses);
+        self.note = Losses::sort(notes).note().map(|note| printable(&note).into_owned());
+        Ok(())
+    }
+
+    /// A file has only the sums, and the first loss of each cause.
+    fn add_totals(&mut self, facts: &Facts) {
+        let Ok(totals) = facts.loss.as_ref() else { return };
+        let totals = totals.iter().map(|(cause, count)| (cause, count.unsigned_abs()));
+        let sums = Losses::sort(totals);
+        let lost = sums.missing.iter().map(|(cause, count)| Lost {
+            words: said(cause, *count),
+            from_ns: facts.loss_first.get(cause).copied(),
+            to_ns: None,
+            detail: None,
+        });
+        self.losses = Some(lost.collect());
+        self.note = sums.note().map(|note| printable(&note).into_owned());
     }
 
     fn add_named(&mut self, marks: &Marks, span: &Span) {
@@ -147,59 +217,7 @@ fn within(span: &Span, from_ns: i64, to_ns: i64) -> bool {
     from_ns <= span.end_ns && to_ns >= span.begin_ns
 }
 
-fn of_table(recording: &Recording, span: &Span) -> Result<Vec<Lost>> {
-    let part = (span.end_ns.saturating_sub(span.begin_ns) / PARTS).max(1);
-    let mut found: BTreeMap<(i64, String), Lost> = BTreeMap::new();
-    let columns = ["mono_ns", "span_ns", "cause", "cpu", "count", "detail"];
-    for batch in recording.table(&loss::TABLE)?.scan(&columns)? {
-        let batch = batch?;
-        let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-        let (cpus, details) = (i32s(&batch, "cpu")?, texts(&batch, "detail")?);
-        for row in 0..batch.num_rows() {
-            let cause = causes.get(row).context("a loss row without a cause")?;
-            let (to_ns, count) = (ends.value(row), counts.value(row));
-            let from_ns = to_ns.saturating_sub(spans.value(row));
-            if count == 0 || !within(span, from_ns, to_ns) {
-                continue;
-            }
-            let detail = arrow::array::Array::is_valid(details, row).then(|| details.value(row));
-            let cpu = get(cpus, row).map(|cpu| format!("CPU {cpu}"));
-            let words: Vec<String> =
-                cpu.into_iter().chain(detail.map(|it| printable(it).into_owned())).collect();
-            let place = from_ns.saturating_sub(span.begin_ns) / part;
-            let lost = found.entry((place, cause.to_owned())).or_insert_with(|| Lost {
-                cause: printable(cause).into_owned(),
-                count: 0,
-                from_ns: Some(from_ns),
-                to_ns: Some(to_ns),
-                precision: loss::is_precision(cause),
-                detail: (!words.is_empty()).then(|| words.join(", ")),
-            });
-            if lost.count > 0 {
-                lost.detail = None;
-            }
-            lost.count = lost.count.saturating_add(count);
-            lost.from_ns = lost.from_ns.min(Some(from_ns));
-            lost.to_ns = lost.to_ns.max(Some(to_ns));
-        }
-    }
-    let mut found: Vec<Lost> = found.into_values().collect();
-    found.sort_by_key(|lost| lost.from_ns);
-    Ok(found)
-}
-
-/// A file has only the sums, and the first loss of each cause.
-fn of_metadata(facts: &Facts) -> Option<Vec<Lost>> {
-    let totals = facts.loss.as_ref().ok()?;
-    let some = totals.iter().filter(|(_, count)| **count > 0);
-    let lost = some.map(|(cause, count)| Lost {
-        cause: printable(cause).into_owned(),
-        count: *count,
-        from_ns: facts.loss_first.get(cause).copied(),
-        to_ns: None,
-        precision: loss::is_precision(cause),
-        detail: None,
-    });
-    Some(lost.collect())
+/// Losses in words, escaped.
+fn said(cause: &str, count: u64) -> String {
+    printable(&loss::words(cause, count)).into_owned()
 }

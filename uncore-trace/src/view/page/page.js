@@ -58,8 +58,14 @@ function startPlots() {
     const key = plot.link === null ? `event ${place}` : `link ${plot.link}`;
     groups.set(key, [...(groups.get(key) ?? []), { plot, place }]);
   });
+  const idle = [];
   for (const members of groups.values()) {
     const link = members[0].plot.link === null ? null : DATA.links[members[0].plot.link];
+    // Where nothing was counted all the time, a plot shows nothing.
+    if (members.every(({ plot }) => plot.total === 0 && plot.known === undefined)) {
+      idle.push(link ? link.name : members[0].plot.name);
+      continue;
+    }
     const section = make("div", { className: "link" });
     const anchors = members.map(({ place }) => make("a", { id: `plot-${place}`, className: "anchor" }));
     section.append(...anchors);
@@ -67,6 +73,7 @@ function startPlots() {
     else section.append(...members.map(({ plot }) => card(plot).element));
     find("plots").append(section);
   }
+  if (idle.length > 0) find("plots").append(make("p", { className: "muted" }, `Nothing was counted of: ${idle.join(", ")}`));
 }
 
 /** The heading of a link: its name, its tenants, and whether in and out are one plot. */

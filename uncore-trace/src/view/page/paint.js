@@ -280,27 +280,23 @@ function paintMarks(u) {
   }
   for (const mark of near) {
     const [from, to] = [x(mark.from), x(mark.to)];
-    ctx.strokeStyle = ctx.fillStyle = mark.faint ? theme.muted : theme[mark.kind];
-    if (!mark.faint) {
-      // The line of a loss crosses the areas; a mark only shows a time.
-      ctx.globalAlpha = mark.kind === "loss" ? 0.25 : 0.45;
-      if (to - from > 2) {
-        ctx.fillRect(from, bbox.top, to - from - devicePixelRatio, mark.kind === "loss" ? bbox.height : 0.6 * size);
-      }
-      ctx.globalAlpha = 1;
-      ctx.lineWidth = devicePixelRatio;
-      ctx.setLineDash(mark.kind === "loss" ? [] : [3 * devicePixelRatio, 3 * devicePixelRatio]);
-      ctx.beginPath();
-      ctx.moveTo(from, bbox.top);
-      ctx.lineTo(from, bbox.top + bbox.height);
-      ctx.stroke();
+    ctx.strokeStyle = ctx.fillStyle = theme[mark.kind];
+    // The line of a loss crosses the areas; a mark only shows a time.
+    ctx.globalAlpha = mark.kind === "loss" ? 0.25 : 0.45;
+    if (to - from > 2) {
+      ctx.fillRect(from, bbox.top, to - from - devicePixelRatio, mark.kind === "loss" ? bbox.height : 0.6 * size);
     }
-    // A note, which reduced the precision only, has a small triangle and no line.
-    const half = mark.faint ? size / 2 : size;
+    ctx.globalAlpha = 1;
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash(mark.kind === "loss" ? [] : [3 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.beginPath();
-    ctx.moveTo(from - half, bbox.top);
-    ctx.lineTo(from + half, bbox.top);
-    ctx.lineTo(from, bbox.top + 1.6 * half);
+    ctx.moveTo(from, bbox.top);
+    ctx.lineTo(from, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.beginPath();
+    ctx.moveTo(from - size, bbox.top);
+    ctx.lineTo(from + size, bbox.top);
+    ctx.lineTo(from, bbox.top + 1.6 * size);
     ctx.fill();
   }
   ctx.setLineDash([]);

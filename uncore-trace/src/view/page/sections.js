@@ -3,13 +3,13 @@
 /** The list of the events that are marked in the plots. */
 const MARKS = [
   ...(DATA.losses ?? []).filter(({ from }) => from !== null).map((lost) => ({
-    kind: "loss", faint: lost.precision, from: Math.max(lost.from, TIME.begin), to: lost.to ?? lost.from,
-    text: `${lost.count} ${lost.cause}`,
+    kind: "loss", from: Math.max(lost.from, TIME.begin), to: lost.to ?? lost.from,
+    text: lost.words,
   })),
   ...DATA.marks.map(([from, to, text]) => ({
-    kind: "mark", faint: false, from: Math.max(from, TIME.begin), to: to ?? from, label: text, text,
+    kind: "mark", from: Math.max(from, TIME.begin), to: to ?? from, label: text, text,
   })),
-  ...DATA.cpus.map(([from, cpu, word]) => ({ kind: "cpu", faint: false, from, to: from, text: `CPU ${cpu} ${word}` })),
+  ...DATA.cpus.map(([from, cpu, word]) => ({ kind: "cpu", from, to: from, text: `CPU ${cpu} ${word}` })),
 ];
 
 /** A row for each plot: rate, percent of the peak, and tenants. */
@@ -72,16 +72,16 @@ function showNotices() {
   if (DATA.more_marks > 0) rows.push(["muted", "", "", `and ${DATA.more_marks} more marks`]);
   for (const lost of DATA.losses ?? []) {
     const when = lost.from === null ? "–" : lost.to === null ? `from ${clock(lost.from)} on` : `${clock(lost.from)} – ${clock(lost.to)}`;
-    const cost = lost.precision ? "less precise, no count is missing" : "counts or their owners are missing";
-    rows.push([lost.precision ? "muted" : "loss", when, `${lost.count} ${lost.cause}`, [cost, lost.detail].filter(Boolean).join(": ")]);
+    rows.push(["loss", when, lost.words, ["counts or their owners are missing", lost.detail].filter(Boolean).join(": ")]);
   }
   for (const [at, cpu, word] of DATA.cpus) rows.push(["cpu", clock(at), `CPU ${cpu}`, word]);
   if (DATA.more_cpus > 0) rows.push(["muted", "", "", `and ${DATA.more_cpus} more changes of CPUs`]);
   const cells = ([kind, ...texts]) => texts.map((text, at) => make("td", { className: "text" },
     at === 0 && text !== "" ? make("span", { className: kind }, "▼ ") : null, text));
   const nothing = DATA.losses === null ? "Whether anything was lost is not known." : "Nothing was marked or lost, and no CPU went offline.";
-  find("marks").replaceChildren(rows.length === 0 ? make("p", {}, nothing)
-    : make("div", { className: "wide" }, make("table", {}, make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row)))))));
+  const table = make("table", {}, make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row)))));
+  find("marks").replaceChildren(rows.length === 0 ? make("p", {}, nothing) : make("div", { className: "wide" }, table),
+    ...(DATA.note === null ? [] : [make("p", { className: "muted" }, DATA.note)]));
 }
 
 function showRecording() {

@@ -264,11 +264,11 @@ fn names_losses_and_cpus_of_a_dataset_are_marked() {
     };
     let sample = Sample::new(true, &lossy);
     let data = data(&page(&sample.open(), Question::by(By::Cgroup), TENANTS));
-    let expected = serde_json::json!([{"cause": "run_gap", "count": 7, "from": 1.0, "to": 1.5,
-        "precision": false, "detail": "CPU 1, so it was"}]);
+    let expected = serde_json::json!([{"words": "7 gaps in the records of a CPU", "from": 1.0, "to": 1.5,
+        "detail": "CPU 1, so it was"}]);
     assert_eq!(data["losses"], expected);
     assert_eq!((&data["cpus"], &data["more_cpus"]), (&serde_json::json!([]), &0.into()));
-    assert!(data["incomplete"].as_str().unwrap().contains("7 run_gap"));
+    assert!(data["incomplete"].as_str().unwrap().contains("7 gaps in the records"));
     let expected = serde_json::json!([
         [0.5, null, "warm\\u{1b}[2J\\nup"],
         [1.0, 2.0, "epoch 1"],
