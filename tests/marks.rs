@@ -115,7 +115,9 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
         mark(["open", "--begin"]).ok();
         let end = mono_ns();
         let said = stop(recorder);
-        for words in ["it has no text", "it is not UTF-8", "no span of that name", "3 marks were refused"] {
+        for words in
+            ["it has no text", "it is not UTF-8", "no span of that name", "3 marks were refused"]
+        {
             assert!(said.contains(words), "{said}");
         }
         let marks = marks(&output);

@@ -258,6 +258,7 @@ fn report_says_what_the_sql_of_the_document_says() {
     for (way, who) in [
         ("cgroup", CGROUPS),
         ("pid", "coalesce(comm || ' (' || pid || ')', comm, owner) AS cgroup"),
+        ("comm", "coalesce(comm, owner) AS cgroup"),
         ("device", "CASE owner WHEN 'device' THEN coalesce(comm, owner) ELSE owner END AS cgroup"),
         ("owner", "owner AS cgroup"),
         ("pmu", "'' AS owner, pmu AS cgroup"),

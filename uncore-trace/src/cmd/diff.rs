@@ -155,9 +155,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let first = args.hosts.open(&args.first)?;
     let second = args.second.as_deref().map(|second| args.hosts.open(second));
     let other = second.unwrap_or_else(|| Ok(first.clone()))?;
-    if args.by == By::Pid {
-        first.require_processes().and_then(|()| other.require_processes())?;
-    }
+    args.by.check(&first).and_then(|()| args.by.check(&other))?;
     let asked = |recording, span: Option<&Between>| Asked {
         recording,
         from: span.and_then(|span| span.from.clone()),

@@ -32,7 +32,7 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 /// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
 /// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
-/// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
+/// For each event: its total, and a line for each cgroup (or container, pod, process, process name, PMU, port,
 /// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
 /// All numbers of a column have the same unit, which is printed below its heading. What is the same
 /// in every line is printed once, above the tables. If the recording is incomplete, the first line
@@ -159,9 +159,7 @@ pub struct Args {
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
-    if args.by == By::Pid {
-        recording.require_processes()?;
-    }
+    args.by.check(&recording)?;
     if let Some(file) = &args.html {
         return html(&recording, args, file);
     }

@@ -142,9 +142,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Plays the recording at `path`.
 fn play(args: &Args, path: &Path) -> Result<()> {
     let recording = Recording::of_hosts(path, &[])?;
-    if args.by == By::Pid {
-        recording.require_processes()?;
-    }
+    args.by.check(&recording)?;
     let fabric = recording.table(&fabric::TABLE)?;
     let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {

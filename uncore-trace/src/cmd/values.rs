@@ -56,6 +56,7 @@ values! {
         Container: "One line for each container",
         Pod: "One line for each pod",
         Pid: "One line for each process",
+        Comm: "One line for all processes of a name",
         Pmu: "One line for each PMU instance, summed over all owners",
         Port: "One line for each root port in the counter's filter, summed over all owners",
         Device: "One line for each device that moved data by itself",

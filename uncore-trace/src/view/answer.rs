@@ -143,16 +143,19 @@ fn label(links: &Links, place: usize, direction: Direction) -> String {
     }
 }
 
+/// A fraction of an event, and the line that had it.
+type Part<'a> = (f64, &'a Line, &'a Event);
+
 /// The tenant with the largest mean fraction of the events, and its largest parts.
 fn of_events(counted: &[Counted<'_>]) -> Option<String> {
-    let mut parts: BTreeMap<(&str, &str), Vec<(f64, &Line, &Event)>> = BTreeMap::new();
+    let mut parts: BTreeMap<(&str, &str), Vec<Part<'_>>> = BTreeMap::new();
     for Counted { event, .. } in counted {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
             let its = parts.entry((&line.owner, &line.key)).or_default();
             its.push((line.sum.value / event.total, line, event));
         }
     }
-    let sum = |its: &[(f64, &Line, &Event)]| its.iter().map(|(part, ..)| part).sum::<f64>();
+    let sum = |its: &[Part<'_>]| its.iter().map(|(part, ..)| part).sum::<f64>();
     let mut most = parts.into_values().max_by(|a, b| sum(a).total_cmp(&sum(b)))?;
     most.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.name.cmp(&b.2.name)));
     let named = most.iter().take(EVENTS);

@@ -25,6 +25,8 @@ pub enum By {
     Pod,
     /// One line for each process.
     Pid,
+    /// One line for all processes of a name.
+    Comm,
     /// One line for each PMU instance, summed over all owners.
     Pmu,
     /// One line for each root port in the counter's filter, summed over all owners.
@@ -37,8 +39,17 @@ pub enum By {
 
 impl By {
     /// All groupings.
-    pub const ALL: [By; 8] =
-        [By::Cgroup, By::Container, By::Pod, By::Pid, By::Pmu, By::Port, By::Device, By::Owner];
+    pub const ALL: [By; 9] = [
+        By::Cgroup,
+        By::Container,
+        By::Pod,
+        By::Pid,
+        By::Comm,
+        By::Pmu,
+        By::Port,
+        By::Device,
+        By::Owner,
+    ];
 
     /// Its name in the output.
     pub fn name(self) -> &'static str {
@@ -47,10 +58,23 @@ impl By {
             By::Container => "container",
             By::Pod => "pod",
             By::Pid => "pid",
+            By::Comm => "comm",
             By::Pmu => "pmu",
             By::Port => "port",
             By::Device => "device",
             By::Owner => "owner",
+        }
+    }
+
+    /// That a recording has what lines are grouped by.
+    ///
+    /// # Errors
+    ///
+    /// It is a roll-up, which has no processes.
+    pub fn check(self, recording: &Recording) -> Result<()> {
+        match self {
+            By::Pid | By::Comm => recording.require_processes(),
+            _ => Ok(()),
         }
     }
 
@@ -67,7 +91,7 @@ impl By {
             By::Pod => &["pod"],
             By::Pid => &["pid"],
             By::Pmu | By::Port => &["pmu"],
-            By::Device | By::Owner => &[],
+            By::Comm | By::Device | By::Owner => &[],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
@@ -183,7 +207,7 @@ impl<'a> Columns<'a> {
             By::Cgroup => Some("cgroup"),
             By::Container => Some("container"),
             By::Pod => Some("pod"),
-            By::Pid | By::Device => Some("comm"),
+            By::Pid | By::Comm | By::Device => Some("comm"),
             By::Pmu | By::Port => Some("pmu"),
             By::Owner => None,
         };
@@ -297,7 +321,8 @@ impl<'a> Columns<'a> {
                     .and_then(|pids| get(pids, row))
                     .map_or_else(|| "(no pid)".to_owned(), |pid| format!("{comm} ({pid})"))
             }
-            By::Pid => name.unwrap_or(owner).to_owned(),
+            By::Comm if owner == "task" => name.unwrap_or("?").to_owned(),
+            By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
             By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
             By::Owner | By::Cgroup | By::Container | By::Pod | By::Device => owner.to_owned(),
         }

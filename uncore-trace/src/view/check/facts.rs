@@ -115,7 +115,7 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     let causes = losses.missing.iter().chain(&losses.precision).map(|(cause, _)| cause.as_str());
     let causes: Vec<&str> = causes.collect();
     if !causes.is_empty() {
-        told.push_str(&format!(" ({})", causes.join(", ")));
+        told = format!("{told} ({})", causes.join(", "));
     }
     if !recording.is_dataset() {
         return Outcome::Ok(told);

@@ -62,7 +62,7 @@ function showKey() {
   const step = windows > 1
     ? `A step is ${duration(TIME.bucket)}, ${windows} windows: areas have their mean, the lines above and inside have the highest and the lowest window.`
     : `A step is a window, ${duration(TIME.bucket)}.`;
-  const by = DATA.by === "owner" ? "kinds of owners" : `${DATA.by === "pid" ? "processes" : `${DATA.by}s`}`;
+  const by = DATA.by === "owner" ? "kinds of owners" : `${DATA.by === "pid" ? "processes" : DATA.by === "comm" ? "names of processes" : `${DATA.by}s`}`;
   find("key").replaceChildren(`Tenants are ${by}. `, step, ...(tenant >= 0 ? [" Confidence: 0 ", sure, " 1."] : []));
 }
 
