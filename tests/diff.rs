@@ -12,7 +12,7 @@ use crate::command::Place;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::{or_skip, python, root_or_skip};
+use crate::harness::{or_skip, python, root_or_skip, run_ok};
 use crate::small::small_recording;
 
 /// Touches a number of fresh pages every 5 ms; the number is read from standard input.
@@ -32,6 +32,19 @@ for line in sys.stdin:
     pages = int(line)
     print('set', flush=True)
 ";
+
+/// `web` ends after 1.8 s, and another process of it begins at 2.4 s (samples/README.md).
+#[test]
+fn a_process_that_was_started_again_is_neither_gone_nor_new() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/grace");
+    let spans = ["--before", "..2s", "--after", "2.5s..", "--by", "pid"];
+    let text = run_ok([&["diff", sample.to_str().unwrap()], &spans[..]].concat());
+    let web: Vec<&str> =
+        text.lines().filter(|line| line.trim_start().starts_with("web ")).collect();
+    assert!(!web.is_empty() && web.iter().all(|line| line.contains(" -> ")), "{text}");
+    assert!(!web.iter().any(|line| line.contains("gone") || line.contains("new")), "{text}");
+    assert!(text.contains("init (133)") && text.contains("gone"), "{text}");
+}
 
 /// Options with which page faults are divided exactly.
 const EXACT: [&str; 6] = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];

@@ -15,6 +15,7 @@ pub mod json;
 mod notes;
 pub mod page;
 pub mod rate;
+mod restarted;
 mod side;
 mod summary;
 pub mod text;
@@ -107,7 +108,10 @@ pub fn diff(before: &Asked<'_>, after: &Asked<'_>, question: &Question) -> Resul
         Side::read(asked, by, cgroup_depth, (by_links, !is_one))
             .with_context(|| format!("cannot read what was {word}"))
     };
-    let (one, other) = (read(before, "before")?, read(after, "after")?);
+    let (mut one, mut other) = (read(before, "before")?, read(after, "after")?);
+    if is_one {
+        restarted::pair(by, &mut one.events, &mut other.events);
+    }
     let mut notes = notes::recordings(&one, &other);
     notes.extend(one.is_of_one_boot(&other).then(|| notes::overlap(&one, &other)).flatten());
     let names: BTreeSet<(String, String)> = [&one, &other]

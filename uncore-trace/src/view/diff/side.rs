@@ -142,7 +142,7 @@ impl Side {
 
 /// The name of a line in any recording: a process without its pid, a container or pod without its
 /// id.
-fn name(by: By, key: &str) -> &str {
+pub(super) fn name(by: By, key: &str) -> &str {
     let cut = match by {
         By::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
         By::Container | By::Pod => key.rsplit_once('@'),
