@@ -11,6 +11,7 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
+use crate::PROGRAM;
 use crate::command::{Answer, NO_CONFIG, NOBODY, Place};
 use crate::harness::{has_root, python, python_answers, run_ok};
 
@@ -105,6 +106,48 @@ fn who_cannot_record_is_told_of_the_samples() {
     let line = Answer::of(command.output().unwrap()).refused();
     assert!(line.contains("`uncore-trace doctor`"), "{line}");
     assert!(line.contains("`uncore-trace report samples/grace`"), "{line}");
+}
+
+/// The lines of a report before its first table of an event, but for those of links, and one table.
+fn excerpt(report: &str, event: &str) -> String {
+    let parts: Vec<&str> = report.split("\n\n").collect();
+    let is_said = |part: &&&str| part.starts_with("In every line: ");
+    let of_event = parts.iter().find(|part| part.starts_with(&format!("{event}  ")));
+    let remark = parts.iter().find(is_said).map(|part| part.to_string());
+    let answer = parts[0].to_owned();
+    [Some(answer), remark, of_event.map(|part| part.to_string())]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n\n")
+}
+
+/// README shows what the program prints. `UPDATE_DOCS=1` writes it; look at the difference.
+#[test]
+fn readme_shows_reports_of_the_samples() {
+    let path = samples().join("../README.md");
+    let mut text = fs::read_to_string(&path).unwrap();
+    let reported = |sample: &str, options: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("report").arg(samples().join(sample)).args(options);
+        Answer::of(command.env("COLUMNS", "90").output().unwrap()).ok()
+    };
+    let grace = reported("grace", &["--from", "1s", "--top", "3"]);
+    let grace = grace.split("\n\n").find(|part| part.starts_with("remote_socket_rd_data  "));
+    let vm = excerpt(&reported("vm.parquet", &["--top", "2"]), "page-faults");
+    for (name, shown) in [("report", grace.unwrap().to_owned()), ("vm", vm)] {
+        let begin = format!("<!-- screen {name} -->\n");
+        let (before, rest) = text.split_once(&begin).unwrap();
+        let (_, after) = rest.split_once("<!-- end -->").unwrap();
+        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        let block = format!("```text\n{}\n```\n", lines.join("\n"));
+        text = format!("{before}{begin}{block}<!-- end -->{after}");
+    }
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    let stale = "README.md is stale: run UPDATE_DOCS=1 cargo test --test tests readme_shows";
+    assert!(fs::read_to_string(&path).unwrap() == text, "{stale}");
 }
 
 #[test]

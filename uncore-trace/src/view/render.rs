@@ -40,7 +40,9 @@ pub fn table(usage: &Usage, style: Style) -> String {
         let line = format!("In every line: {}", said.join(", "));
         // Writing to a String cannot fail.
         let width = style.width.unwrap_or(usize::MAX);
-        writeln!(out, "{}\n", wrap(&line, width)).unwrap_or_default();
+        // No line break between a figure and its unit.
+        let wrapped = wrap(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
+        writeln!(out, "{wrapped}\n").unwrap_or_default();
     }
     let left_out: Vec<Kind> = common.iter().map(|(kind, _)| *kind).collect();
     let (tables, fit) = tables(usage, style, &left_out);

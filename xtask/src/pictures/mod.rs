@@ -53,8 +53,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let sample = workspace_root().join("samples/grace");
     studio.page("grace", &["report"], &[&sample], &[])?;
-    let report = studio.screen(&sample, &["--from", "1s", "--top", "3"])?;
-    screens::put("report", screens::table(&report, "remote_socket_rd_data")?)?;
     let steady = studio.dir.path().join("host");
     host::steady(&studio.program, &steady)?;
     studio.page("host", &["report"], &[&steady], &["--by", "cgroup"])?;

@@ -21,14 +21,6 @@ pub(super) fn of_step(results: &Path, step: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The table of one event in a report.
-pub(super) fn table<'a>(report: &'a str, event: &str) -> Result<&'a str> {
-    let at = report.find(&format!("\n{event}  ")).with_context(|| format!("no table {event}"))?;
-    let table = &report[at + 1..];
-    // On a terminal, lines end with a carriage return too.
-    Ok(table.split_once("\n\r\n").map_or(table, |(table, _)| table))
-}
-
 /// Replaces a screen wherever it is shown; it must be shown at least once.
 pub(super) fn put(name: &str, screen: &str) -> Result<()> {
     let mut places = 0;
