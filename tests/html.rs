@@ -105,7 +105,11 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
 #[test]
 fn idle_links_have_no_plot_and_notes_are_one_line() {
     need("chromium");
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    // The page is written beside the recording.
+    let dir = tempfile::tempdir().unwrap();
+    let sample = dir.path().join("vm.parquet");
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    fs::copy(original, &sample).unwrap();
     let mut browser = Browser::start(1280, 800);
     open(&mut browser, &sample, &[]);
     let plots = words(&mut browser, "document.querySelector('#plots > p').textContent");

@@ -108,18 +108,11 @@ fn who_cannot_record_is_told_of_the_samples() {
     assert!(line.contains("`uncore-trace report samples/grace`"), "{line}");
 }
 
-/// The lines of a report before its first table of an event, but for those of links, and one table.
+/// The answer, what holds for every line, and the table of an event.
 fn excerpt(report: &str, event: &str) -> String {
     let parts: Vec<&str> = report.split("\n\n").collect();
-    let is_said = |part: &&&str| part.starts_with("In every line: ");
-    let of_event = parts.iter().find(|part| part.starts_with(&format!("{event}  ")));
-    let remark = parts.iter().find(is_said).map(|part| part.to_string());
-    let answer = parts[0].to_owned();
-    [Some(answer), remark, of_event.map(|part| part.to_string())]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join("\n\n")
+    let part = |begin: &str| *parts.iter().find(|part| part.starts_with(begin)).unwrap();
+    [parts[0], part("In every line: "), part(&format!("{event}  "))].join("\n\n")
 }
 
 /// README shows what the program prints. `UPDATE_DOCS=1` writes it; look at the difference.
