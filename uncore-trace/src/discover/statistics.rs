@@ -1,7 +1,7 @@
 //! Disks and network interfaces, whose bytes the kernel counts in sysfs, as PMUs.
 //!
 //! Each device is a PMU: `disk_vda`, `net_eth0`. The catalog names their events. They are not read
-//! with `perf_event_open`: see [`crate::open::statistics`].
+//! with `perf_event_open`: see [`crate::open`].
 
 use std::fs;
 use std::path::Path;
