@@ -1,12 +1,18 @@
 //! `report` with the real binary: missing data come first, each value has its interval, and names
 //! from the machine are escaped.
 
-use std::collections::BTreeMap;
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{Create, Target, Writer};
 
 use crate::command::Place;
+use crate::harness::{run, run_ok, text};
 use crate::small::{rows, small_recording, small_recording_with};
 
 /// A table with missing numbers looks like any other.
@@ -43,7 +49,7 @@ fn a_report_says_first_what_is_missing() {
         assert!(answer.out.contains(words) && !answer.out.contains("incomplete:"), "{answer:?}");
     }
     let json = report("lost.parquet --json").out;
-    let json: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    let json: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     let loss = serde_json::json!([
         {"cause": "lost_sample", "count": 5286, "first_ns": 4_000_000}
     ]);
@@ -71,7 +77,7 @@ fn a_report_has_the_interval_of_each_value() {
         (None, None, " -  "),
     ] {
         let json = interval(confidence, "--json");
-        let json: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        let json: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
         let found = json["value_low"].as_f64().zip(json["value_high"].as_f64());
         let near = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs().max((b - d).abs()) < 1e-6;
         let agree = found.zip(ends).map_or(found == ends, |(found, ends)| near(found, ends));
@@ -101,4 +107,87 @@ fn names_in_a_recording_cannot_steer_the_terminal() {
     assert!(text.contains("a\\u{1b}[2Jb\\nc (7)"), "{text}");
     let text = place.typed("report x.parquet").ok();
     assert!(text.contains("/x\\u{1b}]0;title\\u{7}\\u{202e}"), "{text}");
+}
+
+/// JSON lines of a report by event, owner and key.
+fn lines(options: &[&str]) -> BTreeMap<[String; 3], String> {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    let json = run_ok([&["report", sample.to_str().unwrap(), "--json"], options].concat());
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).unwrap();
+        let of = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
+        (of, line.to_owned())
+    };
+    json.lines().map(line).collect()
+}
+
+fn value(line: &str) -> f64 {
+    serde_json::from_str::<Value>(line).unwrap()["value"].as_f64().unwrap_or_default()
+}
+
+/// What is selected has the lines that it has among all, and the lines of an event keep their sum.
+#[test]
+fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all() {
+    for by in ["cgroup", "pid", "comm", "owner"] {
+        let all = lines(&["--by", by]);
+        let mut expected = all.clone();
+        expected.retain(|of, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*of[0]));
+        // By event, and by link.
+        let selected = ["--by", by, "--event", "page-*", "--event", "disk vda *"];
+        assert!(lines(&selected) == expected, "{by}");
+
+        let inside = lines(&["--by", by, "--cgroup", "/sample/build", "--cgroup", "/sample/web/"]);
+        let sum = |lines: &BTreeMap<[String; 3], String>, event: &str| -> f64 {
+            lines.iter().filter(|(of, _)| of[0] == event).map(|(_, line)| value(line)).sum()
+        };
+        for event in ["page-faults", "context-switches", "write_bytes"] {
+            let (one, other) = (sum(&all, event), sum(&inside, event));
+            assert!((one - other).abs() <= 1e-9 * one, "{by} {event}: {one}, {other}");
+        }
+        // Processes of a name, and all tasks, are in several cgroups.
+        let is_same = |(of, line): (&[String; 3], &String)| {
+            of[1] == "other_tasks"
+                || (of[1] == "task" && ["comm", "owner"].contains(&by))
+                || all.get(of) == Some(line)
+        };
+        assert!(inside.iter().all(is_same), "{by}");
+        let names: BTreeSet<&str> =
+            inside.keys().filter(|of| of[1] == "task").map(|of| of[2].as_str()).collect();
+        assert!(by != "cgroup" || names == BTreeSet::from(["/sample/build", "/sample/web"]));
+    }
+    // The page has them too.
+    let place = Place::new();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    let page = place.path("page.html");
+    let options = ["--event", "disk*", "--cgroup", "/sample/backup", "--html"];
+    let page = page.to_str().unwrap();
+    run_ok([&["report", sample.to_str().unwrap()], &options[..], &[page]].concat());
+    let data = crate::harness::page::data(&fs::read_to_string(page).unwrap());
+    let plots: Vec<&str> = data["plots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|plot| plot["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(plots, ["disk vda in", "disk vda out"]);
+    let names: Vec<&str> =
+        data["tenants"].as_array().unwrap().iter().map(|its| its[0].as_str().unwrap()).collect();
+    assert_eq!(names[..2], ["/sample/backup", "(other_tasks)"]);
+}
+
+#[test]
+fn a_selection_of_nothing_is_refused_with_what_there_is() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
+    let sample = sample.to_str().unwrap();
+    for (options, words) in [
+        (["--event", "nope"], "matches \"nope\"; there are context-switches, cpu-clock, "),
+        (["--event", "[a"], "--event \"[a\" is no pattern"),
+        (["--cgroup", "/sam"], "in the cgroup \"/sam\"; there are /sample/backup, "),
+        (["--cgroup=/sample", "--by=pmu"], "lines by pmu have none: use --by cgroup"),
+    ] {
+        let output = run([&["report", sample], &options[..]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output);
+        assert!(said.contains(words) && said.trim().lines().count() == 1, "{said}");
+    }
 }

@@ -21,6 +21,7 @@ use crate::view::links::Links;
 use crate::view::page;
 use crate::view::programs;
 use crate::view::render::{self, Style};
+use crate::view::selected::Selected;
 use crate::view::span::Moment;
 use crate::view::usage::{By, Question, Usage, top, usage};
 
@@ -111,6 +112,14 @@ pub struct Args {
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
+    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be given
+    /// several times
+    #[arg(long = "event", value_name = "NAME", conflicts_with = "marks", help_heading = LINE)]
+    pub events: Vec<String>,
+    /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares are
+    /// still those of the whole; may be given several times
+    #[arg(long = "cgroup", value_name = "PATH", conflicts_with = "marks", help_heading = LINE)]
+    pub cgroups: Vec<String>,
     /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub top: Option<usize>,
@@ -178,7 +187,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.latency {
         return latency::only(&recording, args);
     }
-    let question = question(args);
+    let question = question(&recording, args)?;
     let mut usage = usage(&recording, &question)?;
     let width = terminal::columns().filter(|_| !args.wide);
     let style = Style { ascii: args.ascii, width };
@@ -214,7 +223,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let asked = page::Asked { question: question(args), tenants, path: &path };
+    let asked = page::Asked { question: question(recording, args)?, tenants, path: &path };
     save(&[recording], file, args.force, |out| page::write(recording, &asked, out))?;
     Ok(0)
 }
@@ -243,9 +252,19 @@ fn answered(
 }
 
 /// What is asked.
-fn question(args: &Args) -> Question<'static> {
-    let (from, to) = (args.from.clone(), args.to.clone());
-    Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth }
+fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
+    ensure!(
+        args.cgroups.is_empty() || args.by.has_owner(),
+        "--cgroup selects owners, and lines by {} have none: use --by cgroup",
+        args.by.name()
+    );
+    Ok(Question {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        cgroup_depth: args.cgroup_depth,
+        selected: Selected::of(recording, &args.events, &args.cgroups)?,
+        ..Question::by(args.by)
+    })
 }
 
 /// Prints only the table of links.
@@ -256,7 +275,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
         printable(&recording.path().display().to_string())
     );
-    let ways = headroom(recording, &links, &question(args))?;
+    let ways = headroom(recording, &links, &question(recording, args)?)?;
     let width = terminal::columns().filter(|_| !args.wide);
     print(&if args.json {
         headroom::draw::json(&ways, &links, args.by.name()).context("cannot write JSON")?

@@ -9,7 +9,7 @@ use super::messages::say;
 use crate::text::printable;
 
 /// Options of perf that have another name here, and the tip for each.
-const OF_PERF: [(&[&str], &[&str], &str); 17] = [
+const OF_PERF: [(&[&str], &[&str], &str); 19] = [
     (&["record", "top"], &["-a", "--all-cpus"], "all CPUs are always counted: leave it out"),
     (
         &["record", "stat", "top"],
@@ -38,16 +38,14 @@ const OF_PERF: [(&[&str], &[&str], &str); 17] = [
     ),
     (
         &["top", "report"],
-        &["--pid", "-t", "--tid", "-u", "--uid", "--comms"],
+        &["--pid", "-t", "--tid", "-u", "--uid"],
         "--by pid has a line for each process",
     ),
+    (&["top", "report"], &["--comms"], "--by comm has a line for all processes of a name"),
     (&["record"], &["-G"], "--cgroup PATH limits the rows to a cgroup"),
     (&["stat"], &["-G", "--cgroup"], "--for-each-cgroup LIST has a line for each cgroup"),
-    (
-        &["top", "report"],
-        &["-G", "--cgroup", "--cgroups"],
-        "--by cgroup has a line for each cgroup",
-    ),
+    (&["top"], &["-G", "--cgroup", "--cgroups"], "--by cgroup has a line for each cgroup"),
+    (&["report"], &["-G", "--cgroups"], "--cgroup PATH selects a cgroup"),
     (
         &["stat"],
         &["--per-core", "--per-cache", "--per-cluster"],

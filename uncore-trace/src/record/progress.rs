@@ -58,11 +58,11 @@ mod tests {
             words(3.21, 1200, &Losses::sort(totals.iter().map(|(cause, count)| (*cause, *count))))
         };
         assert_eq!(line(&[]), "recording 3.2 s, 1200 rows (Ctrl-C ends it)");
-        let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 ticks came late";
+        let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 ticks were skipped";
         assert_eq!(line(&[("late_tick", 12)]), precise);
         assert_eq!(
             line(&[("late_tick", 12), ("ring_full", 3)]),
-            "recording 3.2 s, 1200 rows (Ctrl-C ends it); incomplete: 3 records were dropped; note: 12 ticks came late"
+            "recording 3.2 s, 1200 rows (Ctrl-C ends it); incomplete: 3 records were dropped; note: 12 ticks were skipped"
         );
     }
 }

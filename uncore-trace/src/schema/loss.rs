@@ -88,7 +88,7 @@ macro_rules! causes {
 // Causes that cost only precision come first.
 causes! {
     /// The timer skipped ticks. Counts are cumulative: resolution is lost, no count.
-    LateTick = "late_tick", ["tick came late", "ticks came late"], Cost::Precision;
+    LateTick = "late_tick", ["tick was skipped", "ticks were skipped"], Cost::Precision;
     /// A window of `counter` had no reading at its end, `mono_ns`. Its count is in the next row.
     NoBoundary = "no_boundary", ["window has no reading at its end", "windows have no reading at their end"], Cost::Precision;
     /// A reading was due during another one: an interrupt came while counters were read.
@@ -182,7 +182,7 @@ impl Losses {
         self.missing.is_empty()
     }
 
-    /// The losses of precision as text, e.g. `note: 12 ticks came late: less precise, no count is
+    /// The losses of precision as text, e.g. `note: 12 ticks were skipped: less precise, no count is
     /// missing`. Unknown causes come from a file: print the line through
     /// [`crate::text::printable`].
     pub fn note(&self) -> Option<String> {
@@ -206,8 +206,8 @@ impl Losses {
         Some(format!("incomplete: {counts}{colon}{}", remedies.join("; ")))
     }
 
-    /// Both lists without advice, e.g. `incomplete: 3 records were dropped; note: 12 ticks came
-    /// late`; empty if nothing was lost. Print it like [`Losses::note`].
+    /// Both lists without advice, e.g. `incomplete: 3 records were dropped; note: 12 ticks were
+    /// skipped`; empty if nothing was lost. Print it like [`Losses::note`].
     pub fn brief(&self) -> String {
         let of = |word, list| Some(format!("{word}: {}", Self::list(list)?));
         let lists = [of("incomplete", &self.missing), of("note", &self.precision)];
@@ -220,7 +220,7 @@ impl Losses {
     }
 }
 
-/// A number of losses in words: `12 ticks came late`. A cause that is not in [`Cause::ALL`] stays
+/// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`] stays
 /// as it is: print it through [`crate::text::printable`].
 pub fn words(cause: &str, count: u64) -> String {
     let words = known(cause).map_or(cause, |known| known.words(count));
@@ -260,7 +260,7 @@ mod tests {
         assert!(!losses.is_complete());
         assert_eq!(
             losses.note().unwrap(),
-            "note: 12 ticks came late: less precise, no count is missing"
+            "note: 12 ticks were skipped: less precise, no count is missing"
         );
         assert_eq!(
             losses.incomplete().unwrap(),
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(
             losses.brief(),
             "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU; note: 12 ticks \
-             came late"
+             were skipped"
         );
     }
 

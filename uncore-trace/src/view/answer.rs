@@ -103,11 +103,12 @@ fn is_tenant(line: &Line) -> bool {
 fn of_link(event: &Event, links: &Links) -> String {
     let over = event.link.map(|(place, direction)| label(links, place, direction));
     let over = over.unwrap_or_default();
-    let total = units::human(event.total, &event.unit);
+    let unit = printable(&event.unit);
+    let total = units::human(event.total, &unit);
     let Some(first) = event.lines.iter().find(|line| is_tenant(line)) else {
         return format!("{total} went over {over}, and no tenant is known.");
     };
-    let value = units::human(first.sum.value, &event.unit);
+    let value = units::human(first.sum.value, &unit);
     format!(
         "{} had {} of what went over {over}: {value} of {total}.",
         name(first),

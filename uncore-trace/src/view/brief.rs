@@ -71,7 +71,11 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
 
 fn line(&Counted { event, rate, full }: &Counted<'_>, width: usize) -> String {
     let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
-    let mut text = format!("{} {}{full}: ", printable(&event.name), units::rate(rate, &event.unit));
+    let mut text = format!(
+        "{} {}{full}: ",
+        printable(&event.name),
+        units::rate(rate, &printable(&event.unit))
+    );
     let owners = || event.lines.iter().filter(|line| line.sum.value > 0.0);
     for (at, owner) in owners().take(2).enumerate() {
         let part = owner.sum.value / event.total;

@@ -8,10 +8,13 @@ use arrow::array::{
 
 use super::interval::{Claim, Interval};
 use super::links::Links;
+use super::selected::Rows;
 use super::sums::Window;
+use super::usage::Question;
 use crate::schema::cgroups::ancestor;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::link::Direction;
+use crate::schema::owner;
 use crate::tables::reader::Recording;
 
 /// Grouping of the lines.
@@ -154,6 +157,7 @@ pub struct Columns<'a> {
     name: Option<Words<'a>>,
     pid: Option<&'a Int32Array>,
     cgroup_id: Option<Bits<'a>>,
+    selected: Rows<'a>,
     by: By,
     depth: Option<usize>,
 }
@@ -190,19 +194,17 @@ impl<'a> Divided<'a> {
     }
 }
 
+/// Number of `other_tasks` in [`Quick`].
+const OTHER: i32 = -2;
+
 /// Numbers that identify a row's line, cause of error and method without comparing strings, in
 /// batches with the same dictionaries.
 pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
 impl<'a> Columns<'a> {
-    /// The columns for lines by `by`, with cgroups of at most this depth, for each event or each
-    /// direction of these links.
-    pub fn new(
-        batch: &'a RecordBatch,
-        by: By,
-        depth: Option<usize>,
-        links: Option<&'a Links>,
-    ) -> Result<Columns<'a>> {
+    /// The columns for the lines of a question; its time is ignored.
+    pub fn new(batch: &'a RecordBatch, question: &'a Question<'_>) -> Result<Columns<'a>> {
+        let Question { by, links, cgroup_depth: depth, ref selected, .. } = *question;
         let name = match by {
             By::Cgroup => Some("cgroup"),
             By::Container => Some("container"),
@@ -232,6 +234,7 @@ impl<'a> Columns<'a> {
             name: name.map(|name| columns::words(batch, name)).transpose()?,
             pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
             cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
+            selected: selected.rows(batch)?,
             by,
             depth,
         })
@@ -258,7 +261,8 @@ impl<'a> Columns<'a> {
 
     /// The owner of a row; empty if lines sum all owners.
     pub fn owner(&self, row: usize) -> &'a str {
-        self.owner.and_then(|owner| owner.get(row)).unwrap_or_default()
+        let owner = self.owner.and_then(|owner| owner.get(row)).unwrap_or_default();
+        if self.selected.is_other(row, owner) { owner::OTHER_TASKS } else { owner }
     }
 
     /// The unit of a row.
@@ -272,9 +276,11 @@ impl<'a> Columns<'a> {
         self.links?.on(self.counter.value(row))
     }
 
-    /// Whether the row belongs to a line: by link, only rows whose counter is on one.
+    /// Whether the row belongs to a line: of a selected event or link, and by link, only rows whose
+    /// counter is on one.
     pub fn is_wanted(&self, row: usize) -> bool {
-        self.links.is_none() || self.link(row).is_some()
+        (self.links.is_none() || self.link(row).is_some())
+            && self.selected.has(row, self.counter.value(row))
     }
 
     /// Event of the row, or its link and direction.
@@ -300,6 +306,9 @@ impl<'a> Columns<'a> {
     /// Key and name of the row's line.
     pub fn key(&self, row: usize) -> String {
         let owner = self.owner(row);
+        if owner == owner::OTHER_TASKS {
+            return owner.to_owned();
+        }
         let name = self.name.and_then(|name| name.get(row));
         match self.by {
             By::Pmu => name.unwrap_or_default().to_owned(),
@@ -336,6 +345,12 @@ impl<'a> Columns<'a> {
         always.into_iter().chain(some).map(|words| words.dictionary()).collect()
     }
 
+    /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
+    pub(super) fn tenant(&self, row: usize) -> [i64; 5] {
+        let (_, owner, name, number, ..) = self.quick(row);
+        [owner.into(), name.into(), number, 0, 0]
+    }
+
     /// Identifies the row's line: see [`Quick`].
     pub fn quick(&self, row: usize) -> Quick {
         let name = self.name.map_or(0, |name| name.key(row));
@@ -348,7 +363,9 @@ impl<'a> Columns<'a> {
             Some((place, direction)) => [place as i32, direction as i32, -1],
             None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
         };
-        let owner = self.owner.map_or(0, |owner| owner.key(row));
+        let own = self.owner.map_or(0, |owner| owner.key(row));
+        let is_other = self.owner(row) == owner::OTHER_TASKS;
+        let owner = if is_other { OTHER } else { own };
         let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
         (event, owner, name, number, cause, self.method.key(row))
     }

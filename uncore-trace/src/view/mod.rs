@@ -28,6 +28,7 @@ pub mod page;
 pub mod programs;
 pub mod render;
 pub mod rollup;
+pub mod selected;
 pub mod span;
 pub mod sums;
 pub mod usage;

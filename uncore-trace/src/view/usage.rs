@@ -16,6 +16,7 @@ pub use super::key::By;
 use super::key::Columns;
 use super::known::LineCache;
 use super::links::Links;
+use super::selected::Selected;
 use super::span::{Moment, Span};
 use super::sums::{Highest, Rate, Share, Time, Window};
 use crate::schema::columns::get;
@@ -36,12 +37,30 @@ pub struct Question<'a> {
     pub to: Option<Moment>,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
+    /// Which events and cgroups.
+    pub selected: Selected,
 }
 
 impl Question<'_> {
     /// All events of a recording, grouped by `by`.
     pub fn by(by: By) -> Self {
-        Self { by, links: None, from: None, to: None, cgroup_depth: None }
+        Self {
+            by,
+            links: None,
+            from: None,
+            to: None,
+            cgroup_depth: None,
+            selected: Selected::default(),
+        }
+    }
+
+    /// The columns of `fabric` that are read; others are not decoded.
+    pub(super) fn columns(&self, recording: &Recording) -> Vec<&'static str> {
+        let mut columns = self.by.columns(recording);
+        if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
+            columns.push("cgroup");
+        }
+        columns
     }
 }
 
@@ -146,9 +165,9 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
         end_ns: i64::MIN,
     };
     let mut known = LineCache::new();
-    for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted)? {
+    for batch in table.scan_within(&question.columns(recording), "mono_ns", span.wanted)? {
         let batch = batch?;
-        let columns = Columns::new(&batch, by, question.cgroup_depth, question.links)?;
+        let columns = Columns::new(&batch, question)?;
         known.begin(&columns);
         sums.add(&columns, &mut known);
     }

@@ -51,7 +51,7 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
 }
 
 fn of(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
-    latencies(recording, &Links::of(recording)?, &question(args), evaluate)
+    latencies(recording, &Links::of(recording)?, &question(recording, args)?, evaluate)
 }
 
 fn evaluate(

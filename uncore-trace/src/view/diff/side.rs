@@ -71,7 +71,7 @@ impl Side {
         let links = Links::of(asked.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (asked.from.clone(), asked.to.clone());
-        let question = Question { by, links: wanted, from, to, cgroup_depth };
+        let question = Question { links: wanted, from, to, cgroup_depth, ..Question::by(by) };
         let mut usage = usage(asked.recording, &question)?;
         if by_name {
             unite(&mut usage.events, |key| name(by, key).to_owned());

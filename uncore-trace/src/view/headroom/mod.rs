@@ -72,15 +72,16 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
     let mut known = LineCache::new();
-    let read = question.by.columns(recording);
+    let question = &Question { links: Some(links), ..question.clone() };
+    let read = question.columns(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
-        let columns = Columns::new(&batch, question.by, question.cgroup_depth, Some(links))?;
+        let columns = Columns::new(&batch, question)?;
         known.begin(&columns);
         for row in 0..columns.rows {
             let window = columns.window(row);
             let Some(way) = columns.link(row) else { continue };
-            if span.wanted.contains(&window.end_ns) {
+            if span.wanted.contains(&window.end_ns) && columns.is_wanted(row) {
                 let who = known.get(columns.quick(row), || fill.who(columns.key(row)));
                 fill.add(columns.counter.value(row), window, way, (who, get(columns.value, row)));
             }

@@ -41,11 +41,12 @@ pub(super) fn scan<'a>(
     let Some(span) = Span::of(recording, &table, from, to)? else {
         return Ok(windows.finish());
     };
-    let by = question.by;
+    // A latency is computed from events that are no traffic.
+    let question = &Question { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
-    for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted.clone())? {
+    for batch in table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())? {
         let batch = batch?;
-        let columns = Columns::new(&batch, by, question.cgroup_depth, Some(links))?;
+        let columns = Columns::new(&batch, question)?;
         known.begin(&columns);
         for row in 0..columns.rows {
             let window = columns.window(row);

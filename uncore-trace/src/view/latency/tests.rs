@@ -83,8 +83,9 @@ const WAITS: Broken = Broken {
     ..INTACT
 };
 
-const BY_CGROUP: Question<'_> =
-    Question { by: By::Cgroup, links: None, from: None, to: None, cgroup_depth: None };
+fn by_cgroup() -> Question<'static> {
+    Question::by(By::Cgroup)
+}
 
 fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
     let sample = Sample::new(false, broken);
@@ -116,7 +117,7 @@ fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
 
 #[test]
 fn a_tenant_waits_longer_with_others_busy() {
-    let found = of(&WAITS, &BY_CGROUP);
+    let found = of(&WAITS, &by_cgroup());
     let [latency] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
     assert_eq!((latency.all.windows, latency.unknown_windows), (WINDOWS as u64, 0));
@@ -154,7 +155,7 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
         },
         ..WAITS
     };
-    let found = of(&clocked, &BY_CGROUP);
+    let found = of(&clocked, &by_cgroup());
     let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
     let (waits, clocked) = (found[0].all, found[1].all);
@@ -173,7 +174,7 @@ fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
 
 #[test]
 fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
+    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
     near(tenant.used.value, pooled(|number| number < 30).0);
@@ -182,7 +183,7 @@ fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
     let steady = Broken { fabric: |row, number| alternates(row, number, 40e3), ..WAITS };
     let unsteady = Broken { fabric: |row, number| alternates(row, number, 160e3), ..WAITS };
     for (broken, is_known) in [(&steady, false), (&unsteady, true)] {
-        let tenants = of(broken, &BY_CGROUP).remove(0).tenants;
+        let tenants = of(broken, &by_cgroup()).remove(0).tenants;
         let tenant = tenants.iter().find(|tenant| tenant.key.starts_with("/tenant")).unwrap();
         assert_eq!((tenant.used.windows, tenant.split.is_some()), (300, is_known));
     }
@@ -208,7 +209,7 @@ fn windows_that_are_not_known_are_in_no_part() {
         },
         ..WAITS
     };
-    let mut found = of(&gaps, &BY_CGROUP);
+    let mut found = of(&gaps, &by_cgroup());
     // The same for a latency that shares no counter with the link.
     let other = found.pop().unwrap();
     let latency = found.remove(0);
@@ -222,8 +223,8 @@ fn windows_that_are_not_known_are_in_no_part() {
 
 #[test]
 fn without_a_latency_or_tenants_there_is_nothing_to_say() {
-    assert_eq!(of(&INTACT, &BY_CGROUP), []);
-    assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..BY_CGROUP }), []);
+    assert_eq!(of(&INTACT, &by_cgroup()), []);
+    assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..by_cgroup() }), []);
     assert_eq!(text::text(&[], By::Cgroup, None, Style::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
@@ -233,13 +234,13 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
         },
         ..WAITS
     };
-    let latency = of(&idle, &BY_CGROUP).remove(0);
+    let latency = of(&idle, &by_cgroup()).remove(0);
     assert_eq!((latency.all.value, latency.tenants.len()), (None, 0));
 }
 
 #[test]
 fn text_fits_and_says_that_it_is_no_cause() {
-    let found = of(&WAITS, &BY_CGROUP);
+    let found = of(&WAITS, &by_cgroup());
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
@@ -254,15 +255,15 @@ fn text_fits_and_says_that_it_is_no_cause() {
         }
     }
     shown.push(text::text(&found, By::Cgroup, Some(1), Style::default()));
-    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
+    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, Style::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
 #[test]
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
-    for (question, is_known) in [(BY_CGROUP, true), (short, false)] {
+    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::json(&of(&WAITS, &question), By::Cgroup, true).unwrap();
         assert!(!text.contains('\u{1b}'));
         let lines: Vec<serde_json::Value> =

@@ -20,6 +20,7 @@ pub use self::owners::OWNERS;
 use self::owners::Owners;
 use super::key::{By, Columns};
 use super::links::Links;
+use super::usage::Question;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -159,8 +160,9 @@ impl Live {
     ///
     /// The batch lacks columns of the table.
     pub fn fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let questions = WAYS.map(Question::by);
         let ways: Result<Vec<Columns<'_>>> =
-            WAYS.iter().map(|by| Columns::new(batch, *by, None, None)).collect();
+            questions.iter().map(|question| Columns::new(batch, question)).collect();
         let ways = ways?;
         let Some(of) = ways.first() else { return Ok(false) };
         let pids = columns::i32s(batch, "pid")?;

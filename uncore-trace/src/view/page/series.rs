@@ -117,14 +117,15 @@ pub(super) fn fill(
 ) -> Result<AllSeries> {
     let mut filling = Filling::new(survey, links, grid);
     let table = recording.table(&fabric::TABLE)?;
-    let read = question.by.columns(recording);
+    let question = &Question { links: None, ..question.clone() };
+    let read = question.columns(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
-        let columns = Columns::new(&batch, question.by, question.cgroup_depth, None)?;
+        let columns = Columns::new(&batch, question)?;
         let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();
         for row in 0..columns.rows {
             let end_ns = columns.mono_ns.value(row);
-            if !span.wanted.contains(&end_ns) {
+            if !span.wanted.contains(&end_ns) || !columns.is_wanted(row) {
                 continue;
             }
             filling.goes_to(end_ns);

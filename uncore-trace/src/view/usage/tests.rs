@@ -196,7 +196,7 @@ proptest! {
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in By::ALL {
             let after = Some(Moment::Wall(US * from));
-            let question = Question { by, links: None, from: after, to: None, cgroup_depth: depth };
+            let question = Question { from: after, cgroup_depth: depth, ..Question::by(by) };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
                 continue;

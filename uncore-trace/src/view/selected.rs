@@ -1,0 +1,178 @@
+//! Which events and cgroups a report shows.
+
+use std::collections::{BTreeSet, HashSet};
+
+use anyhow::{Context as _, Result, ensure};
+use arrow::array::{RecordBatch, StringArray};
+use globset::{Glob, GlobMatcher};
+
+use super::links::Links;
+use crate::schema::columns::{Words, words};
+use crate::schema::{fabric, owner};
+use crate::tables::reader::Recording;
+use crate::text::printable;
+
+/// Number of names in an error.
+const NAMED: usize = 12;
+
+/// The selected events, links and cgroups; the default is everything.
+#[derive(Debug, Clone, Default)]
+pub struct Selected {
+    events: Vec<GlobMatcher>,
+    /// Counters on the selected links.
+    counters: HashSet<i32>,
+    /// Paths; each stands for itself and all below it.
+    cgroups: Vec<String>,
+}
+
+impl Selected {
+    /// Events and links whose name matches one of `events` (`*` stands for any text), and cgroups:
+    /// tasks of others become `other_tasks`. An empty list selects everything.
+    ///
+    /// # Errors
+    ///
+    /// A pattern is malformed, nothing in the recording matches one, or it cannot be read.
+    pub fn of(recording: &Recording, events: &[String], cgroups: &[String]) -> Result<Self> {
+        let mut selected = Self::default();
+        if events.is_empty() && cgroups.is_empty() {
+            return Ok(selected);
+        }
+        let links = Links::of(recording)?;
+        let mut names = recorded(recording, "event")?;
+        let directions = links.links.iter().enumerate().flat_map(|(place, link)| {
+            link.counters.iter().map(move |its| (place, its.counter, its.direction))
+        });
+        let on: Vec<(String, u32)> = directions
+            .map(|(place, counter, direction)| (links.label(place, direction), counter))
+            .collect();
+        names.extend(on.iter().map(|(name, _)| name.clone()));
+        for pattern in events {
+            let glob =
+                Glob::new(pattern).with_context(|| format!("--event {pattern:?} is no pattern"))?;
+            let glob = glob.compile_matcher();
+            let is_wanted = |name: &str| glob.is_match(name);
+            ensure!(
+                names.iter().any(|name| is_wanted(name)),
+                "no event or link of {} matches {pattern:?}; there are {}",
+                printable(&recording.path().display().to_string()),
+                listed(&names)
+            );
+            let of = on.iter().filter(|(name, _)| is_wanted(name));
+            selected.counters.extend(of.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
+            selected.events.push(glob);
+        }
+        let paths =
+            if cgroups.is_empty() { BTreeSet::new() } else { recorded(recording, "cgroup")? };
+        for path in cgroups {
+            ensure!(
+                paths.iter().any(|its| is_within(its, path)),
+                "no task of {} was in the cgroup {path:?}; there are {}",
+                printable(&recording.path().display().to_string()),
+                listed(&paths)
+            );
+            selected.cgroups.push(path.clone());
+        }
+        Ok(selected)
+    }
+
+    /// Whether cgroups are selected, so that their paths are needed.
+    pub(super) fn has_cgroups(&self) -> bool {
+        !self.cgroups.is_empty()
+    }
+
+    /// The selected rows of a batch.
+    ///
+    /// # Errors
+    ///
+    /// A column is missing.
+    pub(super) fn rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<Rows<'a>> {
+        let each = |names: &StringArray, is: &dyn Fn(&str) -> bool| -> Vec<bool> {
+            names.iter().map(|name| name.is_some_and(is)).collect()
+        };
+        let is_event = |name: &str| self.events.iter().any(|glob| glob.is_match(name));
+        let is_inside = |path: &str| self.cgroups.iter().any(|its| is_within(path, its));
+        let part = |name: &str, is: &dyn Fn(&str) -> bool| {
+            let column = words(batch, name)?;
+            Ok::<_, anyhow::Error>((column, each(column.dictionary(), is)))
+        };
+        Ok(Rows {
+            counters: &self.counters,
+            events: (!self.events.is_empty()).then(|| part("event", &is_event)).transpose()?,
+            cgroups: self.has_cgroups().then(|| part("cgroup", &is_inside)).transpose()?,
+        })
+    }
+}
+
+/// A column, and which of its names are selected.
+type Names<'a> = (Words<'a>, Vec<bool>);
+
+/// The selected rows of one batch.
+#[derive(Debug)]
+pub(super) struct Rows<'a> {
+    counters: &'a HashSet<i32>,
+    events: Option<Names<'a>>,
+    cgroups: Option<Names<'a>>,
+}
+
+impl Rows<'_> {
+    /// Whether the row's event, or the link of its counter, is selected.
+    pub(super) fn has(&self, row: usize, counter: i32) -> bool {
+        self.events.as_ref().is_none_or(|names| is_true(names, row))
+            || self.counters.contains(&counter)
+    }
+
+    /// Whether the row is of a task in a cgroup that is not selected.
+    pub(super) fn is_other(&self, row: usize, owner: &str) -> bool {
+        owner == owner::TASK && self.cgroups.as_ref().is_some_and(|names| !is_true(names, row))
+    }
+}
+
+fn is_true((column, selected): &Names<'_>, row: usize) -> bool {
+    usize::try_from(column.key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
+}
+
+/// Whether a cgroup is `parent` or below it.
+fn is_within(path: &str, parent: &str) -> bool {
+    let parent = parent.trim_end_matches('/');
+    path.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The different names in a column of `fabric`.
+fn recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for batch in recording.table(&fabric::TABLE)?.scan(&[column])? {
+        let batch = batch?;
+        let column = words(&batch, column)?;
+        let used: HashSet<i32> = (0..batch.num_rows()).map(|row| column.key(row)).collect();
+        let dictionary = column.dictionary();
+        let keys = used.into_iter().filter_map(|key| usize::try_from(key).ok());
+        names.extend(keys.map(|key| dictionary.value(key).to_owned()));
+    }
+    Ok(names)
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    let some: Vec<_> = names.iter().take(NAMED).map(|name| printable(name)).collect();
+    let more = names.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", some.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_stands_for_all_below_it() {
+        for (path, parent, expected) in [
+            ("/lab/train", "/lab", true),
+            ("/lab/train", "/lab/", true),
+            ("/lab", "/lab", true),
+            ("/lab", "/", true),
+            ("/laboratory", "/lab", false),
+            ("/", "/lab", false),
+        ] {
+            assert_eq!(is_within(path, parent), expected, "{path} {parent}");
+        }
+    }
+}
