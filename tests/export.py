@@ -143,7 +143,7 @@ def rates(trace, end):
 
 
 def slices(trace):
-    """Time by name of the slices on each CPU's track, which never overlap."""
+    """Time by cgroup and thread of the slices on each CPU's track, which never overlap."""
     times = defaultdict(int)
     for path, events in trace.events.items():
         if path[0] != "Who ran":
@@ -154,8 +154,8 @@ def slices(trace):
             last = time
             if kind == trace.event.TYPE_SLICE_BEGIN:
                 assert begin is None, path
-                begin, name = time, its
-                assert set(details) == {"thread", "tid", "pid", "interrupts_ns"}, details
+                begin, name = time, f"{details['cgroup']} {its}"
+                assert set(details) == {"cgroup", "tid", "pid", "interrupts_ns"}, details
             else:
                 assert kind == trace.event.TYPE_SLICE_END and begin is not None, path
                 times[name] += time - begin
@@ -168,7 +168,7 @@ def stored(recording, begin, end):
     """The same from the recording."""
     import duckdb
 
-    query = f"""SELECT coalesce(path, '(cgroup id ' || cgroup_id || ')') AS name,
+    query = f"""SELECT coalesce(path, '(cgroup id ' || cgroup_id || ')') || ' ' || comm AS name,
                        sum(least(end_ns, {end}) - greatest(begin_ns, {begin}))
                 FROM '{recording}/slices.parquet'
                 LEFT JOIN '{recording}/cgroups.parquet' ON id = cgroup_id

@@ -20,6 +20,7 @@ use crate::text::printable;
 use crate::units;
 use crate::view::export::{Selection, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
+use crate::view::key::By;
 use crate::view::span::{Moment, Span};
 
 /// Write a recording in the formats of other programs
@@ -30,7 +31,7 @@ use crate::view::span::{Moment, Span};
 /// table. Several may be given at once; FILE may be - for standard output. A file appears when it is
 /// complete.
 ///
-/// Tenants are cgroups. What is not known is left out, or empty in CSV, and never 0. If the recording
+/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty in CSV, and never 0. If the recording
 /// is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -98,6 +99,10 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
+    /// With --perfetto: who a track is of
+    #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
+    by: By,
+
     /// With --openmetrics: time between samples; a bare number is seconds
     #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
           value_parser = step, help_heading = SPAN)]
@@ -145,6 +150,10 @@ struct ExportJob<'a> {
 /// Writes the files and prints a summary; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
+    args.by.check(&recording)?;
+    if !args.by.has_owner() {
+        bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
+    }
     let fabric = recording.table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
     let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
@@ -225,7 +234,8 @@ impl ExportJob<'_> {
         let Self { args, recording, fabric, span } = *self;
         match format {
             Format::Perfetto => {
-                let written = perfetto::write(recording, fabric, span, args.top, &mut *out)?;
+                let written =
+                    perfetto::write(recording, fabric, span, (args.by, args.top), &mut *out)?;
                 // Nothing is said of a trace that could not be written.
                 out.flush()?;
                 if !written.has_slices {

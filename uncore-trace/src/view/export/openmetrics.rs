@@ -19,7 +19,7 @@ use anyhow::Result;
 
 use self::series::{Of, Series};
 use super::Selection;
-use super::parts::{Grain, TenantShare};
+use super::parts::{Grain, Names, TenantShare};
 use super::survey::Survey;
 use crate::view::span::Span;
 
@@ -67,8 +67,8 @@ fn write_by(
     mut out: impl Write,
 ) -> Result<Written> {
     let mut steps = Steps { wall_ns: span.wall_ns, step_ms: question.step_ms, ends: Vec::new() };
-    let mut survey =
-        Survey::of(fabric, Grain::Event, question.top, |part| steps.reach(part.end_ns))?;
+    let names = Names::new(Grain::Event, fabric.table())?;
+    let mut survey = Survey::of(fabric, names, question.top, |part| steps.reach(part.end_ns))?;
     let all = series::all(&survey, fabric.table().metadata());
     let mut written = Written { series: all.len() as u64, samples: 0 };
     let mut family = "";

@@ -16,8 +16,11 @@ use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 use super::Selection;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::owner;
+use crate::tables::reader::{Recording, Table};
 use crate::text::printable;
+use crate::view::key::{self, By};
 use crate::view::links::Links;
+use crate::view::usage::Question;
 
 /// How counters are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub(super) struct Counted {
 }
 
 /// The owner of a part.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Tenant {
     /// One of [`owner::KINDS`].
     pub owner: String,
@@ -99,6 +102,8 @@ impl TenantShare {
 #[derive(Debug)]
 pub(super) struct Names {
     grain: Grain,
+    /// What names tenants, if it is not the cgroup; and the columns that it needs.
+    lines: Option<(Question<'static>, Vec<&'static str>)>,
     links: Links,
     counted: Interned<Counted>,
     tenants: Interned<Tenant>,
@@ -128,10 +133,23 @@ impl<T: Clone + Eq + Hash> Interned<T> {
 }
 
 impl Names {
-    /// No names yet.
-    pub(super) fn new(grain: Grain, links: Links) -> Self {
+    /// No names yet. Tenants are cgroups.
+    ///
+    /// # Errors
+    ///
+    /// The plan in the metadata cannot be read.
+    pub(super) fn new(grain: Grain, fabric: &Table) -> Result<Self> {
+        let links = Links::of_metadata(fabric.metadata())?;
         let (counted, tenants) = (Interned::default(), Interned::default());
-        Self { grain, links, counted, tenants, counters: HashMap::new() }
+        Ok(Self { grain, lines: None, links, counted, tenants, counters: HashMap::new() })
+    }
+
+    /// With tenants as the lines of a report are.
+    pub(super) fn by(mut self, by: By, recording: &Recording) -> Self {
+        let question = Question::by(by);
+        let columns = question.columns(recording);
+        self.lines = (by != By::Cgroup).then_some((question, columns));
+        self
     }
 
     /// The counts, in the order of appearance.
@@ -154,10 +172,15 @@ impl Names {
         fabric: &Selection<'_>,
         mut take: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
-        let Self { grain, links, counted: known, tenants: owners, counters } = self;
-        for batch in fabric.batches(&COLUMNS)? {
+        let Self { grain, lines, links, counted: known, tenants: owners, counters } = self;
+        let more = lines.iter().flat_map(|(_, more)| more);
+        let more = more.copied().filter(|column| !COLUMNS.contains(column));
+        let read: Vec<&str> = COLUMNS.into_iter().chain(more).collect();
+        for batch in fabric.batches(&read)? {
             let batch = batch?;
             let columns = Columns::of(&batch)?;
+            let lines = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
+            let lines = lines.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 5], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
@@ -165,9 +188,17 @@ impl Names {
                 let counted = *counters
                     .entry(id)
                     .or_insert_with(|| known.place(columns.counted(row, *grain, links)));
-                let tenant = *tenants
-                    .entry(columns.quick(row))
-                    .or_insert_with(|| owners.place(columns.tenant(row)));
+                let quick = lines.as_ref().map_or_else(|| columns.quick(row), |it| it.tenant(row));
+                let tenant = *tenants.entry(quick).or_insert_with(|| {
+                    let tenant = columns.tenant(row);
+                    owners.place(match &lines {
+                        Some(lines) if tenant.is_task() => {
+                            let name = printable(&lines.key(row)).into_owned();
+                            Tenant { owner: tenant.owner, cgroup: name, ..Tenant::default() }
+                        }
+                        _ => tenant,
+                    })
+                });
                 take(&TenantShare {
                     counter: id,
                     counted,

@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::Result;
 
 use super::Selection;
-use super::parts::{Grain, Names, TenantShare};
+use super::parts::{Names, TenantShare};
 use crate::schema::owner;
-use crate::view::links::Links;
 
 /// Who has a series of its own in a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,18 +63,17 @@ impl Counter {
 impl Survey {
     /// Reads every row. A task has a line of its own if it is among the `top` largest sums of the
     /// quantity over all links and PMUs; other owners always have one. `also` gets the rows too.
+    /// `names` has none yet.
     ///
     /// # Errors
     ///
     /// The table cannot be read.
     pub(super) fn of(
         fabric: &Selection<'_>,
-        grain: Grain,
+        mut names: Names,
         top: usize,
         mut also: impl FnMut(&TenantShare),
     ) -> Result<Self> {
-        let links = Links::of_metadata(fabric.table().metadata())?;
-        let mut names = Names::new(grain, links);
         let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();
         let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
         let mut lengths: BTreeMap<i64, u64> = BTreeMap::new();
@@ -184,6 +182,7 @@ fn largest(
 
 #[cfg(test)]
 mod tests {
+    use super::super::parts::Grain;
     use super::*;
     use crate::schema::fabric;
     use crate::view::sample::{Broken, INTACT, Sample};
@@ -194,7 +193,8 @@ mod tests {
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
         let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
-        let survey = Survey::of(&Selection::new(&table, &span), Grain::Link, top, |_| {}).unwrap();
+        let names = Names::new(Grain::Link, &table).unwrap();
+        let survey = Survey::of(&Selection::new(&table, &span), names, top, |_| {}).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
         let name = |line: &TenantOrOthers| match line {
             TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),

@@ -12,7 +12,7 @@
 //!     (unattributed)
 //!     not known           slices in which the lines above are not known
 //! Who ran
-//!   CPU 0                 a slice for each time a task ran, named by its cgroup
+//!   CPU 0                 a slice for each time a task ran, named by its thread
 //! CPUs                    those that are offline
 //! Losses                  rows of the table loss
 //! ```
@@ -35,9 +35,11 @@ use anyhow::{Context as _, Result};
 
 use self::packets::Packets;
 use super::Selection;
+use super::parts::{Grain, Names};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{Recording, Table};
+use crate::view::key::By;
 use crate::view::span::Span;
 
 /// Numbers for the summary.
@@ -54,8 +56,8 @@ pub struct Written {
 /// Both clocks at one moment.
 type Clocks = Snapshot;
 
-/// Writes the time of `span`, with the rows of `fabric`. The `top` largest tenants of each quantity
-/// have tracks of their own.
+/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `by` says; the `top` largest
+/// of each quantity have tracks of their own.
 ///
 /// # Errors
 ///
@@ -64,12 +66,13 @@ pub fn write(
     recording: &Recording,
     fabric: &Table,
     span: &Span,
-    top: usize,
+    (by, top): (By, usize),
     out: impl Write,
 ) -> Result<Written> {
     let mut packets = Packets::new(out, clocks(fabric, span)?)?;
     marks::write(recording, span, &mut packets)?;
-    rates::write(&Selection::new(fabric, span), top, &mut packets)?;
+    let names = Names::new(Grain::Link, fabric)?.by(by, recording);
+    rates::write(&Selection::new(fabric, span), names, top, &mut packets)?;
     let has_slices = slices::write(recording, span, &mut packets)?;
     changes::cpus(recording, span, &mut packets)?;
     changes::losses(recording, span, &mut packets)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::packets::{Packets, Scale, Track};
 use crate::view::export::Selection;
-use crate::view::export::parts::{Counted, Grain};
+use crate::view::export::parts::{Counted, Names};
 use crate::view::export::sums::{Rates, Stretch, Sums};
 use crate::view::export::survey::{Survey, TenantOrOthers};
 
@@ -31,10 +31,11 @@ struct Tracks {
 /// The table cannot be read, or the trace cannot be written.
 pub(super) fn write<W: Write>(
     fabric: &Selection<'_>,
+    names: Names,
     top: usize,
     packets: &mut Packets<W>,
 ) -> Result<()> {
-    let mut survey = Survey::of(fabric, Grain::Link, top, |_| {})?;
+    let mut survey = Survey::of(fabric, names, top, |_| {})?;
     let mut tracks = tracks(&survey, packets)?;
     let mut sums = Sums::new(&survey);
     let mut take = |stretch: &Stretch| tracks[stretch.counted].take(stretch, packets);

@@ -1,4 +1,4 @@
-//! Who ran on each CPU: the table `slices`, named by cgroup.
+//! Who ran on each CPU: the table `slices`, named by thread.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -52,15 +52,15 @@ pub(super) fn write<W: Write>(
             let Some(track) = track.copied().filter(|_| begin_ns < end_ns) else { continue };
             let id = ids.value(row);
             let unnamed = || format!("(cgroup id {id})");
-            let name = names.get(&id).cloned().unwrap_or_else(unnamed);
-            let thread = printable(comms.get(row).unwrap_or_default()).into_owned();
+            let cgroup = names.get(&id).cloned().unwrap_or_else(unnamed);
+            let thread = printable(comms.get(row).unwrap_or_default());
             let details = vec![
-                ("thread", Detail::Text(thread)),
+                ("cgroup", Detail::Text(cgroup)),
                 ("tid", Detail::Number(tids.value(row).into())),
                 ("pid", Detail::Number(pids.value(row).into())),
                 ("interrupts_ns", Detail::Number(irqs.value(row))),
             ];
-            packets.begin(track, begin_ns, &name, details)?;
+            packets.begin(track, begin_ns, &thread, details)?;
             packets.end(track, end_ns)?;
         }
     }

@@ -41,7 +41,7 @@ impl Read {
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
         let span = Span::of(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write(&recording, &table, &span, top, &mut out).unwrap();
+        let written = write(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
     }
 
@@ -109,6 +109,26 @@ fn tracks_are_of_what_is_counted_and_its_tenants() {
     let units: std::collections::BTreeSet<_> =
         units.filter_map(|track| track.counter.as_ref()?.unit_name.as_deref()).collect();
     assert_eq!(units.into_iter().collect::<Vec<_>>(), ["bytes/s", "count/s"]);
+}
+
+#[test]
+fn tenants_are_what_by_says_and_sum_to_the_total() {
+    for (by, tenants) in [
+        (By::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
+        (By::Comm, ["train", "serve", "(irq)", "(idle)"]),
+    ] {
+        let sample = Sample::new(false, &INTACT);
+        let recording = sample.open();
+        let table = recording.table(&fabric::TABLE).unwrap();
+        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let mut out = Vec::new();
+        let written = write(&recording, &table, &span, (by, 9), &mut out).unwrap();
+        let read = Read::decode(&out, written);
+        let first = |line: &str| read.values(&format!("{BYTES} > {line}"))[0].1;
+        assert!((tenants.map(first).iter().sum::<f64>() - RATE).abs() < 1e-6, "{by:?}");
+        // The tracks of the event itself, its total, and what is not known.
+        assert_eq!(read.paths.values().filter(|path| path.starts_with(BYTES)).count(), 7);
+    }
 }
 
 #[test]
@@ -294,14 +314,16 @@ fn slices_are_cut_at_the_ends_of_the_span_and_idle_time_is_left_out() {
     });
     let names = |path: &str| read.named(path, TYPE_SLICE_BEGIN);
     let ends = |path: &str| read.events(path, TYPE_SLICE_END).map(|(ns, _)| ns).collect::<Vec<_>>();
-    let path = "/a\\u{1b}".to_owned();
+    let thread = || "a\\nb".to_owned();
     let first = "Who ran > CPU 0";
-    assert_eq!(names(first), [(0, path.clone()), (20, "(cgroup id 2)".to_owned())]);
+    assert_eq!(names(first), [(0, thread()), (20, thread())]);
     assert_eq!(ends(first), [10, 30]);
-    assert_eq!(names("Who ran > CPU 2"), [(second - 5, path)]);
+    assert_eq!(names("Who ran > CPU 2"), [(second - 5, thread())]);
     assert_eq!(ends("Who ran > CPU 2"), [second]);
-    let (_, event) = read.events(first, TYPE_SLICE_BEGIN).next().unwrap();
-    assert_eq!(event.debug_annotations[0].string_value.as_deref(), Some("a\\nb"));
+    let cgroups = read.events(first, TYPE_SLICE_BEGIN);
+    let cgroups = cgroups.map(|(_, event)| event.debug_annotations[0].string_value.as_deref());
+    let cgroups: Vec<Option<&str>> = cgroups.collect();
+    assert_eq!(cgroups, [Some("/a\\u{1b}"), Some("(cgroup id 2)")]);
 }
 
 #[test]
