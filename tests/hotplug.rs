@@ -64,7 +64,7 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains(" 1 cpu_offline"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" 1 time a CPU was offline"), "{}", ended.stderr);
     Ok(away)
 }
 
@@ -155,7 +155,7 @@ fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert!(ended.stderr.contains(" 1 witness_lost"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" 1 witness was lost"), "{}", ended.stderr);
     assert_checked(&run);
     again_the_same(&run);
     let read_again = |its: &rows::Reading| its.cpu == 1 && its.mono_ns > back;
@@ -201,7 +201,7 @@ fn an_absence_that_nobody_saw_is_told_of() {
         recorder.signal(Signal::TERM);
         let ended = recorder.wait();
         assert_eq!(ended.code, Some(1), "after {after:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains("counter_stopped"), "after {after:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("of a counter"), "after {after:?}: {}", ended.stderr);
         assert_checked(&run);
         conserved(&run);
     }
@@ -271,7 +271,7 @@ fn a_cpu_that_comes_online_is_told_of() {
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("1 cpu_not_planned"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 CPU came online later"), "{}", ended.stderr);
     assert_checked(&run);
     conserved(&run);
     assert!(rows::runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");

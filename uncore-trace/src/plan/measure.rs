@@ -239,7 +239,7 @@ impl<'a> Resolver<'a> {
     fn instead(&self) -> String {
         let here = self.metrics_here();
         if here.is_empty() {
-            let groups = list(self.groups_here());
+            let groups = self.groups_here().join(",");
             return format!("no other can be, either: count groups instead, here -p {groups}");
         }
         format!("the metrics here are {} (`uncore-trace list metrics`)", few(here, FEW))
