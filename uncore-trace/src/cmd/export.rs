@@ -31,8 +31,8 @@ use crate::view::span::{Moment, Span};
 /// table. Several may be given at once; FILE may be - for standard output. A file appears when it is
 /// complete.
 ///
-/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty in CSV, and never 0. If the recording
-/// is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty in
+/// CSV, and never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)

@@ -1,10 +1,11 @@
 //! Makes a new recording from a time span of a recording, or from the parts of a rotated recording.
 //!
 //! Rows are copied unchanged. Guarantees: the new recording begins and ends at the end of a window
-//! and has every row in between. States that hold at its begin (names, states of CPUs, counters
-//! that could not be opened) are included even if their rows are older. Where two parts meet, no
-//! row is missing or doubled. Losses and CPU times are those of the new recording. Memory is a few
-//! batches and the state of each live task, whatever the length of the recording.
+//! at which every counter was read, so no count is in part outside, and has every row in between.
+//! States that hold at its begin (names, states of CPUs, counters that could not be opened) are
+//! included even if their rows are older. Where two parts meet, no row is missing or doubled. Losses
+//! and CPU times are those of the new recording. Memory is a few batches and the state of each live
+//! task, whatever the length of the recording.
 
 mod held;
 mod losses;
@@ -48,7 +49,7 @@ pub fn open(path: &Path) -> Result<Vec<Recording>> {
 
 /// Copies the time from `from` to `to` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of consecutive
 /// recordings to the new recording `target`. Whole windows are copied, so up to one window more at
-/// each end.
+/// each end; and more where a counter was not read at the end of that window.
 ///
 /// # Errors
 ///

@@ -1,11 +1,13 @@
 //! One of the recordings that are copied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::number;
 use crate::clock::Snapshot;
+use crate::schema::columns::words;
+use crate::schema::loss::{self, Cause};
 use crate::schema::{TableDef, columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::{Recording, Table};
@@ -99,17 +101,48 @@ impl Part {
         (begin / self.tick_ns, end / self.tick_ns)
     }
 
-    /// Begin of the window that contains `time`.
+    /// Begin of the window that contains `time`, or of an earlier one: all counters were read at it.
     pub(super) fn window_begin(&self, time: i64) -> Result<i64> {
-        // A window that ends at `time` does not contain it.
-        let ends = self.ends(time.saturating_sub(self.window_ns), time)?;
-        Ok(ends.into_iter().filter(|end| *end <= time).max().unwrap_or(self.begin).max(self.begin))
+        let unread = self.unread()?;
+        let mut to = time;
+        while to > self.begin {
+            // A window that ends at `time` does not contain it.
+            let ends = self.ends(to.saturating_sub(self.window_ns), to)?;
+            let read = ends.into_iter().filter(|end| *end <= time && !unread.contains(end));
+            if let Some(end) = read.max() {
+                return Ok(end.max(self.begin));
+            }
+            to = to.saturating_sub(self.window_ns);
+        }
+        Ok(self.begin)
     }
 
-    /// End of the window that contains `time`.
+    /// End of the window that contains `time`, or of a later one: all counters were read at it.
     pub(super) fn window_end(&self, time: i64) -> Result<i64> {
-        let ends = self.ends(time, time.saturating_add(self.window_ns))?;
-        Ok(ends.into_iter().filter(|end| *end >= time).min().unwrap_or(self.end).min(self.end))
+        let unread = self.unread()?;
+        let mut from = time;
+        while from < self.end {
+            let ends = self.ends(from, from.saturating_add(self.window_ns))?;
+            let read = ends.into_iter().filter(|end| *end >= time && !unread.contains(end));
+            if let Some(end) = read.min() {
+                return Ok(end.min(self.end));
+            }
+            from = from.saturating_add(self.window_ns);
+        }
+        Ok(self.end)
+    }
+
+    /// Ends of windows at which a counter was not read: its count up to there is in a later row.
+    fn unread(&self) -> Result<BTreeSet<i64>> {
+        let Some(table) = self.table(&loss::TABLE)? else { return Ok(BTreeSet::new()) };
+        let mut found = BTreeSet::new();
+        for batch in table.scan(&["mono_ns", "cause"])? {
+            let batch = batch?;
+            let (times, causes) = (columns::i64s(&batch, "mono_ns")?, words(&batch, "cause")?);
+            let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
+            found.extend((0..batch.num_rows()).filter(is_unread).map(|row| times.value(row)));
+        }
+        Ok(found)
     }
 
     /// Ends of windows between two times; some outside may be included.

@@ -25,9 +25,10 @@ pub(super) struct Readings {
 
 impl Readings {
     /// Copies the readings of the ticks from `begin` to `end`. If the begin is cut, the timer's
-    /// readings of the first tick are the start values of the counts, and its other readings belong
-    /// to the time before. Parts that meet both have the readings of that moment, which are copied
-    /// once.
+    /// readings at the end of the first tick are the start values of the counts. Other readings have
+    /// the number of the tick whose end is the last before them: those before the timer's belong to
+    /// the time before. Readings of a CPU are in the order of time. Parts that meet both have the
+    /// readings of that moment, which are copied once.
     pub(super) fn copy(
         &mut self,
         table: &Table,
@@ -40,6 +41,7 @@ impl Readings {
         let before = std::mem::take(&mut self.last);
         let most = if is_cut_at_end { end } else { i64::MAX };
         let least = if is_cut { begin } else { i64::MIN };
+        let mut started = HashSet::new();
         for batch in table.scan_within(columns, tick, least..=most)? {
             let batch = batch?;
             let (ticks, times) = (i64s(&batch, tick)?, i64s(&batch, "mono_ns")?);
@@ -52,8 +54,12 @@ impl Readings {
                 if at >= end {
                     self.last.insert(key);
                 }
-                let is_within = least <= at && at <= most;
-                is_within && !(is_cut && at == begin && !is_timer) && !before.contains(&key)
+                let (counter, cpu, ..) = key;
+                if at == begin && is_timer {
+                    started.insert((counter, cpu));
+                }
+                let has_start = !is_cut || at != begin || started.contains(&(counter, cpu));
+                least <= at && at <= most && has_start && !before.contains(&key)
             };
             write(filtered(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
         }
