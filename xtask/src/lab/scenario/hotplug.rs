@@ -35,7 +35,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let leaving = (machine.sockets - 1) * machine.cpus_per_socket;
     let mut options = ["--tick", TICK, "--interval", "50ms"].map(str::to_owned).to_vec();
     let mut checks = vec![
-        Check::Exit { code: 1, says: vec!["reader_offline".to_owned()] },
+        Check::Exit { code: 1, says: vec!["of a counter to another CPU".to_owned()] },
         Check::Conserved,
         Check::Lost { causes: vec!["cpu_offline".to_owned(), "reader_offline".to_owned()] },
     ];

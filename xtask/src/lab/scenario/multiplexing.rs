@@ -68,7 +68,7 @@ fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
         options.extend(["-e".to_owned(), traffic::counted(instance, event)?.0]);
     }
     let checks = vec![
-        Check::Exit { code: 1, says: vec!["not_scheduled".to_owned()] },
+        Check::Exit { code: 1, says: vec!["a counter did not run in a window".to_owned()] },
         Check::TookTurns { counters: events.len() as u32 },
         Check::NeverRan,
         Check::Conserved,

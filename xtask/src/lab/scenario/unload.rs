@@ -77,7 +77,7 @@ fn taken(
 ) -> Result<Step> {
     let mut options = ["--tick", "5ms", "--interval", "50ms"].map(str::to_owned).to_vec();
     let mut checks = vec![
-        Check::Exit { code: 1, says: vec!["counter_stopped".to_owned(), "drivers".to_owned()] },
+        Check::Exit { code: 1, says: vec!["of a counter".to_owned(), "drivers".to_owned()] },
         Check::Conserved,
         Check::Lost { causes: vec!["counter_stopped".to_owned()] },
     ];
