@@ -17,6 +17,17 @@ fn hostile(c: char) -> bool {
             | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// `a, b, c and 7 more`, escaped for a terminal, with at most `most` names; `none` if there are none.
+pub fn few(names: impl IntoIterator<Item: AsRef<str>>, most: usize) -> String {
+    let names: Vec<_> =
+        names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        n if n <= most => names.join(", "),
+        n => format!("{} and {} more", names[..most].join(", "), n - most),
+    }
+}
+
 /// The text with everything hostile escaped as Rust writes it: `\n`, `\u{1b}`, `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |out, c| match c {

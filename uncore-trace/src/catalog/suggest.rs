@@ -1,6 +1,6 @@
 //! "Did you mean": the known name nearest to a wrong one, and a short list of names.
 
-use crate::text::printable;
+use crate::text::{few, printable};
 
 /// Smallest similarity, 0 to 1, for a suggestion; less similar names would not help.
 const ALIKE: f64 = 0.55;
@@ -32,17 +32,6 @@ pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> 
 /// `a, b, c and 7 more`, escaped for a terminal; `none` if there are none.
 pub fn list(names: impl IntoIterator<Item: AsRef<str>>) -> String {
     few(names, SHOWN)
-}
-
-/// Like [`list`], with at most `most` names.
-pub fn few(names: impl IntoIterator<Item: AsRef<str>>, most: usize) -> String {
-    let names: Vec<_> =
-        names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();
-    match names.len() {
-        0 => "none".to_owned(),
-        n if n <= most => names.join(", "),
-        n => format!("{} and {} more", names[..most].join(", "), n - most),
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::cgroups::Cgroups;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
 use crate::entries::Owner;
+use crate::schema::cgroups::is_within;
 
 /// How long the name of a process is kept after its exit, ns.
 const KEEP_NS: u64 = 5_000_000_000;
@@ -151,10 +152,7 @@ impl Names {
         let Some(path) = self.cgroups.path(id, now) else {
             return false;
         };
-        let inside = self.only.iter().any(|only| {
-            path.strip_prefix(only.trim_end_matches('/'))
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
+        let inside = self.only.iter().any(|only| is_within(path, only));
         self.inside.insert(id, inside);
         inside
     }

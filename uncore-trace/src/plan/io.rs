@@ -14,12 +14,11 @@ use super::place::die_number;
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::suggest::few;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
 use crate::schema::{self, link};
-use crate::text::printable;
+use crate::text::{few, printable};
 
 /// Number of device names before the rest is given as a number.
 const NAMED: usize = 3;

@@ -11,9 +11,9 @@ use super::device::{Narrowing, Subset};
 use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::metric::{DURATION_NS, Metric};
-use crate::catalog::suggest::{did_you_mean, few, list};
+use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
-use crate::text::printable;
+use crate::text::{few, printable};
 
 /// Number of names of metrics and families in an error, which keeps it below 500 characters.
 const FEW: usize = 3;

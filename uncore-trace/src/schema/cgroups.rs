@@ -42,6 +42,12 @@ pub fn ancestor(path: &str, depth: usize) -> &str {
     }
 }
 
+/// Whether a cgroup is `parent` or below it.
+pub fn is_within(path: &str, parent: &str) -> bool {
+    let below = path.strip_prefix(parent.trim_end_matches('/'));
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +65,19 @@ mod tests {
             assert_eq!(ancestor(path, depth), short, "{path} {depth}");
         }
         assert_eq!((ancestor("", 0), ancestor("(other)", 0)), ("", "(other)"));
+    }
+
+    #[test]
+    fn a_cgroup_stands_for_all_below_it() {
+        for (path, parent, expected) in [
+            ("/lab/train", "/lab", true),
+            ("/lab/train", "/lab/", true),
+            ("/lab", "/lab", true),
+            ("/lab", "/", true),
+            ("/laboratory", "/lab", false),
+            ("/", "/lab", false),
+        ] {
+            assert_eq!(is_within(path, parent), expected, "{path} {parent}");
+        }
     }
 }

@@ -11,8 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail};
 use regex::Regex;
 
-use crate::catalog::suggest::few;
-use crate::text::{counted, printable};
+use crate::text::{counted, few, printable};
 
 /// Characters that make an item an expression.
 const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '^', '$', '\\'];

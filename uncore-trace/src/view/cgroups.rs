@@ -12,6 +12,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::sums::{Confidence, Time, Window};
+use crate::schema::cgroups::is_within;
 use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
 use crate::schema::owner;
 
@@ -118,7 +119,8 @@ impl<'a> ByCgroup<'a> {
 
     /// Whether a named cgroup is below another: its counts are then in two parts.
     pub fn overlap(&self) -> bool {
-        let is_twice = |name: &String| self.named.iter().filter(|it| holds(it, name)).count() > 1;
+        let is_twice =
+            |name: &String| self.named.iter().filter(|it| is_within(name, it)).count() > 1;
         self.named.iter().any(is_twice)
     }
 
@@ -174,19 +176,13 @@ impl<'a> ByCgroup<'a> {
 /// The parts to which a row of `fabric` belongs.
 fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
-    let is_in = |name: &&String| cgroup.is_some_and(|cgroup| holds(name, cgroup));
+    let is_in = |name: &&String| cgroup.is_some_and(|cgroup| is_within(cgroup, name));
     let parts: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
     if !parts.is_empty() {
         return parts;
     }
     let rest = REST.iter().find(|(known, _)| *known == owner);
     vec![rest.map_or("(unattributed)", |(_, name)| name)]
-}
-
-/// Whether `cgroup` is `name` or below it.
-fn holds(name: &str, cgroup: &str) -> bool {
-    let below = cgroup.strip_prefix(name.trim_end_matches('/'));
-    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -261,8 +261,16 @@ impl<'a> Columns<'a> {
 
     /// The owner of a row; empty if lines sum all owners.
     pub fn owner(&self, row: usize) -> &'a str {
-        let owner = self.owner.and_then(|owner| owner.get(row)).unwrap_or_default();
-        if self.selected.is_other(row, owner) { owner::OTHER_TASKS } else { owner }
+        if self.is_other(row) { owner::OTHER_TASKS } else { self.recorded_owner(row) }
+    }
+
+    fn recorded_owner(&self, row: usize) -> &'a str {
+        self.owner.and_then(|owner| owner.get(row)).unwrap_or_default()
+    }
+
+    /// Whether the row is of a task whose cgroup is not selected.
+    fn is_other(&self, row: usize) -> bool {
+        self.selected.is_other(row, || self.recorded_owner(row))
     }
 
     /// The unit of a row.
@@ -364,8 +372,7 @@ impl<'a> Columns<'a> {
             None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
         };
         let own = self.owner.map_or(0, |owner| owner.key(row));
-        let is_other = self.owner(row) == owner::OTHER_TASKS;
-        let owner = if is_other { OTHER } else { own };
+        let owner = if self.is_other(row) { OTHER } else { own };
         let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
         (event, owner, name, number, cause, self.method.key(row))
     }

@@ -7,10 +7,11 @@ use arrow::array::{RecordBatch, StringArray};
 use globset::{Glob, GlobMatcher};
 
 use super::links::Links;
+use crate::schema::cgroups::is_within;
 use crate::schema::columns::{Words, words};
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
-use crate::text::printable;
+use crate::text::{few, printable};
 
 /// Number of names in an error.
 const NAMED: usize = 12;
@@ -34,9 +35,16 @@ impl Selected {
     /// A pattern is malformed, nothing in the recording matches one, or it cannot be read.
     pub fn of(recording: &Recording, events: &[String], cgroups: &[String]) -> Result<Self> {
         let mut selected = Self::default();
-        if events.is_empty() && cgroups.is_empty() {
-            return Ok(selected);
+        if !events.is_empty() {
+            selected.add_events(recording, events)?;
         }
+        if !cgroups.is_empty() {
+            selected.add_cgroups(recording, cgroups)?;
+        }
+        Ok(selected)
+    }
+
+    fn add_events(&mut self, recording: &Recording, events: &[String]) -> Result<()> {
         let links = Links::of(recording)?;
         let mut names = recorded(recording, "event")?;
         let directions = links.links.iter().enumerate().flat_map(|(place, link)| {
@@ -55,24 +63,27 @@ impl Selected {
                 names.iter().any(|name| is_wanted(name)),
                 "no event or link of {} matches {pattern:?}; there are {}",
                 printable(&recording.path().display().to_string()),
-                listed(&names)
+                few(&names, NAMED)
             );
             let of = on.iter().filter(|(name, _)| is_wanted(name));
-            selected.counters.extend(of.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
-            selected.events.push(glob);
+            self.counters.extend(of.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
+            self.events.push(glob);
         }
-        let paths =
-            if cgroups.is_empty() { BTreeSet::new() } else { recorded(recording, "cgroup")? };
+        Ok(())
+    }
+
+    fn add_cgroups(&mut self, recording: &Recording, cgroups: &[String]) -> Result<()> {
+        let paths = recorded(recording, "cgroup")?;
         for path in cgroups {
             ensure!(
                 paths.iter().any(|its| is_within(its, path)),
                 "no task of {} was in the cgroup {path:?}; there are {}",
                 printable(&recording.path().display().to_string()),
-                listed(&paths)
+                few(&paths, NAMED)
             );
-            selected.cgroups.push(path.clone());
+            self.cgroups.push(path.clone());
         }
-        Ok(selected)
+        Ok(())
     }
 
     /// Whether cgroups are selected, so that their paths are needed.
@@ -122,19 +133,13 @@ impl Rows<'_> {
     }
 
     /// Whether the row is of a task in a cgroup that is not selected.
-    pub(super) fn is_other(&self, row: usize, owner: &str) -> bool {
-        owner == owner::TASK && self.cgroups.as_ref().is_some_and(|names| !is_true(names, row))
+    pub(super) fn is_other<'a>(&self, row: usize, owner: impl Fn() -> &'a str) -> bool {
+        self.cgroups.as_ref().is_some_and(|names| owner() == owner::TASK && !is_true(names, row))
     }
 }
 
 fn is_true((column, selected): &Names<'_>, row: usize) -> bool {
     usize::try_from(column.key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
-}
-
-/// Whether a cgroup is `parent` or below it.
-fn is_within(path: &str, parent: &str) -> bool {
-    let parent = parent.trim_end_matches('/');
-    path.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The different names in a column of `fabric`.
@@ -149,30 +154,4 @@ fn recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
         names.extend(keys.map(|key| dictionary.value(key).to_owned()));
     }
     Ok(names)
-}
-
-fn listed(names: &BTreeSet<String>) -> String {
-    let some: Vec<_> = names.iter().take(NAMED).map(|name| printable(name)).collect();
-    let more = names.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", some.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cgroup_stands_for_all_below_it() {
-        for (path, parent, expected) in [
-            ("/lab/train", "/lab", true),
-            ("/lab/train", "/lab/", true),
-            ("/lab", "/lab", true),
-            ("/lab", "/", true),
-            ("/laboratory", "/lab", false),
-            ("/", "/lab", false),
-        ] {
-            assert_eq!(is_within(path, parent), expected, "{path} {parent}");
-        }
-    }
 }

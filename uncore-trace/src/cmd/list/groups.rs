@@ -9,12 +9,11 @@ use serde::Serialize;
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::few;
 use crate::discover::{Machine, name};
 use crate::plan::traffic::AUTO;
 use crate::plan::{Request, plan};
 use crate::table::{Fit, Table};
-use crate::text::{printable, wrapped};
+use crate::text::{few, printable, wrapped};
 
 /// One group.
 #[derive(Debug, Serialize)]

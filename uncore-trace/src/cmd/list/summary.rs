@@ -4,12 +4,12 @@
 use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::{few, list};
+use crate::catalog::suggest::list;
 use crate::discover::Machine;
 use crate::discover::processor::Processor;
 use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
-use crate::text::wrapped;
+use crate::text::{few, wrapped};
 
 /// Cells of a line, unless the terminal is narrower.
 const WIDTH: usize = 80;
