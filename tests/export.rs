@@ -117,8 +117,13 @@ fn assert_openmetrics(place: &Place) {
             assert_eq!((name, value), ("uncore_trace_unknown_seconds", 0.0));
         }
     }
-    // One tenant has a series, and there are at least two more: the other one and the root.
-    assert_eq!(others, counted.len());
+    // One tenant of each event has a series. All others are one, where there are any: in a short time
+    // only one may have been moved to another CPU.
+    let tenants = |event: &String| {
+        by_cgroup.keys().filter(|(its, key)| its == event && key.starts_with('/')).count()
+    };
+    assert_eq!(others, counted.keys().filter(|event| tenants(event) > 1).count(), "{by_cgroup:?}");
+    assert!(others + 1 >= counted.len(), "{by_cgroup:?}");
     assert_eq!(counted.len(), owned.len());
     for (event, value) in &counted {
         assert_near(event, *value, owned[event]);
