@@ -248,7 +248,15 @@ impl Attributor {
 
     /// Has the methods learn whose turn it is, and divides windows that need not wait any longer.
     fn learn(&mut self, tick: u64, is_last: bool) {
-        self.histories.iter_mut().flatten().for_each(Histories::review);
+        for (set, histories) in self.histories.iter_mut().enumerate() {
+            let Some(histories) = histories else { continue };
+            histories.review();
+            for track in self.tracks.iter_mut().filter(|track| track.learns && track.set == set) {
+                track.review(histories);
+            }
+            let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
+            histories.told(|by| tracks.clone().filter_map(|track| track.profile(by)).collect());
+        }
         let learners = self.tracks.iter_mut().enumerate().filter(|(_, track)| track.learns);
         for (place, (at, track)) in learners.enumerate() {
             let histories = self.histories.get(track.set).and_then(Option::as_ref);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::rc::Rc;
 
+use super::history::Use;
 use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, grid};
 use crate::catalog::exact::ExactBy;
@@ -347,7 +348,17 @@ impl Track {
         Some((delta.value, factor))
     }
 
-    /// Has the method learn from the ticks so far.
+    /// Gives the method the ticks that were reviewed.
+    pub(super) fn review(&mut self, histories: &Histories) {
+        self.method.learn(histories);
+    }
+
+    /// What the method's rates make expect of a tick.
+    pub(super) fn profile(&self, by: Use) -> Option<Vec<f64>> {
+        self.method.profile(by)
+    }
+
+    /// Has the method find rates from the ticks so far.
     pub(super) fn solve(&mut self, histories: &Histories) {
         self.method.solve(histories);
     }

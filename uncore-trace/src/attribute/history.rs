@@ -1,41 +1,51 @@
 //! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
 //! The use of an owner is CPU time or, if witnesses are read, misses ([`Use`]). One [`History`] of each
-//! serves all counters that see the same CPUs ([`Histories`]). It holds the last ticks only. Memory
-//! is bounded by their number and by [`OWN`], the number of sources with a rate of their own. All
-//! other sources share one rate for near and one for far CPUs.
+//! serves all counters that see the same CPUs ([`Histories`]): who ran is summed once for all of
+//! them. It holds the last ticks only, and a bounded number of columns ([`super::columns`]).
 
 use std::collections::{HashMap, VecDeque};
 
 use super::calibration::{Used, calibrate};
+use super::columns::{BASELINE, Columns, REST};
+use super::sums::{Design, Row, Symmetric};
 use crate::entries::Owner;
 
-/// The column of constant traffic: devices, refresh, systems that are not seen.
-pub(super) const BASELINE: u32 = 0;
+/// Forgetting factor for a source's use, per review of 100 ms: the memory is about 10 s.
+const LEFT: f64 = 0.99;
 
-/// The column shared by all other sources on near CPUs.
-pub(super) const REST: u32 = 1;
-
-/// The column shared by all other sources on far CPUs.
-pub(super) const FAR_REST: u32 = 2;
-
-/// Largest number of sources with a column of their own.
-const OWN: usize = 128;
-
-/// Forgetting factor for a source's use, per review of 100 ms: the memory is about 2 s.
-const LEFT: f64 = 0.95;
-
-/// A source gets its own column at this part of the total use.
-const LEAST_PART: f64 = 2e-3;
-
-/// The same threshold for time, in ticks of one CPU.
+/// The smallest use for a column, in ticks of one CPU.
 const LEAST_TIME: f64 = 2.0;
 
-/// A source loses its column below this part of the threshold.
-const GONE_PART: f64 = 0.025;
+/// A source is forgotten below this use, in ticks of one CPU or misses.
+const GONE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.
 const SPREAD_GAIN: f64 = 0.002;
+
+/// Length of blocks whose rates are corrected together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// 100 ms.
+    Short,
+    /// 500 ms.
+    Long,
+}
+
+impl Length {
+    /// All lengths.
+    pub(super) const ALL: [Self; 2] = [Self::Short, Self::Long];
+
+    const fn ns(self) -> u64 {
+        match self {
+            Self::Short => 100_000_000,
+            Self::Long => 500_000_000,
+        }
+    }
+}
+
+/// Number of blocks of a length before and after one that tell about its rates.
+pub(super) const AROUND: u64 = 4;
 
 /// A possible cause of traffic: an owner, on near or on far CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,8 +71,8 @@ pub enum Use {
 pub(super) struct Entry {
     /// Number of the source.
     pub source: u32,
-    /// Its column: its own number, [`REST`] or [`FAR_REST`].
-    pub column: u32,
+    /// The place of its column.
+    pub column: u16,
     /// The amount.
     pub amount: f32,
 }
@@ -71,11 +81,11 @@ pub(super) struct Entry {
 #[derive(Clone, Debug)]
 struct SourceState {
     number: u32,
-    /// Use in about the last 2 s.
+    /// Use in about the last 10 s.
     used: f64,
     /// The last tick in which it ran.
     last: u64,
-    has_column: bool,
+    column: u16,
     spread: Spread,
 }
 
@@ -182,6 +192,13 @@ impl Histories {
         self.time.review();
     }
 
+    /// All methods know the ticks that were reviewed. `profiles` has what their rates for a kind of use
+    /// make expect of a tick.
+    pub(super) fn told(&mut self, profiles: impl Fn(Use) -> Vec<Vec<f64>>) {
+        self.time.told(&profiles(Use::Time));
+        self.misses.iter_mut().for_each(|misses| misses.told(&profiles(Use::Misses)));
+    }
+
     /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         self.time.forget(before);
@@ -200,12 +217,25 @@ pub struct History {
     /// The tick of the first row.
     first: u64,
     rows: VecDeque<Box<[Entry]>>,
+    /// What is expected of each of these ticks, as a part of the mean; only of reviewed ones.
+    sizes: VecDeque<f32>,
     /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
     parts: VecDeque<u64>,
-    /// Use in about the last 2 s of all sources together.
-    used: f64,
     /// Columns are assigned in the rows before this tick.
     reviewed: u64,
+    columns: Columns,
+    design: Design,
+    /// By length.
+    blocks: [VecDeque<Block>; 2],
+}
+
+/// The use in the ticks of a block, each weighed by one over what is expected of it.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// Its last tick, divided by the length of a block, rounded up.
+    pub number: u64,
+    /// Products of use and use.
+    pub products: Symmetric,
 }
 
 impl History {
@@ -216,12 +246,15 @@ impl History {
             tick_ns,
             known: HashMap::new(),
             sources: HashMap::new(),
-            next: FAR_REST + 1,
+            next: 1,
             first: 0,
             rows: VecDeque::new(),
+            sizes: VecDeque::new(),
             parts: VecDeque::new(),
-            used: 0.0,
             reviewed: 0,
+            columns: Columns::new(),
+            design: Design::default(),
+            blocks: [VecDeque::new(), VecDeque::new()],
         }
     }
 
@@ -319,88 +352,118 @@ impl History {
             *next += 1;
             sources.insert(number, source);
             let spread = Spread::default();
-            SourceState { number, used: 0.0, last: tick, has_column: false, spread }
+            SourceState { number, used: 0.0, last: tick, column: REST, spread }
         });
         known.used += amount;
-        self.used += amount;
         known.last = tick;
         known.spread.take(tick, amount);
-        let column = match (known.has_column, source.is_far) {
-            (true, _) => known.number,
-            (false, true) => FAR_REST,
-            (false, false) => REST,
-        };
-        Entry { source: known.number, column, amount: amount as f32 }
+        Entry { source: known.number, column: REST, amount: amount as f32 }
     }
 
-    /// Assigns columns to the sources with the largest use. Learners see ticks only after this. A
-    /// source keeps its column until another one uses twice as much.
+    /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
+    /// review. Learners see ticks only after this.
     pub(super) fn review(&mut self) {
-        let least = self.least();
-        self.used *= LEFT;
-        let mut waiting: Vec<(f64, TrafficSource)> = Vec::new();
-        let mut own: Vec<(f64, TrafficSource)> = Vec::new();
-        for (source, known) in &mut self.known {
-            known.has_column &= known.used >= GONE_PART * least;
-            if known.has_column {
-                own.push((known.used, *source));
-            } else if known.used >= least {
-                waiting.push((known.used, *source));
-            }
-            known.used *= LEFT;
-        }
-        own.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        waiting.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        let mut free = OWN.saturating_sub(own.len());
-        let mut least = own.into_iter();
-        for (used, source) in waiting {
-            if free > 0 {
-                free -= 1;
-            } else {
-                match least.next() {
-                    Some((least, loses)) if 2.0 * least < used => self.set_column(loses, false),
-                    _ => break,
-                }
-            }
-            self.set_column(source, true);
-        }
-        let from = self.reviewed.saturating_sub(self.first) as usize;
-        let columns: HashMap<u32, bool> =
-            self.known.values().map(|known| (known.number, known.has_column)).collect();
-        for entry in self.rows.iter_mut().skip(from).flatten() {
-            let has_column = columns.get(&entry.source).copied().unwrap_or(false);
-            let is_far = self.sources.get(&entry.source).is_some_and(|source| source.is_far);
-            entry.column = match (has_column, is_far) {
-                (true, _) => entry.source,
-                (false, true) => FAR_REST,
-                (false, false) => REST,
-            };
-        }
-        self.reviewed = self.first + self.rows.len() as u64;
-    }
-
-    /// The smallest use for a column.
-    fn least(&self) -> f64 {
+        let mut used: Vec<(TrafficSource, f64)> =
+            self.known.iter().map(|(source, known)| (*source, known.used)).collect();
+        used.sort_unstable_by_key(|(source, _)| *source);
         let least = match self.kind {
             Use::Time => LEAST_TIME,
             Use::Misses => 0.0,
         };
-        (LEAST_PART * self.used).max(least)
+        for place in self.columns.review(&used, least, (self.first, self.last())) {
+            self.design.clear(usize::from(place));
+            let blocks = self.blocks.iter_mut().flatten();
+            blocks.for_each(|block| block.products.clear(usize::from(place)));
+        }
+        let mut columns: HashMap<u32, u16> = HashMap::new();
+        for (source, known) in &mut self.known {
+            known.used *= LEFT;
+            known.column = self.columns.place(*source);
+            columns.insert(known.number, known.column);
+        }
+        let from = self.reviewed.saturating_sub(self.first) as usize;
+        for at in from..self.rows.len() {
+            for entry in &mut self.rows[at] {
+                entry.column = columns.get(&entry.source).copied().unwrap_or(REST);
+            }
+            let row = by_column(&self.rows[at]);
+            let size = self.design.size(&row);
+            self.sizes.push_back(size as f32);
+            for length in Length::ALL {
+                let number = self.block_of(self.first + at as u64, length);
+                let blocks = &mut self.blocks[length as usize];
+                if blocks.back().is_none_or(|block| block.number < number) {
+                    blocks.push_back(Block { number, products: Symmetric::default() });
+                }
+                if let Some(block) = blocks.back_mut() {
+                    block.products.add(&row, 1.0 / size);
+                }
+            }
+            self.design.push(row, size);
+        }
+        self.reviewed = self.first + self.rows.len() as u64;
     }
 
-    fn set_column(&mut self, source: TrafficSource, has_column: bool) {
-        if let Some(known) = self.known.get_mut(&source) {
-            known.has_column = has_column;
+    /// The number of the block of a tick.
+    pub(super) fn block_of(&self, tick: u64, length: Length) -> u64 {
+        tick.div_ceil((length.ns() / self.tick_ns).max(1))
+    }
+
+    /// The blocks that are known.
+    pub(super) fn blocks(&self, length: Length) -> impl Iterator<Item = &Block> {
+        self.blocks[length as usize].iter()
+    }
+
+    /// The tick after the last that was reviewed.
+    pub(super) const fn reviewed(&self) -> u64 {
+        self.reviewed
+    }
+
+    /// What is expected of a reviewed tick, as a part of the mean.
+    pub(super) fn size(&self, tick: u64) -> f64 {
+        let at = tick.checked_sub(self.first).and_then(|at| self.sizes.get(at as usize));
+        at.map_or(1.0, |size| f64::from(*size))
+    }
+
+    /// The sums.
+    pub(super) const fn design(&self) -> &Design {
+        &self.design
+    }
+
+    /// The first stored tick.
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    fn told(&mut self, profiles: &[Vec<f64>]) {
+        self.design.told();
+        let mut mean = vec![0.0; self.columns.len()];
+        for profile in profiles {
+            mean.iter_mut().zip(profile).for_each(|(mean, rate)| *mean += rate);
         }
+        if !profiles.is_empty() {
+            self.design.expect(mean);
+        }
+    }
+
+    /// The columns.
+    pub(super) const fn columns(&self) -> &Columns {
+        &self.columns
     }
 
     /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         while self.first < before && self.rows.pop_front().is_some() {
+            self.sizes.pop_front();
             self.first += 1;
         }
         while self.parts.pop_front_if(|tick| *tick < before).is_some() {}
-        let (first, gone) = (self.first, GONE_PART * self.least());
+        for length in Length::ALL {
+            let keeps = self.block_of(self.first, length).saturating_sub(AROUND);
+            let blocks = &mut self.blocks[length as usize];
+            while blocks.pop_front_if(|block| block.number < keeps).is_some() {}
+        }
+        let (first, gone) = (self.first, GONE);
         let sources = &mut self.sources;
         self.known.retain(|_, known| {
             let keeps = known.last >= first || known.used > gone;
@@ -412,8 +475,25 @@ impl History {
     }
 }
 
+/// The use by column, with the baseline, which is always there.
+pub(super) fn by_column(entries: &[Entry]) -> Row {
+    let mut row: Vec<(u16, f64)> = std::iter::once((BASELINE, 1.0))
+        .chain(entries.iter().map(|entry| (entry.column, f64::from(entry.amount))))
+        .collect();
+    row.sort_unstable_by_key(|(place, _)| *place);
+    row.dedup_by(|next, sum| {
+        let same = next.0 == sum.0;
+        if same {
+            sum.1 += next.1;
+        }
+        same
+    });
+    row.into()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::columns::FAR_REST;
     use super::*;
 
     const TICK: u64 = 1_000_000;
@@ -433,6 +513,7 @@ mod tests {
         }
     }
 
+    /// The owners that have columns of their own.
     fn own(history: &History, tick: u64) -> Vec<u32> {
         let of = |entry: &Entry| {
             let source = history.source(entry.source).unwrap();
@@ -440,25 +521,9 @@ mod tests {
             number
         };
         let row = history.row(tick).iter();
-        let mut own: Vec<u32> = row.filter(|entry| entry.column == entry.source).map(of).collect();
+        let mut own: Vec<u32> = row.filter(|entry| entry.column > FAR_REST).map(of).collect();
         own.sort_unstable();
         own
-    }
-
-    #[test]
-    fn who_uses_most_has_a_column_and_keeps_it() {
-        let mut history = History::new(Use::Time, TICK);
-        let all: Vec<_> = (0..200).map(|at| (near(at), TICK / 4 + u64::from(at))).collect();
-        run(&mut history, 1001, &all);
-        let first = own(&history, 900);
-        assert_eq!(first.len(), OWN);
-        // A slightly larger use does not justify learning anew; a much larger one does.
-        let more: Vec<_> = (0..200).map(|at| (near(at), TICK / 4 + 200 - u64::from(at))).collect();
-        run(&mut history, 5000, &more);
-        assert_eq!(own(&history, 5900), first);
-        run(&mut history, 5000, &[&all[..], &[(near(777), TICK)]].concat());
-        assert!(own(&history, 10_900).contains(&777));
-        assert_eq!(own(&history, 10_900).len(), OWN);
     }
 
     #[test]
@@ -470,7 +535,7 @@ mod tests {
             &[(near(1), TICK), (TrafficSource { owner: Owner::Idle, is_far: false }, TICK)],
         );
         assert_eq!(own(&history, 150), [1]);
-        run(&mut history, 20_000, &[(near(2), TICK)]);
+        run(&mut history, 100_000, &[(near(2), TICK)]);
         assert_eq!(history.known.len(), 1);
         assert_eq!(history.sources.len(), 1);
         assert!(history.rows.len() <= 2101);

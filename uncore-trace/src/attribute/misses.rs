@@ -55,9 +55,21 @@ impl Attribution for Misses {
         self.witnessed.restart();
     }
 
+    fn learn(&mut self, histories: &Histories) {
+        self.timed.learn(histories);
+        self.witnessed.learn(histories);
+    }
+
     fn solve(&mut self, histories: &Histories) {
         self.timed.solve(histories);
         self.witnessed.solve(histories);
+    }
+
+    fn profile(&self, by: Use) -> Option<Vec<f64>> {
+        match by {
+            Use::Time => self.timed.profile(by),
+            Use::Misses => self.witnessed.profile(by),
+        }
     }
 
     fn advance(&mut self, histories: &Histories, to: u64) {
@@ -144,6 +156,8 @@ mod tests {
             method.tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
                 histories.review();
+                method.learn(&histories);
+                histories.told(|by| method.profile(by).into_iter().collect());
                 method.solve(&histories);
                 if tick < TICKS {
                     method.skip(Some(&histories), tick);

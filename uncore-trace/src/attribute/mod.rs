@@ -6,6 +6,7 @@
 
 mod attributor;
 mod calibration;
+mod columns;
 mod confidence;
 mod counter;
 mod exact;
@@ -24,6 +25,7 @@ mod series;
 mod simulation;
 mod solve;
 mod source;
+mod sums;
 mod switches;
 mod usage;
 mod waiting;
@@ -260,7 +262,15 @@ pub trait Attribution: std::fmt::Debug {
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
     fn restart(&mut self) {}
 
-    /// Learns from the ticks so far.
+    /// Adds the ticks since the last review to what it has seen.
+    fn learn(&mut self, _histories: &Histories) {}
+
+    /// What its rates for a kind of use make expect of a tick, by place, in any unit.
+    fn profile(&self, _by: Use) -> Option<Vec<f64>> {
+        None
+    }
+
+    /// Finds rates from the ticks so far.
     fn solve(&mut self, _histories: &Histories) {}
 
     /// Divides the ticks up to `to` with the current rates, for a window that is not over.

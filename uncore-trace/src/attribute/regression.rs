@@ -1,9 +1,7 @@
 //! `regression` and `misses`: traffic per CPU time or per miss of each owner, learnt from how the
 //! counts of ticks vary with the owners' use ([`super::learner`]).
 //!
-//! The count of each tick of a window is divided by the rates of its use. Each owner gets the
-//! traffic that its rate predicts, and a part of the residual: the expected part given the count,
-//! which is proportional to the covariance of its traffic with the total. So the shares and the
+//! The count of each tick of a window is divided in proportion to rate x use. So the shares and the
 //! baseline sum to the count; the baseline is `unattributed`. An owner has one rate on near CPUs
 //! and one on far CPUs, and its share is the sum of both.
 //!
@@ -29,7 +27,7 @@
 //!   has a CPU without a pause, the rate is learnt from noise (regression dilution; Fuller,
 //!   "Measurement Error Models", 1987, 1.1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::confidence::within_tenth;
 use super::history::{Histories, History, TrafficSource, Use};
@@ -45,11 +43,10 @@ const CALIBRATION: f64 = 0.96;
 /// Factors from model variances to actual errors. `docs/accuracy.md` says how they were fitted.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
-    /// For the covariance of rates that change from block to block: the errors of blocks are
-    /// correlated.
-    steps: f64,
-    /// For the covariance of what the counts do not determine.
-    shift: f64,
+    /// For the uncertainty of the learnt rates.
+    learnt: f64,
+    /// For how rates differ just now.
+    now: f64,
     /// For the noise of ticks, which is correlated between neighbouring ticks.
     noise: f64,
     /// Variance of errors of the whole count that one owner gets, as a part of the count.
@@ -60,8 +57,8 @@ impl Weights {
     /// The weights for this kind of use. For misses, the prior constrains rates in each block.
     const fn of(by: Use) -> Self {
         match by {
-            Use::Time => Self { steps: 6.0, shift: 1.6, noise: 4.0, whole: 0.001 },
-            Use::Misses => Self { steps: 0.1, shift: 0.3, noise: 4.0, whole: 0.002 },
+            Use::Time => Self { learnt: 1.0, now: 1.0, noise: 4.0, whole: 0.001 },
+            Use::Misses => Self { learnt: 0.5, now: 0.5, noise: 2.0, whole: 0.002 },
         }
     }
 }
@@ -104,16 +101,25 @@ impl Attribution for Regression {
         self.learner.restart();
     }
 
+    fn learn(&mut self, histories: &Histories) {
+        if let Some(history) = histories.of(self.by) {
+            self.learner.learn(history);
+        }
+    }
+
     fn solve(&mut self, histories: &Histories) {
         if let Some(history) = histories.of(self.by) {
             self.learner.solve(history);
         }
     }
 
+    fn profile(&self, by: Use) -> Option<Vec<f64>> {
+        (by == self.by).then(|| self.learner.profile()).flatten()
+    }
+
     fn advance(&mut self, histories: &Histories, to: u64) {
         if let Some(history) = histories.of(self.by) {
             self.learner.advance(history, to);
-            self.learner.tidy(history);
         }
     }
 
@@ -175,7 +181,6 @@ impl Uncertain {
 /// The share of a source in a window.
 struct SourceShare {
     source: u32,
-    place: usize,
     part: Contribution,
 }
 
@@ -190,17 +195,18 @@ impl Regression {
         let mut found: Vec<SourceShare> = contributions
             .of
             .iter()
-            .map(|(source, part)| {
-                let place = self.learner.place_of_column(part.column);
-                SourceShare { source: *source, place, part: *part }
-            })
+            .map(|(source, part)| SourceShare { source: *source, part: *part })
             .collect();
         found.sort_unstable_by_key(|found| found.source);
         let value: f64 = found.iter().map(|found| found.part.value).sum();
         if value <= 0.0 || !value.is_finite() {
             return None;
         }
-        let uncertain = self.uncertain(&found, contributions.at);
+        let uncertain = self.uncertain(&found, &contributions.variance);
+        let mut amounts: HashMap<u16, f64> = HashMap::new();
+        for one in &found {
+            *amounts.entry(one.part.column).or_default() += one.part.amount;
+        }
         // By owner: the value, and the sum of value x confidence over its sources.
         let mut owners: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
         for (one, variance) in found.iter().zip(uncertain) {
@@ -214,17 +220,10 @@ impl Regression {
             let share = window.total * one.part.value / value;
             let mut confidence =
                 variance.with_measure(history, source, one.part.amount).confidence();
-            if one.part.column != one.source {
-                // Among owners without a column of their own, this is residency again.
-                let all: f64 = found
-                    .iter()
-                    .filter(|other| other.part.column == one.part.column)
-                    .map(|other| other.part.amount)
-                    .sum();
-                let within = one.part.amount / all;
-                if within < 0.999 {
-                    confidence *= 0.2 * within;
-                }
+            // Among owners that share a column, this is residency again.
+            let within = one.part.amount / amounts[&one.part.column];
+            if within < 0.999 {
+                confidence *= 0.2 * within;
             }
             let (value, known) = owners.entry(source.owner).or_default();
             *value += share;
@@ -242,40 +241,23 @@ impl Regression {
     }
 
     /// Variance of the relative error of each share.
-    fn uncertain(&self, found: &[SourceShare], block: u64) -> Vec<Uncertain> {
-        let all: f64 = found.iter().map(|found| found.part.expected).sum();
-        let all = all.max(1e-12);
+    fn uncertain(&self, found: &[SourceShare], variance: &[[f64; 2]]) -> Vec<Uncertain> {
         let noise: f64 = found.iter().map(|found| found.part.noise).sum();
         let value: f64 = found.iter().map(|found| found.part.value).sum();
         let weights = Weights::of(self.by);
-        let covariances = self.learner.covariances(block);
-        // For each: its own variance, and its covariance with the total.
-        let varies: Vec<(f64, f64)> = found
-            .iter()
-            .map(|one| {
-                let with = |other: &SourceShare| {
-                    let [steps, shift] = covariances(one.place, other.place);
-                    let covariance = weights.steps * steps + weights.shift * shift;
-                    covariance * one.part.amount * other.part.amount / (all * all)
-                };
-                (with(one), found.iter().map(with).sum())
-            })
-            .collect();
-        let of_all: f64 = varies.iter().map(|(_, common)| common).sum();
-        let each = found.iter().zip(varies);
-        each.map(|(one, (own, common))| {
-            let part = (one.part.expected / all).max(1e-9);
-            let of_rates = own - 2.0 * part * common + part * part * of_all;
+        let of = |one: &SourceShare| {
+            let place = usize::from(one.part.column);
+            let [learnt, now] = variance.get(place).copied().unwrap_or([1.0; 2]);
             let its = one.part.noise;
             let of_noise = its * (1.0 - its / noise.max(1e-300)).max(0.0);
             let share = (one.part.value / value).max(1e-9);
             Uncertain {
-                rates: of_rates.max(0.0) / (part * part),
+                rates: weights.learnt * learnt + weights.now * now,
                 noise: weights.noise * of_noise / (share * value).powi(2).max(1e-300),
                 whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
                 ..Uncertain::default()
             }
-        })
-        .collect()
+        };
+        found.iter().map(of).collect()
     }
 }

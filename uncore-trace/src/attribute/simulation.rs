@@ -221,6 +221,8 @@ impl<M: Attribution> Lagged<M> {
             return 0;
         }
         self.histories.review();
+        self.method.learn(&self.histories);
+        self.histories.told(|by| self.method.profile(by).into_iter().collect());
         if !is_last && !self.schedule.is_turn(0, self.tick) {
             return 0;
         }

@@ -1,10 +1,5 @@
 //! Linear equations with a symmetric positive definite matrix.
 
-/// The inverse of a symmetric positive definite matrix of `n` rows.
-pub(super) fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
-    Some(Factor::of(a, n)?.inverse())
-}
-
 /// The Cholesky factor of a symmetric positive definite matrix.
 #[derive(Debug)]
 pub(super) struct Factor {
@@ -34,6 +29,20 @@ impl Factor {
                 *rest -= l * value;
             }
         }
+    }
+
+    /// The element of the inverse's diagonal at this place.
+    pub(super) fn variance(&self, at: usize) -> f64 {
+        // The inverse is `L'^-1 L^-1`: the squared length of a column of `L^-1`.
+        let (n, lower) = (self.n, &self.lower);
+        let mut column = vec![0.0; n - at];
+        column[0] = 1.0 / lower[at * n + at];
+        for row in at + 1..n {
+            let of = &lower[row * n + at..row * n + row];
+            let sum: f64 = of.iter().zip(&column).map(|(l, x)| l * x).sum();
+            column[row - at] = -sum / lower[row * n + row];
+        }
+        column.iter().map(|its| its * its).sum()
     }
 
     /// The inverse, with `n` numbers per row.
@@ -89,12 +98,14 @@ mod tests {
             }
             let mut x = right.clone();
             Factor::of(&a, n).unwrap().solve(&mut x);
-            let inverse = inverse(&a, n).unwrap();
+            let factor = Factor::of(&a, n).unwrap();
+            let inverse = factor.inverse();
             for j in 0..n {
                 let found: f64 = (0..n).map(|k| a[j * n + k] * x[k]).sum();
                 prop_assert!((found - right[j]).abs() < 1e-6);
                 let one: f64 = (0..n).map(|k| a[j * n + k] * inverse[k * n + j]).sum();
                 prop_assert!((one - 1.0).abs() < 1e-6);
+                prop_assert!((factor.variance(j) - inverse[j * n + j]).abs() < 1e-6 * inverse[j * n + j].max(1.0));
             }
         }
     }

@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 
-use super::super::history::{BASELINE, History, TrafficSource};
-use super::REST_PLACE;
-use super::blocks::{Block, DesignRow, Observation};
-use super::noise::Noise;
-use super::shift::Shift;
+use super::super::columns::BASELINE;
+use super::super::history::{History, TrafficSource};
+use super::Observation;
+use super::local::Local;
+
+/// The source number of the baseline.
+const NOBODY: u32 = 0;
 
 /// The part of a source in the counts of some ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Contribution {
     /// The source; `None` for the baseline.
     pub who: Option<TrafficSource>,
-    /// Its column.
-    pub column: u32,
-    /// Its part of the counts, in the unit of rates.
+    /// The place of its column.
+    pub column: u16,
+    /// Its part of the counts.
     pub value: f64,
-    /// The traffic that its rate predicts.
-    pub expected: f64,
     /// Its use.
     pub amount: f64,
     /// The variance that its traffic adds to the count.
@@ -30,8 +30,9 @@ pub(in super::super) struct Contribution {
 pub(in super::super) struct Contributions {
     /// By source number.
     pub of: HashMap<u32, Contribution>,
-    /// The block of the last tick.
-    pub at: u64,
+    /// By place: variances of the relative error of its part, of the learnt rates and of how they
+    /// differ just now.
+    pub variance: Vec<[f64; 2]>,
 }
 
 impl Contributions {
@@ -40,96 +41,48 @@ impl Contributions {
         self.of.clear();
     }
 
-    /// Divides a count. Each part is the predicted traffic plus its expected part of the residual
-    /// given the count, which is proportional to their covariance. So the parts sum to the count.
-    /// None is negative.
-    #[expect(clippy::too_many_arguments, reason = "the state of a learner")]
+    /// Divides a count in proportion to rate x use. The variance of a tick's count is `error`, times
+    /// the square of what is expected of it.
     pub(super) fn add(
         &mut self,
         one: &Observation,
         history: &History,
-        places: &HashMap<u32, usize>,
-        block: &Block,
-        shift: &Shift,
-        noise: &Noise,
-        (count, always): (f64, f64),
-    ) {
-        let row = if one.row.iter().len() > 0 {
-            one.row.clone()
-        } else {
-            late_row(one, always, history, places)
-        };
-        let mut expected = 0.0;
-        let mut parts: Vec<Contribution> = row
-            .iter()
-            .map(|(place, amount)| {
-                let rate = shift.rate(block, place);
-                let noise = noise.of_place(place, rate, amount);
-                expected += rate * amount;
-                Contribution {
-                    who: None,
-                    column: BASELINE,
-                    value: 0.0,
-                    expected: rate * amount,
-                    amount,
-                    noise,
+        local: &Local,
+        error: f64,
+    ) -> f64 {
+        let rate = |place: u16| local.rates.get(usize::from(place)).copied().unwrap_or(0.0);
+        let always = rate(BASELINE) * (one.to - one.from) as f64;
+        let (mut sum, mut squares, mut noise) = (always, always * always, 0.0);
+        let entries = || (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
+        for entry in entries() {
+            let expected = rate(entry.column) * f64::from(entry.amount);
+            sum += expected;
+            squares += expected * expected;
+        }
+        for tick in one.from + 1..=one.to {
+            noise += error * history.size(tick).powi(2);
+        }
+        if !(sum > 0.0) {
+            return 0.0;
+        }
+        let scale = one.count / sum;
+        let mut take =
+            |source: u32, who: Option<TrafficSource>, column, amount: f64, expected: f64| {
+                let of = self.of.entry(source).or_default();
+                if of.who.is_none() {
+                    of.who = who;
                 }
-            })
-            .collect();
-        // The covariance of each with the count.
-        let common = shift.common(&row, block).into_iter();
-        let gains: Vec<f64> =
-            common.zip(&parts).map(|(common, part)| common + part.noise).collect();
-        let variance = gains.iter().sum::<f64>().max(1e-12);
-        let rest = count - expected;
-        let mut sum = 0.0;
-        for (part, gain) in parts.iter_mut().zip(&gains) {
-            part.value = (part.expected + gain / variance * rest).max(0.0);
-            sum += part.value;
+                of.column = column;
+                of.value += scale * expected;
+                of.amount += amount;
+                of.noise += noise * expected * expected / squares;
+            };
+        take(NOBODY, None, BASELINE, 1.0, always);
+        for entry in entries() {
+            let amount = f64::from(entry.amount);
+            let who = history.source(entry.source);
+            take(entry.source, who, entry.column, amount, rate(entry.column) * amount);
         }
-        let scale = if sum > 0.0 { count / sum } else { 0.0 };
-        for part in &mut parts {
-            part.value *= scale;
-        }
-        if let Some(baseline) = parts.first() {
-            self.take(BASELINE, baseline, 1.0, || None);
-        }
-        for entry in (one.from + 1..=one.to).flat_map(|tick| history.row(tick)) {
-            let place = places.get(&entry.column).copied().unwrap_or(REST_PLACE);
-            let Some(part) = row.find(place).and_then(|at| parts.get(at)) else { continue };
-            let part = Contribution { column: entry.column, ..*part };
-            let of = f64::from(entry.amount) / part.amount;
-            self.take(entry.source, &part, of, || history.source(entry.source));
-        }
+        (one.count - sum) / history.size(one.to)
     }
-
-    fn take(
-        &mut self,
-        source: u32,
-        part: &Contribution,
-        of: f64,
-        who: impl Fn() -> Option<TrafficSource>,
-    ) {
-        let sum = self
-            .of
-            .entry(source)
-            .or_insert_with(|| Contribution { who: who(), ..Contribution::default() });
-        sum.column = part.column;
-        sum.value += part.value * of;
-        sum.expected += part.expected * of;
-        sum.amount += part.amount * of;
-        sum.noise += part.noise * of;
-    }
-}
-
-/// The use during a count that has no block yet, for the known columns.
-fn late_row(
-    one: &Observation,
-    always: f64,
-    history: &History,
-    places: &HashMap<u32, usize>,
-) -> DesignRow {
-    let ran = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
-    let place = |column: &u32| places.get(column).copied().unwrap_or(REST_PLACE);
-    DesignRow::of(one.to - one.from, always, ran.map(|entry| (place(&entry.column), entry.amount)))
 }
