@@ -123,6 +123,15 @@ impl Columns {
         self.of.get(place).and_then(Option::as_ref)
     }
 
+    /// The place of the group that a place belongs to.
+    pub(super) fn root(&self, place: usize) -> usize {
+        let mut root = place;
+        while let Some(parent) = self.get(root).and_then(|column| column.parent) {
+            root = usize::from(parent);
+        }
+        root
+    }
+
     /// The place of a source.
     pub(super) fn place(&self, source: TrafficSource) -> u16 {
         let TrafficSource { owner, is_far } = source;
@@ -172,7 +181,7 @@ impl Columns {
             }
         }
         wanted.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        wanted.truncate(MOST as f64 as usize);
+        wanted.truncate(MOST);
         let keeps: HashSet<(Who, bool)> = wanted.iter().map(|(_, key)| *key).collect();
         for place in 0..self.of.len() {
             let Some(column) = self.of[place] else { continue };

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::confidence::within_tenth;
 use super::history::{Histories, History, TrafficSource, Use};
-use super::learner::{Contribution, Contributions, Effort, Learner};
+use super::learner::{Contribution, Contributions, Effort, Learner, Variance};
 use super::residency::residency;
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
 use crate::entries::Owner;
@@ -43,25 +43,33 @@ const CALIBRATION: f64 = 0.96;
 /// Factors from model variances to actual errors. `docs/accuracy.md` says how they were fitted.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
-    /// For the uncertainty of the learnt rates.
-    learnt: f64,
     /// For how rates differ just now.
     now: f64,
-    /// For the noise of ticks, which is correlated between neighbouring ticks.
-    noise: f64,
     /// Variance of errors of the whole count that one owner gets, as a part of the count.
     whole: f64,
 }
 
 impl Weights {
-    /// The weights for this kind of use. For misses, the prior constrains rates in each block.
+    /// The weights for this kind of use.
     const fn of(by: Use) -> Self {
         match by {
-            Use::Time => Self { learnt: 1.0, now: 1.0, noise: 4.0, whole: 0.001 },
-            Use::Misses => Self { learnt: 0.5, now: 0.5, noise: 2.0, whole: 0.002 },
+            Use::Time => Self { now: 2.2, whole: 0.0005 },
+            Use::Misses => Self { now: 6.0, whole: 0.0 },
         }
     }
 }
+
+/// Factor for the variance of the learnt rates.
+const LEARNT: f64 = 3.0;
+
+/// Factor for the noise of ticks.
+const NOISE: f64 = 0.5;
+
+/// Factor for the part that the edges of ticks have in what the use varies.
+const UNSEEN: f64 = 0.15;
+
+/// Factor for the confidence among owners that share a column.
+const SHARED: f64 = 0.7;
 
 /// Shares below this part of the count are treated as if they had this part.
 const LEAST_PART: f64 = 0.01;
@@ -165,7 +173,7 @@ impl Uncertain {
             Use::Time => {
                 let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;
                 let unseen = history.of_edges(source, edges);
-                Self { measure: (edges / amount).powi(2), unseen: unseen * unseen, ..self }
+                Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
             }
             Use::Misses => Self { measure: 1.0 / amount, ..self },
         }
@@ -223,7 +231,7 @@ impl Regression {
             // Among owners that share a column, this is residency again.
             let within = one.part.amount / amounts[&one.part.column];
             if within < 0.999 {
-                confidence *= 0.2 * within;
+                confidence *= SHARED * within;
             }
             let (value, known) = owners.entry(source.owner).or_default();
             *value += share;
@@ -241,19 +249,20 @@ impl Regression {
     }
 
     /// Variance of the relative error of each share.
-    fn uncertain(&self, found: &[SourceShare], variance: &[[f64; 2]]) -> Vec<Uncertain> {
+    fn uncertain(&self, found: &[SourceShare], variance: &[Variance]) -> Vec<Uncertain> {
         let noise: f64 = found.iter().map(|found| found.part.noise).sum();
         let value: f64 = found.iter().map(|found| found.part.value).sum();
         let weights = Weights::of(self.by);
         let of = |one: &SourceShare| {
             let place = usize::from(one.part.column);
-            let [learnt, now] = variance.get(place).copied().unwrap_or([1.0; 2]);
+            let Variance { learnt, now, .. } =
+                variance.get(place).copied().unwrap_or(Variance::UNKNOWN);
             let its = one.part.noise;
             let of_noise = its * (1.0 - its / noise.max(1e-300)).max(0.0);
             let share = (one.part.value / value).max(1e-9);
             Uncertain {
-                rates: weights.learnt * learnt + weights.now * now,
-                noise: weights.noise * of_noise / (share * value).powi(2).max(1e-300),
+                rates: LEARNT * learnt + weights.now * now,
+                noise: NOISE * of_noise / (share * value).powi(2).max(1e-300),
                 whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
                 ..Uncertain::default()
             }

@@ -6,9 +6,9 @@
 //! for its variance), but a stage never expects less than [`Stage::least`]: where counts tell
 //! little, they say little of the deviation.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::super::history::{History, Length};
+use super::super::history::{History, Length, Use};
 use super::solve::Solution;
 
 /// Counts from which rates are corrected.
@@ -20,8 +20,18 @@ struct Stage {
     weights: &'static [f64],
     /// Factor for the variance of a tick: errors of neighbouring ticks are alike.
     alike: f64,
-    /// Least expected deviation of a rate, as a part of it.
+    /// Least expected deviation of a rate of time, as a part of it.
     least: f64,
+}
+
+impl Stage {
+    /// Least expected deviation of a rate. Bytes per miss differ less than bytes per time.
+    fn least(&self, by: Use) -> f64 {
+        match by {
+            Use::Time => self.least,
+            Use::Misses => 0.4 * self.least,
+        }
+    }
 }
 
 /// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
@@ -84,9 +94,10 @@ pub(super) type Counts = [VecDeque<BlockCounts>; 2];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads([f64; 3]);
 
-impl Default for Spreads {
-    fn default() -> Self {
-        Self([STAGES[0].least, STAGES[1].least, STAGES[2].least])
+impl Spreads {
+    /// Those of a beginning.
+    pub(super) fn new(by: Use) -> Self {
+        Self(STAGES.each_ref().map(|stage| stage.least(by)))
     }
 }
 
@@ -99,9 +110,24 @@ pub(super) struct Local {
     long: (u64, Vec<f64>),
     /// By place.
     pub rates: Vec<f64>,
-    /// By place: variance of the relative error of its part of the count. Of the learnt rates, and of
-    /// how they differ just now.
-    pub variance: Vec<[f64; 2]>,
+    /// By place.
+    pub variance: Vec<Variance>,
+}
+
+/// Variances of relative errors, by cause.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Variance {
+    /// Of a column's part of the count: the learnt rates.
+    pub learnt: f64,
+    /// Of a column's part of the count: how rates differ just now.
+    pub now: f64,
+    /// Of the part of its group, near and far and with all processes: the learnt rates.
+    pub of_group: f64,
+}
+
+impl Variance {
+    /// Of a place that nothing is known of.
+    pub(in super::super) const UNKNOWN: Self = Self { learnt: 1.0, now: 1.0, of_group: 1.0 };
 }
 
 impl Local {
@@ -122,7 +148,7 @@ impl Local {
             let stage = &STAGES[stage];
             let number = history.block_of(tick, stage.length);
             let problem = Problem::new(number, stage, active, (counts, history));
-            problem.correct(around, &learnt, (stage, error), spread)
+            problem.correct(around, &learnt, (stage, history.kind(), error), spread)
         };
         let long = history.block_of(tick, Length::Long);
         let slow = match last.filter(|last| last.long.0 == long) {
@@ -139,14 +165,14 @@ impl Local {
     }
 }
 
-/// By place: variances of the relative error of its part of the count in a block.
+/// By place: variances of the relative errors of parts of the count in a block.
 fn variances(
     number: u64,
     solution: &Solution,
     rates: &[f64],
     now: &[f64],
     history: &History,
-) -> Vec<[f64; 2]> {
+) -> Vec<Variance> {
     let (active, n) = (&solution.active, solution.active.len());
     let block = history.blocks(Length::Short).find(|block| block.number == number);
     let used = |place: usize| block.and_then(|block| block.products.row(place).first()).copied();
@@ -161,11 +187,36 @@ fn variances(
         .collect();
     let of_all: f64 = common.iter().zip(&parts).map(|(its, part)| its * part).sum();
     let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
-    let mut variance = vec![[0.0; 2]; solution.rates.len()];
+    // The variance of a sum's logarithm: the gradient of each of its parts is its part of the sum.
+    let of_group = |members: &[usize]| {
+        let whole: f64 = members.iter().map(|at| parts[*at]).sum();
+        if whole <= 0.0 {
+            return None;
+        }
+        let (mut own, mut with_all) = (0.0, 0.0);
+        for at in members {
+            let row = &covariance[at * n..][..n];
+            own += parts[*at] * members.iter().map(|its| row[*its] * parts[*its]).sum::<f64>();
+            with_all += parts[*at] * common[*at];
+        }
+        Some((own / whole - 2.0 * with_all) / whole + of_all)
+    };
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (at, place) in active.iter().enumerate() {
-        let learnt = covariance[at * n + at] - 2.0 * common[at] + of_all;
-        let now = now[at] * (1.0 - 2.0 * parts[at]) + now_of_all;
-        variance[*place] = [learnt.max(0.0), now.max(0.0)];
+        groups.entry(history.columns().root(*place)).or_default().push(at);
+    }
+    let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
+    for members in groups.values() {
+        let of_group = of_group(members);
+        for at in members {
+            let learnt = covariance[at * n + at] - 2.0 * common[*at] + of_all;
+            let now = now[*at] * (1.0 - 2.0 * parts[*at]) + now_of_all;
+            variance[active[*at]] = Variance {
+                learnt: learnt.max(0.0),
+                now: now.max(0.0),
+                of_group: of_group.unwrap_or(learnt).max(0.0),
+            };
+        }
     }
     variance
 }
@@ -218,7 +269,7 @@ impl Problem {
         mut self,
         around: &[f64],
         learnt: &[f64],
-        (stage, error): (&Stage, f64),
+        (stage, by, error): (&Stage, Use, f64),
         spread: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
         let n = around.len();
@@ -250,7 +301,7 @@ impl Problem {
             told += weight;
         }
         if told > TOLD {
-            let found = (*spread * (squares / told).sqrt()).clamp(stage.least, MOST);
+            let found = (*spread * (squares / told).sqrt()).clamp(stage.least(by), MOST);
             *spread += GAIN * told.min(1.0) * (found - *spread);
         }
         (own, now)

@@ -12,6 +12,7 @@ mod solve;
 
 use std::collections::VecDeque;
 
+pub(super) use self::local::Variance;
 use self::local::{BlockCounts, Local, Spreads};
 pub(super) use self::part::{Contribution, Contributions};
 use self::solve::Solution;
@@ -161,7 +162,7 @@ impl Learner {
             solution: Solution::default(),
             solved: 0,
             blocks: [VecDeque::new(), VecDeque::new()],
-            spreads: Spreads::default(),
+            spreads: Spreads::new(by),
             noise: Noise::default(),
             local: None,
             contributions: Contributions::default(),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::columns::BASELINE;
 use super::super::history::{History, TrafficSource};
 use super::Observation;
-use super::local::Local;
+use super::local::{Local, Variance};
 
 /// The source number of the baseline.
 const NOBODY: u32 = 0;
@@ -30,9 +30,8 @@ pub(in super::super) struct Contribution {
 pub(in super::super) struct Contributions {
     /// By source number.
     pub of: HashMap<u32, Contribution>,
-    /// By place: variances of the relative error of its part, of the learnt rates and of how they
-    /// differ just now.
-    pub variance: Vec<[f64; 2]>,
+    /// By place.
+    pub variance: Vec<Variance>,
 }
 
 impl Contributions {
