@@ -265,7 +265,8 @@ impl Attributor {
                 continue;
             }
             track.solve(histories);
-            let to = if is_last { tick } else { self.schedule.divides(tick) };
+            let columns = histories.time.columns().len();
+            let to = if is_last { tick } else { self.schedule.divides(tick, columns) };
             for window in self.waiting.up_to(to) {
                 let Some(slot) = window.slots.get_mut(at) else { continue };
                 if let Slot::Waits(span) = slot {

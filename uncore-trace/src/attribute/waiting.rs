@@ -3,7 +3,8 @@
 //! A method that learns knows more about a window after it has seen later ticks. So such a window
 //! waits, for the lag at most. Its rows are made when all counters have divided it, in the order in
 //! which windows end. Each counter learns once every half lag, in turns, so that the work is
-//! spread. It then divides the windows that ended at least half a lag ago.
+//! spread. It then divides the windows that ended at least half a lag ago. The first windows wait
+//! longer where many rates are to be learnt.
 
 use std::collections::VecDeque;
 
@@ -16,6 +17,12 @@ const LEARN_INTERVAL_NS: u64 = 100_000_000;
 /// The first intervals, after which every counter learns: the first rates come from few ticks.
 const FIRST: [u64; 5] = [1, 2, 3, 5, 7];
 
+/// Rates are hardly known before there is this number of ticks for each column.
+const TICKS_PER_COLUMN: u64 = 10;
+
+/// Longest time that the first windows wait, ns.
+const LONGEST_FIRST_NS: u64 = 5_000_000_000;
+
 /// When counters learn, and which windows they divide then. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
@@ -25,6 +32,8 @@ pub(super) struct Schedule {
     period: u64,
     /// How long before a counter learns a window must have ended; `None`: windows do not wait.
     lead: Option<u64>,
+    /// Longest time that the first windows wait.
+    first: u64,
 }
 
 impl Schedule {
@@ -35,7 +44,7 @@ impl Schedule {
         let lag = lag_ns / tick_ns;
         let period = (lag / 2 / interval).max(1);
         let lead = lag.checked_sub(period * interval);
-        Self { start, interval, period, lead }
+        Self { start, interval, period, lead, first: LONGEST_FIRST_NS / tick_ns }
     }
 
     /// Whether counters learn at the end of `tick`.
@@ -49,9 +58,12 @@ impl Schedule {
         FIRST.contains(&number) || (number + place as u64).is_multiple_of(self.period)
     }
 
-    /// The last tick that a counter divides after it has learnt at the end of `tick`.
-    pub(super) fn divides(&self, tick: u64) -> u64 {
-        self.lead.map_or(tick, |lead| tick.saturating_sub(lead))
+    /// The last tick that a counter divides after it has learnt at the end of `tick` the rates of
+    /// this number of columns.
+    pub(super) fn divides(&self, tick: u64, columns: usize) -> u64 {
+        let Some(lead) = self.lead else { return tick };
+        let first = (TICKS_PER_COLUMN * columns as u64).min(self.first);
+        if tick - self.start < first { self.start } else { tick.saturating_sub(lead) }
     }
 
     /// Whether windows wait.
@@ -110,13 +122,13 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// The longest time from a tick to its division by this counter, in ticks of 1 ms.
-    fn longest(lag_ms: u64, place: usize) -> u64 {
+    fn longest(lag_ms: u64, place: usize, columns: usize) -> u64 {
         let schedule = Schedule::new(7, MS, lag_ms * MS);
         let mut longest = 0;
         let mut divided = 7;
         for tick in 8..20_000 {
             if schedule.learns(tick) && schedule.is_turn(place, tick) {
-                let to = schedule.divides(tick);
+                let to = schedule.divides(tick, columns);
                 if to > divided {
                     longest = longest.max(tick - divided - 1);
                     divided = to;
@@ -130,10 +142,11 @@ mod tests {
     fn no_window_waits_longer_than_the_lag() {
         for lag_ms in [100, 150, 200, 500, 1000, 1250, 5000] {
             for place in 0..12 {
-                let longest = longest(lag_ms, place);
+                let longest = longest(lag_ms, place, 5);
                 assert!(longest <= lag_ms, "{lag_ms} ms: {longest} ms at {place}");
             }
         }
+        assert!(longest(1000, 3, 300) <= 3500 && longest(1000, 3, 5000) <= 5500);
         assert!(!Schedule::new(0, MS, 50 * MS).waits());
         assert!(!Schedule::new(0, MS, 0).waits());
     }

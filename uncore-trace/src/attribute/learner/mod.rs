@@ -4,14 +4,16 @@
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last half
 //! minute ([`solve`]), from sums that all counters of a set of CPUs share
 //! ([`super::sums`]). In each block of 100 ms they are corrected by the counts around it
-//! ([`local`]). A count is divided in proportion to rate x use.
+//! ([`local`]). A link that is nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
 
+mod bend;
 mod local;
 mod part;
 mod solve;
 
 use std::collections::VecDeque;
 
+use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, Local, Spreads};
 pub(super) use self::part::{Contribution, Contributions};
@@ -135,6 +137,7 @@ pub(super) struct Learner {
     blocks: local::Counts,
     spreads: Spreads,
     noise: Noise,
+    bend: Bend,
     /// The rates of the block that was divided last.
     local: Option<Local>,
     /// Parts that were divided since they were last taken.
@@ -164,6 +167,7 @@ impl Learner {
             blocks: [VecDeque::new(), VecDeque::new()],
             spreads: Spreads::new(by),
             noise: Noise::default(),
+            bend: Bend::default(),
             local: None,
             contributions: Contributions::default(),
             skips: false,
@@ -214,7 +218,11 @@ impl Learner {
             let read = self.fresh.pop_front_if(|one| one.to == tick);
             let count = match read {
                 Some(Observation { count, restarts: false, .. }) => {
-                    (count - std::mem::take(&mut self.assumed)).max(0.0)
+                    let count = (count - std::mem::take(&mut self.assumed)).max(0.0);
+                    if self.ticks > bend::TICKS_PER_COLUMN * self.solution.active.len() as u64 {
+                        self.bend.add(self.expected(&row), count);
+                    }
+                    self.bend.straighten(count)
                 }
                 _ => {
                     let expected = self.expected(&row);
@@ -269,6 +277,7 @@ impl Learner {
             return;
         }
         self.solved = self.ticks;
+        self.bend.find();
         let (sums, groups) = history.design().closed();
         let counts = self.counts.closed(&groups);
         let most = match self.effort {
@@ -309,7 +318,8 @@ impl Learner {
                     Local::find(one.to, &self.solution, told, error, &mut self.spreads, last)
                 }
             };
-            let rest = self.contributions.add(&one, history, &local, error);
+            let expected = self.contributions.add(&one, history, &local, error);
+            let rest = (self.bend.straighten(one.count) - expected) / history.size(one.to);
             self.noise.add(rest, one.to - one.from);
             self.local = Some(local);
         }

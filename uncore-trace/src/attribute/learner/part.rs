@@ -41,7 +41,7 @@ impl Contributions {
     }
 
     /// Divides a count in proportion to rate x use. The variance of a tick's count is `error`, times
-    /// the square of what is expected of it.
+    /// the square of what is expected of it. Returns what is expected.
     pub(super) fn add(
         &mut self,
         one: &Observation,
@@ -62,7 +62,7 @@ impl Contributions {
             noise += error * history.size(tick).powi(2);
         }
         if !(sum > 0.0) {
-            return 0.0;
+            return sum;
         }
         let scale = one.count / sum;
         let mut take =
@@ -82,6 +82,6 @@ impl Contributions {
             let who = history.source(entry.source);
             take(entry.source, who, entry.column, amount, rate(entry.column) * amount);
         }
-        (one.count - sum) / history.size(one.to)
+        sum
     }
 }

@@ -1,0 +1,140 @@
+//! How a link that is nearly full counts less than its users' rates make expect.
+//!
+//! Near the capacity of a link all of its users are slowed down, so the count is a concave function of
+//! the sum of rate x use. A linear model gives the difference to the baseline, that is, to nobody. So
+//! learners use `count x (1 + factor x count / mean)`. The factor is found from a regression of the
+//! counts of ticks on what is expected of them and its square. Shares are not affected: the count is
+//! divided in proportion to rate x use.
+
+/// Time constant of the memory, in ticks.
+const MEMORY: f64 = 20_000.0;
+
+/// Least expected count, as a part of the mean: the errors of a quiet tick are not small in the same
+/// proportion.
+const LEAST: f64 = 0.1;
+
+/// Gain of the mean, per tick.
+const MEAN_GAIN: f64 = 1e-3;
+
+/// Gain of the factor, per call.
+const GAIN: f64 = 0.2;
+
+/// Errors of neighbouring ticks are alike: the variance of a sum is this many times larger.
+const ALIKE: f64 = 64.0;
+
+/// Expected deviation of the factor from 0.
+const EXPECTED: f64 = 0.2;
+
+/// Largest factor.
+const MOST: f64 = 0.5;
+
+/// A column's rate is well known after this number of ticks for each column: before, what is expected
+/// follows the counts from which it was learnt.
+pub(super) const TICKS_PER_COLUMN: u64 = 20;
+
+/// Weighed sums of products of 1, what is expected (`u`), its square (`q`) and the count (`y`).
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    n: f64,
+    u: f64,
+    q: f64,
+    uq: f64,
+    qq: f64,
+    y: f64,
+    uy: f64,
+    qy: f64,
+    yy: f64,
+}
+
+/// The bend of one counter.
+#[derive(Debug, Default)]
+pub(super) struct Bend {
+    sums: Sums,
+    mean: f64,
+    factor: f64,
+}
+
+impl Bend {
+    /// The count as it would be if the link had room.
+    pub(super) fn straighten(&self, count: f64) -> f64 {
+        if self.mean > 0.0 { count * (1.0 + self.factor * count / self.mean) } else { count }
+    }
+
+    /// Adds a tick: what is expected of it, and its count.
+    pub(super) fn add(&mut self, expected: f64, count: f64) {
+        if !(expected > 0.0) {
+            return;
+        }
+        if self.mean <= 0.0 {
+            self.mean = expected;
+        }
+        self.mean += MEAN_GAIN * (expected - self.mean);
+        let (u, y) = (expected / self.mean, self.straighten(count) / self.mean);
+        let (q, weight) = (u * u, u.max(LEAST).powi(-2));
+        let left = 1.0 - 1.0 / MEMORY;
+        let add = |sum: &mut f64, its: f64| *sum = left * *sum + weight * its;
+        let Sums { n, u: su, q: sq, uq, qq, y: sy, uy, qy, yy } = &mut self.sums;
+        let products = [
+            (n, 1.0),
+            (su, u),
+            (sq, q),
+            (uq, u * q),
+            (qq, q * q),
+            (sy, y),
+            (uy, u * y),
+            (qy, q * y),
+            (yy, y * y),
+        ];
+        products.into_iter().for_each(|(sum, its)| add(sum, its));
+    }
+
+    /// Improves the factor: `y = a + b u + c u^2` has the rest of the bend in `c`, which counts as
+    /// far as its variance allows.
+    pub(super) fn find(&mut self) {
+        let Sums { n, u, q, uq, qq, y, uy, qy, yy } = self.sums;
+        let determinant = |[a, b, c]: [[f64; 3]; 3]| {
+            a[0] * (b[1] * c[2] - b[2] * c[1]) - a[1] * (b[0] * c[2] - b[2] * c[0])
+                + a[2] * (b[0] * c[1] - b[1] * c[0])
+        };
+        let all = determinant([[n, u, q], [u, q, uq], [q, uq, qq]]);
+        let a = determinant([[y, u, q], [uy, q, uq], [qy, uq, qq]]) / all;
+        let b = determinant([[n, y, q], [u, uy, uq], [q, qy, qq]]) / all;
+        let c = determinant([[n, u, y], [u, q, uy], [q, uq, qy]]) / all;
+        let square = (yy - a * y - b * uy - c * qy).max(0.0) / n;
+        let variance = ALIKE * square * (n * q - u * u) / all / (b * b);
+        let told = EXPECTED * EXPECTED / (EXPECTED * EXPECTED + variance);
+        let found = (self.factor - c / b) * told;
+        if found.is_finite() && b > 0.1 {
+            self.factor = (self.factor + GAIN * (found - self.factor)).clamp(0.0, MOST);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::simulation::Random;
+    use super::*;
+
+    /// The factor, from counts of ticks with a demand of 0.5 to 1.5.
+    fn factor(count: impl Fn(f64) -> f64) -> f64 {
+        let mut random = Random(7);
+        let mut bend = Bend::default();
+        for tick in 0..40_000 {
+            let demand = 0.5 + random.unit();
+            bend.add(demand, count(demand) * (1.0 + 0.05 * random.normal()));
+            if tick % 1000 == 999 {
+                bend.find();
+            }
+        }
+        bend.factor
+    }
+
+    #[test]
+    fn what_a_full_link_does_not_count_is_found() {
+        let full = |demand: f64| ((1.0 + 0.8 * demand).sqrt() - 1.0) / 0.4;
+        let found = factor(full);
+        assert!((found - 0.2).abs() < 0.04, "{found}");
+        let straight = factor(|demand| demand);
+        assert!(straight < 0.02, "{straight}");
+    }
+}
