@@ -1,5 +1,19 @@
 //! Linear equations with a symmetric positive definite matrix.
 
+/// The sum of products, in lanes that a vector unit adds at the same time.
+pub(super) fn dot(one: &[f64], other: &[f64]) -> f64 {
+    let (ones, rest) = one.as_chunks::<8>();
+    let (others, rest_of_other) = other[..one.len()].as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (one, other) in ones.iter().zip(others) {
+        for lane in 0..8 {
+            sums[lane] += one[lane] * other[lane];
+        }
+    }
+    let rest: f64 = rest.iter().zip(rest_of_other).map(|(one, other)| one * other).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
 /// The Cholesky factor of a symmetric positive definite matrix.
 #[derive(Debug)]
 pub(super) struct Factor {
@@ -18,7 +32,7 @@ impl Factor {
         let (n, lower) = (self.n, &self.lower);
         for row in 0..n {
             let (known, rest) = right.split_at_mut(row);
-            let sum: f64 = lower[row * n..][..row].iter().zip(&*known).map(|(l, x)| l * x).sum();
+            let sum = dot(&lower[row * n..][..row], known);
             rest[0] = (rest[0] - sum) / lower[row * n + row];
         }
         for row in (0..n).rev() {
@@ -63,8 +77,7 @@ fn cholesky(a: &[f64], n: usize) -> Option<Vec<f64>> {
     for row in 0..n {
         for column in 0..=row {
             let (one, other) = (&l[row * n..row * n + column], &l[column * n..column * n + column]);
-            let known: f64 = one.iter().zip(other).map(|(one, other)| one * other).sum();
-            let rest = a[row * n + column] - known;
+            let rest = a[row * n + column] - dot(one, other);
             if row == column {
                 if rest <= 0.0 || !rest.is_finite() {
                     return None;

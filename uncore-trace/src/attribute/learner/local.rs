@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::history::{History, Length, Use};
+use super::super::solve::dot;
 use super::solve::Solution;
 
 /// Counts from which rates are corrected.
@@ -183,9 +184,9 @@ fn variances(
     let covariance = &solution.covariance;
     let common: Vec<f64> = covariance
         .chunks_exact(n.max(1))
-        .map(|row| row.iter().zip(&parts).map(|(its, part)| its * part).sum())
+        .map(|row| dot(row, &parts))
         .collect();
-    let of_all: f64 = common.iter().zip(&parts).map(|(its, part)| its * part).sum();
+    let of_all = dot(&common, &parts);
     let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
     // The variance of a sum's logarithm: the gradient of each of its parts is its part of the sum.
     let of_group = |members: &[usize]| {
@@ -279,7 +280,7 @@ impl Problem {
         let rest: Vec<f64> = (0..n)
             .map(|at| {
                 let row = &self.matrix[at * n..][..n];
-                let expected: f64 = row.iter().zip(around).map(|(its, rate)| its * rate).sum();
+                let expected = dot(row, around);
                 (self.right[at] - expected) * scale[at] / unit
             })
             .collect();
@@ -311,9 +312,6 @@ impl Problem {
 /// Solves `matrix x = right`; the matrix is symmetric and at least the identity.
 fn conjugate_gradient(matrix: &[f64], right: &[f64]) -> Vec<f64> {
     let n = right.len();
-    let dot = |one: &[f64], other: &[f64]| -> f64 {
-        one.iter().zip(other).map(|(one, other)| one * other).sum()
-    };
     let diagonal: Vec<f64> = (0..n).map(|at| matrix[at * n + at]).collect();
     let lessen = |rest: &[f64]| -> Vec<f64> {
         rest.iter().zip(&diagonal).map(|(its, diagonal)| its / diagonal).collect()

@@ -7,7 +7,7 @@
 
 use super::super::columns::{Columns, Kind};
 use super::super::history::Use;
-use super::super::solve::Factor;
+use super::super::solve::{Factor, dot};
 use super::super::sums::{Counts, SCALES, Sums};
 
 /// Expected part of the mean count that no owner causes.
@@ -294,7 +294,7 @@ impl<'a> Problem<'a> {
         let n = rates.len();
         let of = |at: usize| {
             let row = &matrix[at * n..][..n];
-            let expected: f64 = row.iter().zip(rates).map(|(its, rate)| its * rate).sum();
+            let expected = dot(row, rates);
             rates[at] * (expected - right[at])
         };
         (0..n).map(of).collect()
