@@ -39,6 +39,7 @@ pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
             running: 1.0,
             method: "exact",
             confidence: Some(1.0),
+            cgroup_confidence: Some(1.0),
         });
     }
     rows.finish()

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::history::Use;
 use super::series::{Clock, End, Series};
-use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, grid};
+use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
 use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
@@ -275,12 +275,15 @@ impl Track {
         if method == Method::Io {
             for share in &mut shares {
                 share.confidence *= io_part as f32;
+                share.lasting *= io_part as f32;
             }
         }
+        cgroups::unite(&mut shares);
         if !matches!(method, Method::Exact | Method::Source) {
             grid::round(total.unwrap_or_default(), &mut shares);
             for share in &mut shares {
                 share.confidence = grid::hundredths(share.confidence);
+                share.lasting = grid::hundredths(share.lasting);
             }
         }
         Divided { from, to, total, running, method, shares }

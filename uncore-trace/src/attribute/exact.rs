@@ -49,14 +49,14 @@ impl Attribution for ByRequests {
         let is_owner = |who: Owner| who != Owner::Device;
         let share = |&(who, bytes): &(Owner, f64)| {
             let known = if who == Owner::Unattributed { 0.0 } else { part as f32 };
-            Share { who, value: bytes * part, confidence: known * window.running }
+            Share::new(who, bytes * part, known * window.running)
         };
         let owners = moved.iter().filter(|(who, bytes)| is_owner(*who) && *bytes > 0.0);
         let mut shares: Vec<Share> = owners.map(share).collect();
         let rest = window.total - shares.iter().map(|share| share.value).sum::<f64>();
         if rest > window.total * 1e-12 {
             let who = Owner::Device;
-            shares.push(Share { who, value: rest, confidence: window.running });
+            shares.push(Share::new(who, rest, window.running));
         }
         (Method::Exact, shares)
     }
@@ -86,7 +86,7 @@ pub(super) fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<S
         .filter(|(_, count)| *count > 0)
         .map(|&(who, count)| {
             let confidence = if who == Owner::Unattributed { 0.0 } else { running };
-            Share { who, value: count as f64 * factor, confidence }
+            Share::new(who, count as f64 * factor, confidence)
         })
         .collect()
 }

@@ -19,7 +19,7 @@
 //! total and at most as large, so all their sums are exact (IEEE 754).
 
 use super::Share;
-use crate::entries::Owner;
+use super::cgroups::cgroup;
 
 /// Smallest number of steps in a total.
 const STEPS: f64 = 1024.0;
@@ -48,14 +48,6 @@ pub(super) fn round(total: f64, shares: &mut [Share]) {
     shares[largest].value = total - given;
 }
 
-/// The group of a share: its cgroup, or none.
-const fn cgroup(who: &Owner) -> Option<u64> {
-    match who {
-        Owner::Task { cgroup_id, .. } => Some(*cgroup_id),
-        _ => None,
-    }
-}
-
 /// The step for a total.
 fn step(total: f64) -> f64 {
     // A power of two, from the exponent of the total alone.
@@ -80,7 +72,7 @@ mod tests {
     use crate::entries::Owner;
 
     fn shares(values: &[f64]) -> Vec<Share> {
-        let share = |value: &f64| Share { who: Owner::Idle, value: *value, confidence: 0.5 };
+        let share = |value: &f64| Share::new(Owner::Idle, *value, 0.5);
         values.iter().map(share).collect()
     }
 
@@ -106,10 +98,9 @@ mod tests {
     /// In steps of 2: 64 processes have 0.3 each, and 64 have 0.6.
     #[test]
     fn many_small_shares_of_a_cgroup_keep_their_sum() {
-        let task = |pid, cgroup_id, value| Share {
-            who: Owner::Task { pid, comm: crate::drain::Comm::default(), cgroup_id },
-            value,
-            confidence: 0.5,
+        let task = |pid, cgroup_id, value| {
+            let who = Owner::Task { pid, comm: crate::drain::Comm::default(), cgroup_id };
+            Share::new(who, value, 0.5)
         };
         let mut shares: Vec<Share> =
             (0..64).flat_map(|pid| [task(pid, 1, 0.6), task(pid + 64, 2, 1.2)]).collect();

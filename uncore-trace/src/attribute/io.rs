@@ -70,7 +70,7 @@ impl Io {
             .map(|&(who, bytes)| {
                 let right = self.agree(others(who, bytes / sum)) * within_rest(rest);
                 let known = if who == Owner::Unattributed { 0.0 } else { right };
-                Share { who, value: bytes * part, confidence: known as f32 * running }
+                Share::new(who, bytes * part, known as f32 * running)
             })
             .collect();
         if sum > 0.0 {
@@ -81,11 +81,7 @@ impl Io {
         if own > total * 1e-12 {
             let by = given / own;
             let right = self.agree(by) * within_rest(rest * by);
-            shares.push(Share {
-                who: Owner::Device,
-                value: own,
-                confidence: right as f32 * running,
-            });
+            shares.push(Share::new(Owner::Device, own, right as f32 * running));
         }
         shares
     }

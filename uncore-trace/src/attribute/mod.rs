@@ -6,6 +6,7 @@
 
 mod attributor;
 mod calibration;
+mod cgroups;
 mod columns;
 mod confidence;
 mod counter;
@@ -212,6 +213,17 @@ pub struct Share {
     pub value: f64,
     /// The probability that the value is within 10 % of the truth, 0 to 1.
     pub confidence: f32,
+    /// The probability that the sum of the shares of its cgroup, or of its owner if it has none,
+    /// is within 10 % of the truth over a longer time, 0 to 1. Errors that cancel out between the
+    /// processes of a cgroup, or from window to window, are not in it.
+    pub lasting: f32,
+}
+
+impl Share {
+    /// A share whose errors all last.
+    const fn new(who: Owner, value: f64, confidence: f32) -> Self {
+        Self { who, value, confidence, lasting: confidence }
+    }
 }
 
 /// A counter's count in a window, and the use of its CPUs and devices.
@@ -293,7 +305,7 @@ fn leave_rest(shares: &mut Vec<Share>, total: f64) {
     let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
     // A smaller difference is a rounding error.
     if rest > total * 1e-12 {
-        shares.push(Share { who: Owner::Unattributed, value: rest, confidence: 0.0 });
+        shares.push(Share::new(Owner::Unattributed, rest, 0.0));
     }
 }
 
@@ -345,7 +357,7 @@ mod tests {
             histories: None,
         };
         let whose = |cause| SourceMethod::of(Some(cause)).divide(&window).1;
-        let all = |who, confidence| vec![Share { who, value: 8.0, confidence }];
+        let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
         assert_eq!(whose(Cause::Device), all(Owner::Device, 0.5));
         assert_eq!(whose(Cause::Remote), all(Owner::Unattributed, 0.0));
     }

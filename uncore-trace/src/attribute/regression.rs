@@ -241,7 +241,7 @@ impl Regression {
             .into_iter()
             .map(|(who, (value, known))| {
                 let confidence = (known / value) as f32 * window.running;
-                Share { who, value, confidence }
+                Share::new(who, value, confidence)
             })
             .collect();
         leave_rest(&mut shares, window.total);

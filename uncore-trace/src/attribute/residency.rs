@@ -33,7 +33,7 @@ pub(super) fn residency(
 ) -> Vec<Share> {
     let all: u64 = time.iter().map(|(_, ns)| ns).sum();
     if all == 0 {
-        return vec![Share { who: Owner::Unattributed, value: total, confidence: 0.0 }];
+        return vec![Share::new(Owner::Unattributed, total, 0.0)];
     }
     time.iter()
         .filter(|(_, ns)| *ns > 0)
@@ -44,7 +44,7 @@ pub(super) fn residency(
                 _ if own_cpu && ns == all => running,
                 _ => 0.2 * share as f32 * running,
             };
-            Share { who, value: total * share, confidence }
+            Share::new(who, total * share, confidence)
         })
         .collect()
 }

@@ -111,7 +111,7 @@ fn places(windows: &[(&Counter, &Divided)]) -> Vec<ShareIndex> {
 }
 
 /// The row of a window that was not divided: its count is 0, or its counter did not run.
-const NOBODY: [Share; 1] = [Share { who: Owner::Unattributed, value: 0.0, confidence: 0.0 }];
+const NOBODY: [Share; 1] = [Share::new(Owner::Unattributed, 0.0, 0.0)];
 
 impl Rows<'_> {
     /// Appends rows, one for each share, until `fabric` has `most` rows. `true` if none is left.
@@ -186,6 +186,7 @@ impl Rows<'_> {
             running: window.running,
             method: window.method.name(),
             confidence: is_divided.then_some(share.confidence),
+            cgroup_confidence: is_divided.then_some(share.lasting),
         }
     }
 }

@@ -32,6 +32,6 @@ impl Attribution for SourceMethod {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let known = self.owner != Owner::Unattributed;
         let confidence = if known { window.running } else { 0.0 };
-        (Method::Source, vec![Share { who: self.owner, value: window.total, confidence }])
+        (Method::Source, vec![Share::new(self.owner, window.total, confidence)])
     }
 }

@@ -9,8 +9,9 @@
 //! bytes per row with zstd, and 2.4 and 1.1 in a dictionary. Unrounded, `value` would take 6.7
 //! (`attribute/grid.rs` rounds it). As integer thousandths of the total it would take 0.7, but
 //! every reader would have to multiply. `confidence` takes 0.3 bytes in a dictionary and more
-//! without. Within a window, rows of one reader CPU and owner are adjacent (`attribute/rows.rs`).
-//! `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
+//! without. `cgroup_confidence` is plain: for 124 657 rows of `regression` it takes 0.32 bytes per
+//! row, and 0.35 in a dictionary. Within a window, rows of one reader CPU and owner are adjacent
+//! (`attribute/rows.rs`). `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
 
 use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::when::When;
@@ -19,7 +20,7 @@ use super::when::When;
 pub const RIGHT_WITHIN: f64 = 0.1;
 
 table! {
-    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns";
+    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence"];
     When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
@@ -48,6 +49,7 @@ table! {
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
     method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), residency, io, misses, regression or none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
+    cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
 }
 
 /// The values of the column `method`.

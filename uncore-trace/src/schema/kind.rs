@@ -339,13 +339,15 @@ impl<K: Kind> Kind for Null<K> {
 /// Each line is `name: kind => encoding, "documentation";`. `sorted by` names the columns by which
 /// the rows of a segment are sorted; rows with equal values keep their order of arrival. `sorted in
 /// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
-/// never decreases from one row of the table to the next. The next line says which time a row
-/// belongs to ([`super::when::When`]).
+/// never decreases from one row of the table to the next. `later` names the columns that older
+/// files of the same version lack. The next line says which time a row belongs to
+/// ([`super::when::When`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
         $(, sorted in row groups by [$($group_sort:literal),+])?
-        $(, in order of $order:literal)?;
+        $(, in order of $order:literal)?
+        $(, later [$($later:literal),+])?;
         $when:expr;
         $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
     ) => {
@@ -432,6 +434,7 @@ macro_rules! table {
             sort: &[$($($sort),*)? $($($group_sort),+)?],
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
+            later: &[$($($later),+)?],
             when: $when,
         };
     };

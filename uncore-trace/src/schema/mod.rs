@@ -43,7 +43,8 @@ use when::When;
 /// column does not change it, because readers select columns by name.
 pub const ROLLUP_VERSION: u32 = 1;
 
-/// Version of the schemas below. It grows when a column changes its meaning or is removed.
+/// Version of the schemas below. It grows when a column changes its meaning or is removed. A new
+/// column does not change it, if it is in [`TableDef::later`].
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// Makes the registry of tables from their names.
@@ -146,6 +147,9 @@ pub struct TableDef {
     /// A column that never decreases in the whole table, if there is one. Row groups are marked as
     /// sorted by it, so that readers need not sort.
     pub order: &'static [&'static str],
+    /// Columns that files of an older program may lack: they read as null. They are the last ones,
+    /// and nullable.
+    pub later: &'static [&'static str],
     /// Which time a row belongs to.
     pub when: When,
 }

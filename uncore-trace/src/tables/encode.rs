@@ -20,13 +20,13 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::digest::{self, Footer, Groups};
-use super::disk;
 use super::mode::Mode;
+use super::{disk, later};
 use crate::schema::{Packing, TableDef, metadata};
 
 /// Largest number of rows in a row group: the readers of DuckDB and pandas process one row group at
@@ -160,10 +160,11 @@ pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<
     let (mut unsorted, mut rows) = (Vec::new(), 0);
     for part in parts {
         let (file, footer) = sound(part)?;
+        let absent = later::absent(form.def, footer.schema());
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
         let reader = disk::doing("read", part, reader.with_batch_size(MERGE_ROWS).build())?;
         for batch in reader {
-            let batch = disk::doing("read", part, batch)?;
+            let batch = later::completed(disk::doing("read", part, batch)?, &absent)?;
             if !form.def.sorts_groups {
                 new.write(&batch)?;
                 continue;
@@ -210,21 +211,23 @@ pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     Ok((file, footer))
 }
 
-/// Whether a file is compressed as a final file ([`Packing::Kept`]).
-pub(super) fn is_kept(footer: &ParquetMetaData) -> bool {
-    let mut columns = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
+/// Whether a file is compressed as a final file ([`Packing::Kept`]), with all columns of the table.
+pub(super) fn is_kept(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
+    let groups = footer.metadata().row_groups();
+    let mut columns = groups.iter().flat_map(RowGroupMetaData::columns);
     // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
+        && later::absent(def, footer.schema()).is_empty()
 }
 
 /// Whether the row groups of a segment are large enough to be copied unchanged.
-pub(super) fn is_large(footer: &ParquetMetaData) -> bool {
-    let groups = footer.num_row_groups() as i64;
-    let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
+pub(super) fn is_large(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
+    let file = footer.metadata();
+    let groups = file.num_row_groups() as i64;
+    let bytes: i64 = file.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
     groups > 0
-        && is_kept(footer)
-        && (footer.file_metadata().num_rows() / groups >= LARGE_ROWS
-            || bytes / groups >= LARGE_BYTES)
+        && is_kept(def, footer)
+        && (file.file_metadata().num_rows() / groups >= LARGE_ROWS || bytes / groups >= LARGE_BYTES)
 }
 
 /// Writes one file from the encoded column chunks of `parts`, in order.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use arrow::array::RecordBatch;
+use arrow::datatypes::FieldRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -28,7 +29,7 @@ use parquet::file::statistics::Statistics;
 use super::digest::{self, Footer, Groups};
 use super::mode::Mode;
 use super::source::OpenedFile;
-use super::{disk, stream};
+use super::{disk, later, stream};
 use crate::schema::{TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
@@ -200,6 +201,8 @@ impl TableFile {
             expected += self.footer.metadata().row_group(group).num_rows();
         }
         let source = self.source()?;
+        let mut absent = later::absent(self.def, self.footer.schema());
+        absent.retain(|field| columns.contains(&field.name().as_str()));
         let reader = guard(&self.path, || {
             let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
                 source.clone(),
@@ -222,6 +225,7 @@ impl TableFile {
             source,
             groups: Arc::clone(&self.groups),
             unverified,
+            absent,
         })
     }
 }
@@ -238,7 +242,8 @@ fn verify(
         return Err(no_recording(path));
     }
     let path = path.display();
-    for wanted in (def.schema)().fields() {
+    let absent = later::absent(def, footer.schema());
+    for wanted in (def.schema)().fields().iter().filter(|wanted| !absent.contains(wanted)) {
         let found = footer.schema().field_with_name(wanted.name());
         if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
             bail!(
@@ -278,6 +283,8 @@ pub struct FileScan {
     groups: Arc<Groups>,
     /// The row groups that are still to be verified, each with the number of rows before it.
     unverified: VecDeque<(i64, usize)>,
+    /// Columns that are asked for and that the file lacks.
+    absent: Vec<FieldRef>,
 }
 
 impl std::fmt::Debug for FileScan {
@@ -304,7 +311,7 @@ impl FileScan {
         match batch {
             Ok(Some(batch)) => {
                 self.rows += batch.num_rows() as i64;
-                Ok(Some(batch))
+                later::completed(batch, &self.absent).map(Some)
             }
             Ok(None) if self.rows != self.expected => {
                 Err(anyhow!("it holds {} rows, its footer says {}", self.rows, self.expected))

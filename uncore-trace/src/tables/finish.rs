@@ -57,7 +57,8 @@ pub(super) fn assemble(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        large.push(encode::is_large(encode::footer(&partial.path(*range))?.1.metadata()));
+        let (_, footer) = encode::footer(&partial.path(*range))?;
+        large.push(encode::is_large(partial.def, &footer));
     }
     // Backwards, so that a merge does not change earlier indices.
     let mut end = large.len();

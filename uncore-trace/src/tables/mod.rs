@@ -11,6 +11,7 @@ pub mod file;
 mod files;
 mod finish;
 pub mod hours;
+mod later;
 mod live;
 pub mod lock;
 mod lost;

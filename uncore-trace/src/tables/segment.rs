@@ -204,7 +204,7 @@ impl Partial {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let merged = Range { first: first.first, last: last.last };
         let before = self.size_of(&parts);
-        if parts.len() == 1 && encode::is_kept(encode::footer(&self.path(*first))?.1.metadata()) {
+        if parts.len() == 1 && encode::is_kept(self.def, &encode::footer(&self.path(*first))?.1) {
             return Ok(());
         }
         let paths: Vec<PathBuf> = parts.iter().map(|range| self.path(*range)).collect();

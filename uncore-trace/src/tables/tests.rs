@@ -201,7 +201,7 @@ fn finished_files_are_packed_to_stay() {
         writer.finish(&pairs()).unwrap();
         let (_, footer) = encode::footer(&dir.path().join("readings.parquet")).unwrap();
         assert_eq!(footer.metadata().file_metadata().num_rows(), seals * 60);
-        assert!(encode::is_kept(footer.metadata()), "{seals} segments");
+        assert!(encode::is_kept(&readings::TABLE, &footer), "{seals} segments");
     }
 }
 
@@ -630,6 +630,56 @@ fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> Table {
     writer.write(&windows(1..301)).unwrap();
     digest::close(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
     Table::open(&fabric::TABLE, path).unwrap()
+}
+
+/// Writes a file again as an older program did: without the columns that were added later.
+fn make_older(path: &Path, packing: Packing) {
+    let rows = read(&fabric::TABLE, path);
+    let schema = rows.schema();
+    let is_old = |place: &usize| !fabric::TABLE.later.contains(&&**schema.field(*place).name());
+    let old: Vec<usize> = (0..schema.fields().len()).filter(is_old).collect();
+    assert!(old.len() < schema.fields().len());
+    let rows = rows.project(&old).unwrap();
+    let pairs = Some(metadata::to_key_values(&pairs()));
+    let props = fabric::TABLE.properties(packing).set_key_value_metadata(pairs).build();
+    let file = Mode::default().create_file(path).unwrap();
+    let handle = file.try_clone().unwrap();
+    let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(props)).unwrap();
+    writer.write(&rows).unwrap();
+    digest::close(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
+}
+
+#[test]
+fn columns_that_an_older_file_lacks_are_null() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    record(&path, 0..3).finish(&pairs()).unwrap();
+    make_older(&path, Packing::Kept);
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
+    let table = Table::open(&fabric::TABLE, &path).unwrap();
+    for columns in [&["cgroup_confidence"][..], &["cgroup_confidence", "value"], &["value"]] {
+        let batch = table.scan(columns).unwrap().next().unwrap().unwrap();
+        assert_eq!((batch.num_rows(), batch.num_columns()), (18, columns.len()));
+    }
+}
+
+/// Of an older program that was killed, and updated since.
+#[test]
+fn segments_that_lack_columns_are_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    for packing in [Packing::Segment, Packing::Kept] {
+        let path = dir.path().join(format!("{packing:?}.parquet"));
+        kill(record(&path, 0..3));
+        for number in 1..4 {
+            let name = format!("{number:06}-{number:06}.parquet");
+            make_older(&segment::partial_dir(&path).join(name), packing);
+        }
+        let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+        assert_eq!(unreadable, Vec::<String>::new());
+        assert_same(&read(&fabric::TABLE, &path), &windows(0..3));
+        let (_, footer) = encode::footer(&path).unwrap();
+        assert_eq!(footer.schema().fields().len(), fabric::schema().fields().len());
+    }
 }
 
 /// Without verification, the decoder would read other values from most changed bits.

@@ -197,6 +197,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     running: 1.0,
                     method: "residency",
                     confidence: Some(0.5),
+                    cgroup_confidence: None,
                 };
                 if (broken.fabric)(&mut row, number) {
                     builder.append(&row);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use arrow::array::{
     Array as _, ArrayRef, BooleanArray, DictionaryArray, Float32Array, Float64Array, Int32Array,
-    Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+    Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::compute::{filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -22,7 +22,7 @@ use crate::tables::file::BATCH_ROWS;
 const WINDOW: [&str; 3] = ["known_ns", "total", "running"];
 
 /// Columns of `fabric` that no row of a roll-up has.
-const ABSENT: [&str; 3] = ["cpu", "pid", "cgroup_id"];
+const ABSENT: [&str; 4] = ["cpu", "pid", "cgroup_id", "cgroup_confidence"];
 
 /// Rows that are held: 50 MiB. With more, files are read in several turns. Tests need them soon.
 pub(super) const MOST_ROWS: f64 = if cfg!(test) { 50.0 } else { 524_288.0 };
@@ -278,8 +278,7 @@ impl Scan {
                 _ if name == "counter" => {
                     Arc::new(Int32Array::from(counters.take().unwrap_or_default()))
                 }
-                DataType::Int32 if ABSENT.contains(&name) => Arc::new(Int32Array::new_null(rows)),
-                DataType::Int64 if ABSENT.contains(&name) => Arc::new(Int64Array::new_null(rows)),
+                of if ABSENT.contains(&name) => new_null_array(of, rows),
                 _ if name == "ts" && self.rollup.origins.len() > 1 => {
                     let ends = columns::i64s(batch, TIME)?;
                     let wall = ends.values().iter().map(|end| end.div_euclid(1000));

@@ -83,6 +83,7 @@ fn rows(second: i64) -> Piece {
                 running: 1.0,
                 method: "regression",
                 confidence: pid.map(|_| 0.87),
+                cgroup_confidence: pid.map(|_| 0.87),
             });
         }
     }

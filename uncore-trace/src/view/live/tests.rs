@@ -44,6 +44,7 @@ fn row(
         running: 1.0,
         method: "residency",
         confidence: pid.map(|pid| if pid == 1 { 0.9 } else { 0.5 }),
+        cgroup_confidence: None,
     }
 }
 

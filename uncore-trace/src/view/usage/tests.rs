@@ -163,6 +163,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
             running: 1.0,
             method: "residency",
             confidence: name.checked_sub(1).map(|sixths| sixths as f32 / 6.0),
+            cgroup_confidence: None,
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
