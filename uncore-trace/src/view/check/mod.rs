@@ -53,6 +53,11 @@ impl First {
     /// Counts one item; `wrong` returns its fault, if any.
     fn look(&mut self, wrong: impl FnOnce() -> Option<String>) {
         self.seen += 1;
+        self.also(wrong);
+    }
+
+    /// Notes a fault of something that is no item.
+    fn also(&mut self, wrong: impl FnOnce() -> Option<String>) {
         if self.failed.is_none() {
             self.failed = wrong();
         }

@@ -153,6 +153,10 @@ impl Pass {
                 )
             })
         };
+        self.values.also(|| {
+            let text = "the rows of a cgroup disagree on cgroup_confidence";
+            window.is_split.then(|| format!("{}: {text}", windows.describe(window)))
+        });
         match window.total {
             Some(total) => {
                 self.conservation.look(|| torn().or_else(|| conserved(windows, window, total)));
@@ -188,6 +192,7 @@ impl Pass {
         let total = columns::f64s(batch, "total")?;
         let running = columns::f32s(batch, "running")?;
         let confidence = columns::f32s(batch, "confidence")?;
+        let lasting = columns::f32s(batch, "cgroup_confidence")?;
         let owner = columns::words(batch, "owner")?;
         let method = columns::words(batch, "method")?;
         let pid = columns::i32s(batch, "pid")?;
@@ -212,6 +217,7 @@ impl Pass {
                     total: get(total, row),
                     running: running.value(row),
                     confidence: get(confidence, row),
+                    lasting: get(lasting, row),
                 };
                 let method = method.get(row).unwrap_or("(null)");
                 let unknown = (!known(method)).then(|| format!("method {method:?}"));
@@ -329,19 +335,24 @@ struct Count {
     total: Option<f64>,
     running: f32,
     confidence: Option<f32>,
+    lasting: Option<f32>,
 }
 
 impl Count {
     /// The fault of the row, if any. `excused`: there are losses, so a counter that ran may have no
     /// value.
     fn wrong(&self, excused: bool) -> Option<String> {
-        let Count { value, total, running, confidence } = *self;
+        let Count { value, total, running, confidence, lasting } = *self;
         let finite = |number: Option<f64>| number.is_none_or(f64::is_finite);
         let unit = |number: f32| (0.0..=1.0).contains(&number);
         let wrong = if !unit(running) {
             format!("running is {running}")
         } else if confidence.is_some_and(|confidence| !unit(confidence)) {
             format!("confidence is {confidence:?}")
+        } else if lasting.is_some_and(|lasting| !unit(lasting)) {
+            format!("cgroup_confidence is {lasting:?}")
+        } else if lasting.is_some() && confidence.is_none() {
+            "a cgroup_confidence, but no confidence".to_owned()
         } else if !finite(value) || !finite(total) {
             "value or total is not finite".to_owned()
         } else if value.is_some() != total.is_some() {

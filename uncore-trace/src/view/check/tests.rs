@@ -11,7 +11,7 @@ use super::super::sample::{BEGIN, Broken, INTACT, Sample};
 use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
 use super::{Finding, Outcome, check, intact};
-use crate::schema::{ALL, TableDef, io, loss, metadata, readings};
+use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
 
@@ -213,6 +213,43 @@ fn a_multiplexed_counter_is_scaled_by_its_times() {
 }
 
 #[test]
+fn a_cgroup_has_one_confidence_in_a_window() {
+    let same: Broken = Broken {
+        fabric: |row, _| {
+            row.cgroup_id = row.cgroup_id.map(|_| 7);
+            row.cgroup_confidence = Some(if row.owner == "task" { 0.8 } else { 0.5 });
+            true
+        },
+        ..INTACT
+    };
+    assert_eq!(fails(&same), Vec::<&str>::new());
+    let wrongs: [fn(&mut fabric::Row<'_>, usize) -> bool; 4] = [
+        |row, number| {
+            row.cgroup_id = row.cgroup_id.map(|_| 7);
+            row.cgroup_confidence = Some(if number == 8 { 0.7 } else { 0.8 });
+            true
+        },
+        |row, number| {
+            row.cgroup_id = row.cgroup_id.map(|_| 7);
+            row.cgroup_confidence = Some(0.8).filter(|_| number != 9);
+            true
+        },
+        |row, number| {
+            row.cgroup_confidence = Some(if number == 8 { 1.1 } else { 0.8 });
+            true
+        },
+        |row, number| {
+            row.cgroup_confidence = Some(0.8);
+            row.confidence = row.confidence.filter(|_| number != 8);
+            true
+        },
+    ];
+    for fabric in wrongs {
+        assert_eq!(fails(&Broken { fabric, ..INTACT }), ["values are valid"]);
+    }
+}
+
+#[test]
 fn silent_zeros_and_wrong_words_are_found() {
     let never_ran: Broken = Broken {
         fabric: |row, _| {
@@ -302,8 +339,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
 
 #[test]
 fn a_gap_needs_a_loss() {
-    let gap =
-        |row: &mut crate::schema::fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
+    let gap = |row: &mut fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
     let broken = Broken { fabric: gap, ..INTACT };
     assert_eq!(fails(&broken), ["windows are contiguous"]);
     let told = Broken {

@@ -1,17 +1,17 @@
 //! Groups rows of `fabric` to windows of one counter, a batch at a time.
 //!
-//! Guarantee: memory holds one open window per counter; a counter is an instance, event, filter and
-//! reader CPU.
+//! Guarantee: memory holds one open window per counter, with its cgroups; a counter is an instance,
+//! event, filter and reader CPU.
 
 use std::collections::HashMap;
 
 use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
 
-use crate::schema::columns::{self, Words, get};
+use crate::schema::columns::{self, Bits, Words, get};
 
 /// The columns that describe a window.
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 12] = [
     "mono_ns",
     "window_ns",
     "counter",
@@ -22,6 +22,8 @@ pub(super) const COLUMNS: [&str; 10] = [
     "value",
     "total",
     "running",
+    "cgroup_id",
+    "cgroup_confidence",
 ];
 
 /// Id and reader CPU of a counter in `fabric`; a roll-up has no reader CPU.
@@ -43,6 +45,8 @@ pub(super) struct CheckedWindow {
     pub(super) missing: bool,
     /// Whether the rows disagree in a column that must be equal.
     pub(super) torn: bool,
+    /// Whether rows of a cgroup have different confidences of its sum.
+    pub(super) is_split: bool,
 }
 
 /// Collects rows to windows.
@@ -53,6 +57,8 @@ pub(super) struct Windows {
     shown: Vec<String>,
     index: HashMap<Name, usize>,
     open: Vec<Option<CheckedWindow>>,
+    /// For each counter, the bits of the confidence of each cgroup's sum in the open window.
+    cgroups: Vec<HashMap<u64, Option<u32>>>,
 }
 
 struct Columns<'a> {
@@ -66,6 +72,8 @@ struct Columns<'a> {
     value: &'a Float64Array,
     total: &'a Float64Array,
     running: &'a Float32Array,
+    cgroup_id: Bits<'a>,
+    lasting: &'a Float32Array,
 }
 
 impl Windows {
@@ -96,15 +104,19 @@ impl Windows {
             value: columns::f64s(batch, "value")?,
             total: columns::f64s(batch, "total")?,
             running: columns::f32s(batch, "running")?,
+            cgroup_id: columns::bits(batch, "cgroup_id")?,
+            lasting: columns::f32s(batch, "cgroup_confidence")?,
         };
         for row in 0..batch.num_rows() {
             let counter = self.find(&columns, row);
             let end_ns = columns.mono_ns.value(row);
+            let cgroups = &mut self.cgroups[counter];
             match &mut self.open[counter] {
-                Some(window) if window.end_ns == end_ns => window.add(&columns, row),
+                Some(window) if window.end_ns == end_ns => window.add(&columns, row, cgroups),
                 slot => {
                     let mut window = CheckedWindow::new(counter, &columns, row);
-                    window.add(&columns, row);
+                    cgroups.clear();
+                    window.add(&columns, row, cgroups);
                     if let Some(whole) = slot.replace(window) {
                         done(self, &whole);
                     }
@@ -134,6 +146,7 @@ impl Windows {
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
+        self.cgroups.push(HashMap::new());
         self.names.len() - 1
     }
 }
@@ -151,10 +164,11 @@ impl CheckedWindow {
             size: 0.0,
             missing: false,
             torn: false,
+            is_split: false,
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, row: usize) {
+    fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut HashMap<u64, Option<u32>>) {
         match get(columns.value, row) {
             Some(value) => {
                 self.sum += value;
@@ -167,5 +181,9 @@ impl CheckedWindow {
             && get(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
         self.torn |= !same;
+        if let Some(cgroup) = columns.cgroup_id.get(row) {
+            let lasting = get(columns.lasting, row).map(f32::to_bits);
+            self.is_split |= *cgroups.entry(cgroup).or_insert(lasting) != lasting;
+        }
     }
 }
