@@ -8,7 +8,10 @@
 -- The first argument is the name of a table or view with columns of `fabric`, of one boot of one host. It may be a part
 -- of a recording's time and of its events, but must have the rows of all owners: what is known of a window is in no other
 -- place. The second names the lines: a column, or any expression of columns, e.g. coalesce(pod, cgroup). Rows of
--- different owners (task, irq, ...) are never in one line.
+-- different owners (task, irq, ...) are never in one line. If lines divide cgroups, say so, or their intervals are too
+-- narrow:
+--
+--     FROM sums('fabric', comm, by_process := true);
 --
 -- docs/analysis.md has examples. The rules are those of `report`, and a test compares the numbers.
 
@@ -25,15 +28,22 @@ CREATE OR REPLACE MACRO half_width(confidence) AS
 -- known_s        time that windows with a value cover, seconds
 -- per_s          value / known_s
 -- confidence     mean of the rows' confidences, weighted by value
-CREATE OR REPLACE MACRO sums(rows, line) AS TABLE
-WITH shares AS (
+CREATE OR REPLACE MACRO sums(rows, line, by_process := false) AS TABLE
+WITH recorded AS (
+    -- Older recordings lack this column.
+    SELECT NULL::FLOAT AS cgroup_confidence WHERE false
+    UNION ALL BY NAME
+    FROM query_table(rows)
+),
+shares AS (
     SELECT
         event, filter, unit, owner, line AS key, counter, mono_ns, window_ns, value, total, confidence, socket,
-        coalesce(comm, '') AS program,
+        CASE WHEN by_process THEN coalesce(comm, '')
+             ELSE coalesce(cgroup, CASE WHEN owner <> 'task' THEN comm END, '') END AS cause,
         greatest(value, 0) AS share,
         greatest(total - greatest(value, 0), 0) AS room,
-        half_width(confidence) AS width
-    FROM query_table(rows)
+        half_width(CASE WHEN by_process THEN confidence ELSE coalesce(cgroup_confidence, confidence) END) AS width
+    FROM recorded
 ),
 -- The distances to both ends of a row's interval. If it reaches 0, its error is shared with all other such rows.
 reaches AS (
@@ -45,7 +55,7 @@ reaches AS (
         row_number() OVER (PARTITION BY event, filter, unit, owner, key, counter, mono_ns, window_ns) = 1 AS is_first
     FROM shares
 ),
--- Rows of one program on one socket have the same error: their distances are added.
+-- Rows of one cgroup, or program, on one socket have the same error: their distances are added.
 causes AS (
     SELECT
         event, filter, unit, owner, key, is_known,
@@ -53,7 +63,7 @@ causes AS (
         sum(confidence * share) AS by_value, sum(share) FILTER (confidence IS NOT NULL) AS claimed,
         sum(confidence) AS plain, count(confidence) FILTER (value IS NOT NULL) AS claims
     FROM reaches
-    GROUP BY event, filter, unit, owner, key, is_known, socket, program
+    GROUP BY event, filter, unit, owner, key, is_known, socket, cause
 ),
 -- Those of different causes are added in squares.
 lines AS (

@@ -78,7 +78,8 @@ def sums(recording):
     columns = "event, filter, unit, owner, key, value, low, high, per_s, known_s, confidence"
     answer = {}
     for line, (sql, by) in LINES.items():
-        asked = db.execute(f"SELECT {columns} FROM sums('fabric', {sql})").fetchall()
+        by_process = line == "pid"
+        asked = db.execute(f"SELECT {columns} FROM sums('fabric', {sql}, by_process := {by_process})").fetchall()
         for given in (rows, rows.to_pandas(types_mapper=pd.ArrowDtype)):
             table = uncore_trace.sums(given, by)
             own = [joined(row, by, columns.split(", ")) for row in table.to_pylist()]

@@ -7,6 +7,7 @@ The only implementation in Python; docs/usage.md (The 90 % interval) has the rul
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 RIGHT_WITHIN = 0.1
 #: Probability that the truth is in the interval.
 LEVEL = 0.9
+#: Lines by one of these columns divide cgroups.
+PROCESS = frozenset(["pid", "comm"])
 
 
 def half_width(confidence: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -27,14 +30,29 @@ def half_width(confidence: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.divide(RIGHT_WITHIN * 2 * math.atanh(LEVEL), twice)
 
 
+def caused(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with `cause`, which together with the socket says which errors are the same, and `lasting`, the
+    confidence that half widths are made of.
+
+    If lines divide cgroups, these are the program and its confidence, else the cgroup and that of its sum.
+    """
+    if PROCESS.intersection(names):
+        cause, lasting = rows["comm"], rows["confidence"]
+    else:
+        is_named = pc.not_equal(rows["owner"], "task")
+        cause = pc.coalesce(rows["cgroup"], pc.if_else(is_named, rows["comm"], None))
+        lasting = pc.coalesce(rows["cgroup_confidence"], rows["confidence"])
+    return rows.append_column("cause", pc.fill_null(cause, "")).append_column("lasting", lasting)
+
+
 def reaches(rows: pa.Table) -> pa.Table:
     """The rows with `down` and `up`, the distances to both ends of each one's interval, and `is_known`.
 
-    Rows that are not known reach 0: their errors are shared, whatever program they are of.
+    Rows that are not known reach 0: their errors are shared, whatever their cause.
     """
     share = pc.max_element_wise(rows["value"], 0.0, skip_nulls=False)
     room = pc.max_element_wise(pc.subtract(rows["total"], share), 0.0, skip_nulls=False)
-    width = half_width(rows["confidence"])
+    width = half_width(rows["lasting"])
     far = pc.multiply(share, width)
     known = pc.fill_null(pc.less(width, 1.0), False)
     added = {

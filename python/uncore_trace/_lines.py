@@ -18,10 +18,16 @@ from ._read import plain
 EVENT = ["event", "filter", "unit"]
 
 
-def rows_of(rows: Any, by: str | Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, list[str]]:
-    """The columns that are needed, and the names of those of `by`."""
+def rows_of(
+    rows: Any, by: str | Sequence[str], columns: Sequence[str], later: str | None = None
+) -> tuple[pa.Table, list[str]]:
+    """The columns that are needed, and the names of those of `by`. The column `later` is null where rows lack it."""
     names = [by] if isinstance(by, str) else list(by)
     table = plain(rows)
+    if later is not None:
+        if later not in table.column_names:
+            table = table.append_column(later, pa.nulls(len(table), pa.float32()))
+        columns = [*columns, later]
     if "known_ns" in table.column_names:
         raise ValueError("rows of a roll-up have an interval of their own: sum low and high as queries/bill.sql does")
     missing = [name for name in [*names, *columns] if name not in table.column_names]

@@ -8,17 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._interval import ends, reaches
+from ._interval import caused, ends, reaches
 from ._lines import EVENT, distinct, numbered, rows_of, total
 
-_COLUMNS = ["counter", "mono_ns", "window_ns", "value", "total", "confidence", "socket", "comm"]
+_COLUMNS = ["counter", "mono_ns", "window_ns", "value", "total", "confidence", "socket", "comm", "cgroup"]
+#: Recordings of older versions lack it.
+_LATER = "cgroup_confidence"
 
 
 def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
     """One line for each event, owner and values of the columns `by`.
 
     `rows` are of `fabric`, of one boot of one host. They may be a part of its time and of its events, but must be the
-    rows of all owners: the time that is known is known from them. Columns of the result:
+    rows of all owners: the time that is known is known from them. `low` and `high` of lines by `pid` or `comm` are
+    made of the confidences of processes, those of all other lines of the confidences of cgroups.
+
+    Columns of the result:
 
     ================================ ============================================================================
     `event`, `filter`, `unit`        what was counted
@@ -32,9 +37,9 @@ def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
 
     Lines are in the order of `event`, `filter`, `unit`, and the largest value first.
     """
-    table, names = rows_of(rows, by, _COLUMNS)
+    table, names = rows_of(rows, by, _COLUMNS, _LATER)
     table = numbered(numbered(table, EVENT, "what"), ["what", "owner", *names], "line")
-    table = reaches(table)
+    table = reaches(caused(table, names))
     sure = pc.cast(table["confidence"], pa.float64())
     sure = pc.if_else(pc.is_valid(table["value"]), sure, None)
     table = table.append_column("plain", sure)
@@ -65,11 +70,10 @@ def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
 
 def _width(table: pa.Table) -> pa.Table:
     """Distances `down` and `up` to both ends of the interval of each line."""
-    table = table.append_column("program", pc.fill_null(table["comm"], ""))
-    table = numbered(table, ["line", "socket", "program"], "cause")
+    table = numbered(table, ["line", "socket", "cause"], "error")
     known = table.filter(table["is_known"])
-    # Rows of one program on one socket have the same error; those of different ones are independent.
-    causes = total(known, ["line", "cause"], down="down", up="up")
+    # Rows of one cause on one socket have the same error; those of different ones are independent.
+    causes = total(known, ["line", "error"], down="down", up="up")
     for name in ["down", "up"]:
         causes = causes.append_column(f"{name}_squared", pc.multiply(causes[name], causes[name]))
     causes = total(causes, ["line"], down="down_squared", up="up_squared")

@@ -290,7 +290,9 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
             let known = fabric::Row { total: Some(total), ..base };
             for (tenant, value) in parts.into_iter().filter(|(_, value)| *value > 0.0) {
                 let (owner, pid, comm, cgroup, confidence, _) = TENANTS[tenant];
-                builder.append(&fabric::Row {
+                // Some shares have no confidence.
+                let confidence = Some(confidence).filter(|_| !size.uneven || window % 5 > 0);
+                let row = fabric::Row {
                     owner,
                     pid: (pid > 0).then_some(pid),
                     number: (owner == "irq").then_some(30),
@@ -298,10 +300,31 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup_id: (!cgroup.is_empty()).then_some(pid as u64),
                     cgroup: (!cgroup.is_empty()).then_some(cgroup),
                     value: Some(value),
-                    // Some shares have no confidence.
-                    confidence: Some(confidence).filter(|_| !size.uneven || window % 5 > 0),
+                    confidence,
+                    cgroup_confidence: confidence,
                     ..known
-                });
+                };
+                if !(size.uneven && owner == "task") {
+                    builder.append(&row);
+                    continue;
+                }
+                // Of two processes of a cgroup less is known than of their sum, and in some windows
+                // nothing is known of the sum.
+                let cgroup_confidence = match window % 4 {
+                    0 => confidence.map(|_| 0.1),
+                    1 => None,
+                    _ => confidence.map(|confidence| (confidence + 0.25).min(1.0)),
+                };
+                for (process, part) in [(comm, 0.75), ("helper", 0.25)] {
+                    builder.append(&fabric::Row {
+                        pid: Some(if process == comm { pid } else { pid + 500 }),
+                        comm: Some(process),
+                        value: Some(value * part),
+                        confidence: confidence.map(|confidence| confidence * part as f32),
+                        cgroup_confidence,
+                        ..row
+                    });
+                }
             }
             for (n, value) in some {
                 builder.append(&fabric::Row {
@@ -312,6 +335,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup: Some(&smalls[n]),
                     value: Some(value),
                     confidence: Some(0.4),
+                    cgroup_confidence: Some(0.4),
                     ..known
                 });
             }

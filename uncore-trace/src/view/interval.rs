@@ -18,21 +18,27 @@
 //!
 //! # A sum
 //!
-//! The half width of a sum depends on which errors are correlated.
+//! The half width of a sum depends on which errors are correlated. The cause of an error is a name
+//! on a socket. Half widths of rows with one cause are added, in any window and of any counter; those
+//! of different causes are added in squares.
 //!
-//! - Rows of one program on one socket, in any window and of any counter: fully correlated. Their
-//!   errors come from the estimated rate of the program, which is wrong for some time. Counters of
-//!   one event on one socket count the same traffic in turns (channels, slices), and are divided by
-//!   the same times. So do processes of one name in one line: if 200 of them live for 50 ms each,
-//!   all begin with the same prior. Their half widths are added. That is too wide if errors change
-//!   from window to window, as with `io`.
-//! - Different programs, and different sockets: independent. Others ran beside each of them, and
-//!   their rates are estimated separately. If the share of one of two programs is too large, that
-//!   of the other is mostly too small. Their half widths are added in squares.
+//! - In lines of whole cgroups (by cgroup, container, pod, kind of owner): the cgroup, or the owner
+//!   if it has none. Its rows have the confidence `cgroup_confidence`. The confidence of a row is low
+//!   where the division between the processes of its cgroup is not known, and where rates change
+//!   from window to window. The sum of a cgroup over many windows has neither error. So
+//!   `cgroup_confidence` is of those errors only that last: the estimated rate of the cgroup, which
+//!   is wrong for some time, and by which all counters of a socket are divided. Such errors add up.
+//!   Rows that lack it, as of older recordings, have their `confidence` instead.
+//! - In lines that divide cgroups (by process, by name): the program. Its rows have the confidence
+//!   `confidence`. Processes of one name in one line have one cause: if 200 of them live for 50 ms
+//!   each, all begin with the same prior. This is too wide if errors change from window to window.
+//! - Different cgroups, programs and sockets are independent. Others ran beside each of them, and
+//!   their rates are estimated separately. If the share of one of two is too large, that of the other
+//!   is mostly too small.
 //! - Rows whose interval reaches 0 (a confidence below 0.146) do not even show that there was any
 //!   traffic. Their errors are shared: shares by CPU time are too large for all tenants that move
 //!   little. Nothing shows that such errors are independent, so their half widths are added,
-//!   whatever program or socket they belong to.
+//!   whatever they belong to.
 //!
 //! A row of a roll-up has its own interval, that of the rows that it sums. It is used instead of a
 //! confidence.
@@ -70,19 +76,22 @@ pub(super) struct Claim {
     pub(super) total: f64,
     /// Confidence of the share.
     pub(super) confidence: Option<f32>,
+    /// The confidence that its half width is made of: that of its cgroup in lines of whole cgroups,
+    /// its own in others.
+    pub(super) lasting: Option<f32>,
     /// Interval of the row; only in roll-ups.
     pub(super) interval: Option<Interval>,
 }
 
 impl Claim {
-    /// Of a row without an interval of its own.
+    /// Of a row without an interval of its own, whose confidence also gives the half width.
     pub(super) fn new(
         of: (i32, i64, i64),
         value: f64,
         total: f64,
         confidence: Option<f32>,
     ) -> Self {
-        Self { of, value, total, confidence, interval: None }
+        Self { of, value, total, confidence, lasting: confidence, interval: None }
     }
 }
 
@@ -103,7 +112,7 @@ impl Reach {
 /// Half widths of one line, by cause of error.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Width {
-    /// For each cause: a program on a socket.
+    /// For each cause: a cgroup or a program on a socket.
     causes: Vec<Reach>,
     /// Index of a cause in `causes`.
     index: HashMap<(Option<i16>, String), usize>,
@@ -119,8 +128,8 @@ pub(super) struct Width {
 
 impl Width {
     /// The number of a cause of error.
-    pub(super) fn cause(&mut self, socket: Option<i16>, program: &str) -> usize {
-        *self.index.entry((socket, program.to_owned())).or_insert_with(|| {
+    pub(super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
+        *self.index.entry((socket, name.to_owned())).or_insert_with(|| {
             self.causes.push(Reach::default());
             self.causes.len() - 1
         })
@@ -134,7 +143,7 @@ impl Width {
         }
         let value = claim.value.max(0.0);
         let room = (claim.total - value).max(0.0);
-        let (reach, is_known) = match (claim.interval, part(claim.confidence)) {
+        let (reach, is_known) = match (claim.interval, part(claim.lasting)) {
             (Some(Interval { low, high }), _) => {
                 let reach = Reach { down: value - low, up: high - value };
                 (Reach { down: reach.down.clamp(0.0, value), up: reach.up.clamp(0.0, room) }, true)
@@ -166,13 +175,13 @@ impl Width {
         self.most += other.most;
     }
 
-    /// Adds a line with the same programs: the result is that of one line with all rows.
+    /// Adds a line with the same causes: the result is that of one line with all rows.
     pub(super) fn unite(&mut self, other: &Self) {
         let mut causes: Vec<_> = other.index.iter().collect();
         // The result must not depend on the order of a hash map.
         causes.sort_by_key(|(_, place)| **place);
-        for ((socket, program), place) in causes {
-            let own = self.cause(*socket, program);
+        for ((socket, name), place) in causes {
+            let own = self.cause(*socket, name);
             self.causes[own].add(other.causes[*place]);
         }
         self.unknown.add(other.unknown);
@@ -287,6 +296,19 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_reaches_as_far_as_its_lasting_confidence_says() {
+        let mut width = Width::default();
+        let cause = width.cause(None, "/a");
+        for process in 0..20 {
+            let claim = Claim::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
+            width.add(cause, Claim { lasting: Some(0.6), ..claim });
+        }
+        let Interval { low, high } = width.interval(100.0, 2000.0);
+        let far = 100.0 * 0.1 * 0.9_f64.atanh() / 0.6_f64.atanh();
+        assert!((100.0 - low - far).abs() < 1e-5 && (high - 100.0 - far).abs() < 1e-5, "{low}");
+    }
+
+    #[test]
     fn a_sum_is_at_most_what_its_windows_counted() {
         let mut width = Width::default();
         // Two counters, with two rows of the first.
@@ -338,7 +360,7 @@ mod tests {
             let joined = joined.interval(value, total);
             prop_assert!(holds(joined), "{joined:?} of {value} in {total}");
 
-            // Two united lines of the same programs equal one line.
+            // Two united lines of the same causes equal one line.
             let mut united = width(first);
             united.unite(&width(second));
             let united = united.interval(value, total);

@@ -86,15 +86,21 @@ impl By {
         !matches!(self, By::Pmu | By::Port)
     }
 
+    /// Whether a line has all processes of its cgroups: see [`super::interval`].
+    fn has_whole_cgroups(self) -> bool {
+        !matches!(self, By::Pid | By::Comm)
+    }
+
     /// The columns of `fabric` that are read; others are not decoded.
     pub fn columns(self, recording: &Recording) -> Vec<&'static str> {
         let own: &[&str] = match self {
-            By::Cgroup => &["cgroup_id", "cgroup"],
-            By::Container => &["container"],
-            By::Pod => &["pod"],
+            By::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
+            By::Container => &["container", "cgroup", "cgroup_confidence"],
+            By::Pod => &["pod", "cgroup", "cgroup_confidence"],
+            By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
             By::Pid => &["pid"],
             By::Pmu | By::Port => &["pmu"],
-            By::Comm | By::Device | By::Owner => &[],
+            By::Comm => &[],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
@@ -171,17 +177,28 @@ pub struct Divided<'a> {
     pub total: &'a Float64Array,
     /// The owner's name.
     pub comm: Words<'a>,
+    /// Cgroup, and confidence of its sum; `None` if lines divide cgroups.
+    cgroup: Option<(Words<'a>, &'a Float32Array)>,
     /// Ends of the row's interval; only in roll-ups.
     interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }
 
 impl<'a> Divided<'a> {
-    fn new(batch: &'a RecordBatch) -> Result<Self> {
+    fn new(batch: &'a RecordBatch, by: By) -> Result<Self> {
         let has = |name| batch.column_by_name(name).is_some();
         Ok(Self {
             socket: columns::column(batch, "socket")?,
             total: columns::f64s(batch, "total")?,
             comm: columns::words(batch, "comm")?,
+            cgroup: by
+                .has_whole_cgroups()
+                .then(|| {
+                    Ok::<_, anyhow::Error>((
+                        columns::words(batch, "cgroup")?,
+                        columns::f32s(batch, "cgroup_confidence")?,
+                    ))
+                })
+                .transpose()?,
             interval: has("low")
                 .then(|| {
                     Ok::<_, anyhow::Error>((
@@ -226,7 +243,7 @@ impl<'a> Columns<'a> {
                 .then(|| columns::i64s(batch, "known_ns"))
                 .transpose()?,
             links,
-            divided: by.has_owner().then(|| Divided::new(batch)).transpose()?,
+            divided: by.has_owner().then(|| Divided::new(batch, by)).transpose()?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
             unit: columns::words(batch, "unit")?,
@@ -256,7 +273,21 @@ impl<'a> Columns<'a> {
         let total = get(of.total, row).unwrap_or(value);
         let ends = of.interval.and_then(|(low, high)| Some((get(low, row)?, get(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
-        Some(Claim { interval, ..Claim::new(window, value, total, get(self.confidence, row)) })
+        let confidence = get(self.confidence, row);
+        let lasting = of.cgroup.and_then(|(_, lasting)| get(lasting, row)).or(confidence);
+        Some(Claim { lasting, interval, ..Claim::new(window, value, total, confidence) })
+    }
+
+    /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines
+    /// sum all owners.
+    pub(super) fn cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
+        let of = self.divided?;
+        let comm = of.comm.get(row);
+        let name = match of.cgroup {
+            Some((cgroup, _)) => cause(self.recorded_owner(row), cgroup.get(row), comm),
+            None => comm.unwrap_or_default(),
+        };
+        Some((get(of.socket, row), name))
     }
 
     /// The owner of a row; empty if lines sum all owners.
@@ -349,7 +380,8 @@ impl<'a> Columns<'a> {
     pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
         let always = [self.event, self.filter, self.unit, self.method];
         let comm = self.divided.map(|of| of.comm);
-        let some = [self.owner, self.name, comm].into_iter().flatten();
+        let cgroup = self.divided.and_then(|of| of.cgroup).map(|(cgroup, _)| cgroup);
+        let some = [self.owner, self.name, comm, cgroup].into_iter().flatten();
         always.into_iter().chain(some).map(|words| words.dictionary()).collect()
     }
 
@@ -373,9 +405,20 @@ impl<'a> Columns<'a> {
         };
         let own = self.owner.map_or(0, |owner| owner.key(row));
         let owner = if self.is_other(row) { OTHER } else { own };
-        let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
+        let cause = self.divided.map_or((0, None), |of| {
+            let cgroup = of.cgroup.map_or(-1, |(cgroup, _)| cgroup.key(row));
+            // Below -1, so that no cgroup has the number of a program.
+            let name = if cgroup < 0 { of.comm.key(row) } else { -2 - cgroup };
+            (name, get(of.socket, row))
+        });
         (event, owner, name, number, cause, self.method.key(row))
     }
+}
+
+/// The name of the cause of error in a line of whole cgroups: the cgroup, or the owner if it has
+/// none. Tasks of cgroups whose path is not known have one together.
+pub(super) fn cause<'a>(owner: &str, cgroup: Option<&'a str>, comm: Option<&'a str>) -> &'a str {
+    cgroup.or(comm.filter(|_| owner != owner::TASK)).unwrap_or_default()
 }
 
 /// Whether `TERM=VALUE` selects ports.

@@ -279,9 +279,7 @@ impl Sums {
         });
         // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = columns.divided.map(|of| {
-            lines[line].sum.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
-        });
+        let cause = columns.cause(row).map(|(socket, name)| lines[line].sum.cause(socket, name));
         (event, line, cause.unwrap_or_default())
     }
 

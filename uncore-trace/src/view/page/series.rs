@@ -212,10 +212,9 @@ impl<'a> Filling<'a> {
             let Some(area) = area else {
                 return Some(Slot { plot, area: usize::MAX, cause: 0 });
             };
-            let cause = columns.divided.map(|of| {
-                let now = &mut self.all.plots[plot].areas[area].now;
-                now.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
-            });
+            let cause = columns
+                .cause(row)
+                .map(|(socket, name)| self.all.plots[plot].areas[area].now.cause(socket, name));
             Some(Slot { plot, area, cause: cause.unwrap_or_default() })
         })
     }

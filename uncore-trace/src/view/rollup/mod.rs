@@ -11,9 +11,9 @@
 //! of their errors, so it is not a mean of their confidences. So a row has two figures.
 //! `confidence` is the mean of the confidences of its shares, weighted by value: the part of
 //! `value` that is expected in shares that are right. `low` and `high` are the 90 % interval of the
-//! sum ([`super::interval`]: errors of one program are added, those of different programs are added
-//! in squares). If rows are summed again, the sums of `low` and of `high` are an interval that is
-//! never too narrow for errors that add up, as those of one owner do over time.
+//! sum ([`super::interval`]: the row of a cgroup has one error on each socket, which all windows and
+//! counters have in common). If rows are summed again, the sums of `low` and of `high` are an
+//! interval that is never too narrow for errors that add up, as those of one owner do over time.
 
 mod window;
 
@@ -24,6 +24,7 @@ use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
 use self::window::{Counted, OpenWindow, OwnerSum};
 use super::interval::Claim;
+use super::key::cause;
 use super::links::{Links, limit};
 use super::sums::Window;
 use crate::clock::Snapshot;
@@ -180,6 +181,7 @@ impl Summer {
         let totals = columns::f64s(batch, "total")?;
         let running = columns::f32s(batch, "running")?;
         let confidences = columns::f32s(batch, "confidence")?;
+        let lasting = columns::f32s(batch, "cgroup_confidence")?;
         let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
@@ -210,7 +212,7 @@ impl Summer {
                 pods.key(row),
                 methods.key(row),
             );
-            let (line, cause) = *known.entry(quick).or_insert_with(|| {
+            let (line, number) = *known.entry(quick).or_insert_with(|| {
                 let is_task = kinds.get(row) == Some(TASK);
                 let text = |word: Option<&str>| word.map(str::to_owned);
                 let owner = Owner {
@@ -225,15 +227,16 @@ impl Summer {
                 let (line, is_joined) = window.line(thing, owner, method);
                 self.joined += u64::from(is_joined);
                 let socket = self.things.get(thing).and_then(|its| its.socket);
-                (line, window.cause(line, socket, comms.get(row).unwrap_or_default()))
+                let kind = kinds.get(row).unwrap_or_default();
+                (line, window.cause(line, socket, cause(kind, cgroups.get(row), comms.get(row))))
             });
             let (Some(value), Some(total)) = (value, total) else { continue };
             let confidence = get(confidences, row);
-            window.add(
-                line,
-                cause,
-                Claim::new((counter, end_ns, length_ns), value, total, confidence),
-            );
+            let claim = Claim {
+                lasting: get(lasting, row).or(confidence),
+                ..Claim::new((counter, end_ns, length_ns), value, total, confidence)
+            };
+            window.add(line, number, claim);
         }
         Ok(())
     }

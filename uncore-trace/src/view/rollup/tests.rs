@@ -82,6 +82,31 @@ fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() 
 }
 
 #[test]
+fn a_row_has_the_interval_of_its_cgroup() {
+    let broken = super::super::sample::Broken {
+        fabric: |row, _| {
+            // Two processes of one cgroup.
+            row.cgroup = row.cgroup.map(|_| "/a");
+            row.confidence = Some(0.2);
+            row.cgroup_confidence = Some(0.9);
+            true
+        },
+        ..INTACT
+    };
+    let sample = Sample::new(false, &broken);
+    for batch in rolled(&sample, summer(WINDOWS, 100)) {
+        let reals = |name: &str| columns::f64s(&batch, name).unwrap().clone();
+        let (values, lows, highs) = (reals("value"), reals("low"), reals("high"));
+        for row in 0..batch.num_rows() {
+            let part = |end: &Float64Array| end.value(row) / values.value(row);
+            // Ends are rounded outwards by up to 0.1 %.
+            assert!((0.898..0.901).contains(&part(&lows)), "{}", part(&lows));
+            assert!((1.099..1.102).contains(&part(&highs)), "{}", part(&highs));
+        }
+    }
+}
+
+#[test]
 fn windows_without_a_value_are_not_in_the_known_time() {
     // The second half of the windows of the first counter has no value.
     let broken = super::super::sample::Broken {

@@ -142,9 +142,9 @@ impl OpenWindow {
         (line, is_full)
     }
 
-    /// Number of a cause of error in a line: a program on a socket.
-    pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, program: &str) -> usize {
-        self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, program))
+    /// Number of a cause of error in a line: a cgroup on a socket.
+    pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, name: &str) -> usize {
+        self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, name))
     }
 
     /// Adds a share to a line.

@@ -73,9 +73,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Number of a cause of error: a program on a socket.
-    pub(in super::super) fn cause(&mut self, socket: Option<i16>, program: &str) -> usize {
-        self.width.cause(socket, program)
+    /// Number of a cause of error: a cgroup or a program on a socket.
+    pub(in super::super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
+        self.width.cause(socket, name)
     }
 
     /// Adds a row with a value; `cause` is a number from [`Self::cause`].
@@ -115,7 +115,7 @@ impl Share {
         self.width.join(&other.width);
     }
 
-    /// Adds the sum of another line of the same owner, with the same programs.
+    /// Adds the sum of another line of the same owner, with the same causes.
     pub(in super::super) fn unite(&mut self, other: &Self) {
         self.add_up(other);
         self.width.unite(&other.width);

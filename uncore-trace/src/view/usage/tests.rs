@@ -94,6 +94,47 @@ fn intervals_follow_from_the_rows() {
     assert_eq!(joined.last(), Some(&("(2 others)".to_owned(), Some((0.889, 1.111)))));
 }
 
+/// Hardly anything is known of each process, and much of the sum of its cgroup.
+fn little_known(row: &mut fabric::Row<'_>) {
+    if row.owner == "task" {
+        row.confidence = Some(0.2);
+        row.cgroup_confidence = Some(0.9);
+    }
+}
+
+#[test]
+fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
+    let newer = Broken {
+        fabric: |row, _| {
+            little_known(row);
+            true
+        },
+        ..INTACT
+    };
+    let older = Broken {
+        fabric: |row, _| {
+            little_known(row);
+            row.cgroup_confidence = None;
+            true
+        },
+        ..INTACT
+    };
+    let tasks = |broken: &Broken, by| {
+        let lines = intervals(&Sample::new(false, broken), by, 9).into_iter();
+        let lines = lines.filter(|(name, _)| !["idle", "irq", "irq:nvme0q1"].contains(&&**name));
+        lines.map(|(_, interval)| interval).collect::<Vec<_>>()
+    };
+    let (narrow, wide) = (Some((0.9, 1.1)), Some((0.274, 1.726)));
+    assert_eq!(tasks(&newer, By::Cgroup), [narrow; 2]);
+    assert_eq!(tasks(&newer, By::Pid), [wide; 2]);
+    assert_eq!(tasks(&newer, By::Comm), [wide; 2]);
+    // The two cgroups have 2 and 1 of 3: 10 % of each, added in squares.
+    for by in [By::Container, By::Owner, By::Device] {
+        assert_eq!(tasks(&newer, by), [Some((0.925, 1.075))], "{by:?}");
+    }
+    assert_eq!(tasks(&older, By::Cgroup), [wide; 2]);
+}
+
 #[test]
 fn cgroups_roll_up() {
     let broken = Broken {
