@@ -21,6 +21,11 @@ pub(super) const REST: u16 = 1;
 /// The place shared by all other sources on far CPUs.
 pub(super) const FAR_REST: u16 = 2;
 
+/// Whether a place is shared by several groups.
+pub(super) const fn is_rest(place: u16) -> bool {
+    place == REST || place == FAR_REST
+}
+
 /// Largest number of columns.
 const MOST: usize = 512;
 

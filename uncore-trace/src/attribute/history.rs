@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
+
 use super::calibration::{Used, calibrate};
 use super::columns::{BASELINE, Columns, REST};
 use super::sums::{Design, Row, Symmetric};
@@ -211,8 +213,8 @@ impl Histories {
 pub struct History {
     kind: Use,
     tick_ns: u64,
-    known: HashMap<TrafficSource, SourceState>,
-    sources: HashMap<u32, TrafficSource>,
+    known: HashMap<TrafficSource, SourceState, RandomState>,
+    sources: HashMap<u32, TrafficSource, RandomState>,
     next: u32,
     /// The tick of the first row.
     first: u64,
@@ -244,8 +246,8 @@ impl History {
         Self {
             kind,
             tick_ns,
-            known: HashMap::new(),
-            sources: HashMap::new(),
+            known: HashMap::default(),
+            sources: HashMap::default(),
             next: 1,
             first: 0,
             rows: VecDeque::new(),
@@ -375,7 +377,7 @@ impl History {
             let blocks = self.blocks.iter_mut().flatten();
             blocks.for_each(|block| block.products.clear(usize::from(place)));
         }
-        let mut columns: HashMap<u32, u16> = HashMap::new();
+        let mut columns: HashMap<u32, u16, RandomState> = HashMap::default();
         for (source, known) in &mut self.known {
             known.used *= LEFT;
             known.column = self.columns.place(*source);

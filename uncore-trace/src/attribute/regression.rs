@@ -11,10 +11,10 @@
 //! (errors are logistic), times the part of the window in which the counter ran, times
 //! [`CALIBRATION`]. `v`, the variance of the relative error, is the sum of
 //!
-//! - the uncertainty of rates: `g' C g`, with `C` their covariance and `g` the gradient of `ln s`.
-//!   It is large for owners that always run together, since only their sum is known, and for an
-//!   owner whose rate has just changed. `C` is the sum of the covariance of steps and that of the
-//!   shift, each with a weight ([`Weights`]);
+//! - the uncertainty of the learnt rates: `g' C g`, with `C` the covariance of their logarithms and
+//!   `g` the gradient of `ln s`. It is large for owners that always run together, since only their
+//!   sum is known;
+//! - how rates differ just now: the variance of their deviations in this block;
 //! - `w (1 - p) / p`, with `p` the share's part of the count: errors of the whole count that are
 //!   given to one owner;
 //! - the variation of traffic around rate x use in the window: the part of the count's variance
@@ -26,9 +26,16 @@
 //!   If `U` is no larger than what the uncertainty of tick boundaries causes, as for an owner that
 //!   has a CPU without a pause, the rate is learnt from noise (regression dilution; Fuller,
 //!   "Measurement Error Models", 1987, 1.1).
+//!
+//! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
+//! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
+//! all columns of the cgroup, so that errors between its processes cancel out, and [`LASTING`].
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
+
+use super::columns;
 use super::confidence::within_tenth;
 use super::history::{Histories, History, TrafficSource, Use};
 use super::learner::{Contribution, Contributions, Effort, Learner, Variance};
@@ -61,6 +68,9 @@ impl Weights {
 
 /// Factor for the variance of the learnt rates.
 const LEARNT: f64 = 3.0;
+
+/// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
+const LASTING: f64 = 0.005;
 
 /// Factor for the noise of ticks.
 const NOISE: f64 = 0.5;
@@ -164,6 +174,8 @@ struct Uncertain {
     unseen: f64,
     /// Errors of the whole count.
     whole: f64,
+    /// Uncertainty of the rates of its group.
+    of_group: f64,
 }
 
 impl Uncertain {
@@ -183,6 +195,11 @@ impl Uncertain {
     fn confidence(self) -> f64 {
         let all = self.rates + self.noise + self.measure + self.unseen + self.whole;
         CALIBRATION * within_tenth(all)
+    }
+
+    /// The probability that the sum of the shares of its group over a longer time is within 10 %.
+    fn lasting(self) -> f64 {
+        within_tenth(LEARNT * self.of_group + LASTING)
     }
 }
 
@@ -211,12 +228,13 @@ impl Regression {
             return None;
         }
         let uncertain = self.uncertain(&found, &contributions.variance);
-        let mut amounts: HashMap<u16, f64> = HashMap::new();
+        let mut amounts: HashMap<u16, f64, RandomState> = HashMap::default();
         for one in &found {
             *amounts.entry(one.part.column).or_default() += one.part.amount;
         }
-        // By owner: the value, and the sum of value x confidence over its sources.
-        let mut owners: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
+        // By owner: the value, and the sums of value x confidence and of value x lasting confidence
+        // over its sources.
+        let mut owners: BTreeMap<Owner, [f64; 3]> = BTreeMap::new();
         for (one, variance) in found.iter().zip(uncertain) {
             if one.part.value <= 0.0 {
                 continue;
@@ -228,20 +246,27 @@ impl Regression {
             let share = window.total * one.part.value / value;
             let mut confidence =
                 variance.with_measure(history, source, one.part.amount).confidence();
+            let mut lasting = variance.lasting();
             // Among owners that share a column, this is residency again.
             let within = one.part.amount / amounts[&one.part.column];
             if within < 0.999 {
                 confidence *= SHARED * within;
+                if columns::is_rest(one.part.column) {
+                    lasting *= SHARED * within;
+                }
             }
-            let (value, known) = owners.entry(source.owner).or_default();
-            *value += share;
-            *known += share * confidence;
+            let sums = owners.entry(source.owner).or_default();
+            for (sum, its) in sums.iter_mut().zip([1.0, confidence, lasting]) {
+                *sum += share * its;
+            }
         }
         let mut shares: Vec<Share> = owners
             .into_iter()
-            .map(|(who, (value, known))| {
-                let confidence = (known / value) as f32 * window.running;
-                Share::new(who, value, confidence)
+            .map(|(who, [value, known, lasting])| Share {
+                who,
+                value,
+                confidence: (known / value) as f32 * window.running,
+                lasting: (lasting / value) as f32 * window.running,
             })
             .collect();
         leave_rest(&mut shares, window.total);
@@ -255,7 +280,7 @@ impl Regression {
         let weights = Weights::of(self.by);
         let of = |one: &SourceShare| {
             let place = usize::from(one.part.column);
-            let Variance { learnt, now, .. } =
+            let Variance { learnt, now, of_group } =
                 variance.get(place).copied().unwrap_or(Variance::UNKNOWN);
             let its = one.part.noise;
             let of_noise = its * (1.0 - its / noise.max(1e-300)).max(0.0);
@@ -264,6 +289,7 @@ impl Regression {
                 rates: LEARNT * learnt + weights.now * now,
                 noise: NOISE * of_noise / (share * value).powi(2).max(1e-300),
                 whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
+                of_group,
                 ..Uncertain::default()
             }
         };

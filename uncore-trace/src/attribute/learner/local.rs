@@ -182,10 +182,7 @@ fn variances(
     let all: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let parts: Vec<f64> = expected.iter().map(|its| its / all).collect();
     let covariance = &solution.covariance;
-    let common: Vec<f64> = covariance
-        .chunks_exact(n.max(1))
-        .map(|row| dot(row, &parts))
-        .collect();
+    let common: Vec<f64> = covariance.chunks_exact(n.max(1)).map(|row| dot(row, &parts)).collect();
     let of_all = dot(&common, &parts);
     let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
     // The variance of a sum's logarithm: the gradient of each of its parts is its part of the sum.

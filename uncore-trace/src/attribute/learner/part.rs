@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::super::columns::BASELINE;
 use super::super::history::{History, TrafficSource};
 use super::Observation;
@@ -29,7 +31,7 @@ pub(in super::super) struct Contribution {
 #[derive(Debug, Default)]
 pub(in super::super) struct Contributions {
     /// By source number.
-    pub of: HashMap<u32, Contribution>,
+    pub of: HashMap<u32, Contribution, RandomState>,
     /// By place.
     pub variance: Vec<Variance>,
 }
