@@ -227,7 +227,8 @@ impl<M: Attribution> Lagged<M> {
             return 0;
         }
         self.method.solve(&self.histories);
-        if is_last { self.tick } else { self.schedule.divides(self.tick) }
+        let columns = self.histories.time.columns().len();
+        if is_last { self.tick } else { self.schedule.divides(self.tick, columns) }
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
