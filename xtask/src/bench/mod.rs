@@ -14,6 +14,7 @@ mod read;
 mod running;
 mod sampling;
 mod stats;
+mod truth;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -32,6 +33,8 @@ pub(crate) enum Bench {
     Read(read::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
     Attribution(attribution::Args),
+    /// Hold what methods say of large machines, drawn at random, against what was moved, with the cost
+    Truth(truth::Args),
 }
 
 /// Runs one benchmark and prints its table.
@@ -44,5 +47,6 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Profile(args) => profile::run(args),
         Bench::Read(args) => read::run(args),
         Bench::Attribution(args) => attribution::run(args),
+        Bench::Truth(args) => truth::run(args),
     }
 }

@@ -1,0 +1,248 @@
+//! The accuracy and cost of attribution on large machines that are drawn at random, whose truth is known.
+//!
+//! `tenants.rs` draws who runs, `schedule.rs` when and where, `traffic.rs` what they move, and `ticks.rs` what
+//! a recorder logs of that: CPU time, readings of counters, and misses. Each says what is drawn from which
+//! distribution. The attributor divides these entries as those of a live recording, with ticks of 1 ms, and
+//! `scores.rs` holds its rows against the truth. Its CPU time and memory are those of the attributor and of
+//! the file with the rows, without the machine. Prints one line of JSON; `cargo xtask bench truth` runs many
+//! cases. Everything is the same in every run of a seed but CPU time and memory.
+//!
+//! The figures rank methods and show trends. They are no claim about a real machine.
+#![expect(clippy::print_stdout, reason = "the line is the result")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::clock::Snapshot;
+use uncore_trace::entries::{Consumer as _, Entry};
+use uncore_trace::plan::{Plan, Role};
+use uncore_trace::schema::cgroups::CgroupNames;
+use uncore_trace::schema::origin::Origin;
+use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
+use uncore_trace::tables::writer::{Create, Target, Writer};
+
+mod floor;
+mod random;
+mod schedule;
+mod scores;
+mod tenants;
+mod ticks;
+mod traffic;
+
+use self::floor::Floor;
+use self::random::Random;
+use self::scores::{Figures, Scores};
+use self::tenants::Machine;
+use self::ticks::Ticks;
+use self::traffic::Traffic;
+
+const SOCKETS: usize = 2;
+const TICK_NS: u64 = 1_000_000;
+/// Rows of a batch, as of `attribute`.
+const ROWS: usize = 8192;
+/// The lag of `record`, ns.
+const LAG_NS: u64 = 1_000_000_000;
+
+/// A machine, a recording of it, and how that is divided.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) seed: u64,
+    /// CPUs of a socket, and tenants that are at home there.
+    pub(crate) cpus: usize,
+    pub(crate) tenants: usize,
+    pub(crate) seconds: f64,
+    /// A method, or `floor`.
+    pub(crate) method: String,
+    /// Ticks of a window.
+    pub(crate) window: usize,
+    pub(crate) pauses: Pauses,
+    /// The part of its time that each tenant that never pauses has as its quota.
+    #[serde(default)]
+    pub(crate) quota: Option<f64>,
+    /// CPUs of a counter; without it each socket's memory has one.
+    #[serde(default)]
+    pub(crate) group: Option<usize>,
+    /// No phases, drift, bursts or cold caches, and little noise.
+    #[serde(default)]
+    pub(crate) plain: bool,
+    /// Capacity of a socket's memory over the mean demand.
+    pub(crate) peak: f64,
+    /// Misses are counted, with this noise in 50 us.
+    #[serde(default)]
+    pub(crate) misses: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Pauses {
+    /// Tenants of all kinds.
+    Usual,
+    /// Threads that never sleep.
+    Never,
+}
+
+impl Case {
+    pub(crate) const fn ticks(&self) -> usize {
+        (self.seconds * 1e9) as usize / TICK_NS as usize
+    }
+
+    /// The tick at which the recording begins, where a window does.
+    const fn start(&self) -> u64 {
+        100_000 * self.window as u64
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(flatten)]
+    figures: Figures,
+    cpu_s: f64,
+    peak_mib: f64,
+}
+
+fn main() -> Result<()> {
+    let arg = std::env::args().skip(1).find(|arg| arg != "--bench");
+    let Some(arg) = arg else {
+        // `cargo bench` runs it without arguments.
+        println!("usage: truth JSON; see `cargo xtask bench truth`");
+        return Ok(());
+    };
+    let case: Case = serde_json::from_str(&arg).context("cannot read the case")?;
+    println!("{}", serde_json::to_string(&run(&case)?)?);
+    Ok(())
+}
+
+fn run(case: &Case) -> Result<Line> {
+    ensure!(case.cpus > 0 && case.tenants > 0, "a machine has CPUs and tenants");
+    ensure!(
+        case.window > 0 && case.ticks() >= case.window,
+        "the recording is shorter than a window"
+    );
+    ensure!(case.group != Some(0), "a group has CPUs");
+    let stream = |what| Random::at(case.seed, what, 0);
+    let machine = Machine::draw(case, &mut stream(1));
+    let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, stream(2));
+    let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
+    let plan = ticks::plan(case);
+    let counters = plan.counters.iter().filter(|counter| counter.role == Role::Counted).count();
+    let ticks = Ticks::new(case, &traffic, case.start(), counters, stream(4));
+    let scores = Scores::new(schedule.tenant_of.clone(), counters, case.window, case.start());
+    if case.method == "floor" {
+        let figures = floor(ticks, scores)?;
+        return Ok(Line { figures, cpu_s: 0.0, peak_mib: 0.0 });
+    }
+    attribute(case, &plan, machine.tenants.len(), ticks, scores)
+}
+
+fn floor(mut ticks: Ticks<'_>, mut scores: Scores) -> Result<Figures> {
+    let mut floor = Floor::default();
+    let mut number = 0;
+    while let Some(tick) = ticks.advance() {
+        scores.moved(number, &tick.parts, &tick.device);
+        floor.take(tick, &mut scores);
+        number += 1;
+    }
+    floor.finish(&mut scores);
+    scores.finish(None)
+}
+
+/// Divides the recording.
+fn attribute(
+    case: &Case,
+    plan: &Plan,
+    tenants: usize,
+    mut ticks: Ticks<'_>,
+    mut scores: Scores,
+) -> Result<Line> {
+    let choice = Choice::of_name(&case.method)
+        .with_context(|| format!("there is no method {}", case.method))?;
+    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
+    let pairs = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::PLAN, serde_json::to_string(plan)?),
+        (metadata::CLOCKS, serde_json::to_string(&[clock])?),
+        (metadata::TICK_NS, plan.tick_ns.to_string()),
+        (metadata::INTERVAL_NS, plan.window_ns.to_string()),
+    ];
+    let pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let path = dir.path().join("fabric.parquet");
+    let mut writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs)?;
+    // The peak begins where the machine has been drawn (Documentation/filesystems/proc.rst).
+    fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
+    let before = memory("VmRSS:")?;
+    let mut fabric = fabric::Builder::default();
+    let start = case.start();
+    let mut attributor = Attributor::new(&RecordingFacts {
+        plan,
+        counters: &order(plan, |_| false),
+        methods: Methods { choice, io: false, lag_ns: LAG_NS, effort: Effort::Live },
+        start_tick: start,
+        clock,
+        origin: &Origin::of(&pairs),
+    });
+    for tenant in 0..tenants {
+        let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup(tenant) };
+        let names = Arc::new(CgroupNames { path: path.into(), container: None, pod: None });
+        let id = ticks::cgroup_id(tenant, tenants);
+        attributor.take(Entry::Cgroup { id, names: &names }, &mut fabric)?;
+    }
+    for reading in ticks.first() {
+        attributor.take(Entry::Reading(reading), &mut fabric)?;
+    }
+    let mut spent = 0.0;
+    for number in 0..case.ticks() {
+        let tick = ticks.advance().context("the recording is too short")?;
+        scores.moved(number, &tick.parts, &tick.device);
+        let begin = cpu_s();
+        for reading in &tick.readings {
+            attributor.take(Entry::Reading(*reading), &mut fabric)?;
+        }
+        for (cpu, parts) in tick.usage.iter().enumerate() {
+            attributor.take(Entry::Usage { cpu: cpu as u32, parts }, &mut fabric)?;
+        }
+        let is_last = number + 1 == case.ticks();
+        let end = Entry::EndOfTick { tick: start + number as u64 + 1, is_last };
+        attributor.take(end, &mut fabric)?;
+        let mut batches = Vec::new();
+        loop {
+            let is_over = attributor.more(&mut fabric);
+            if fabric.len() >= ROWS || is_over && is_last {
+                batches.push(fabric.finish());
+            }
+            if is_over {
+                break;
+            }
+        }
+        spent += cpu_s() - begin;
+        for batch in batches {
+            scores.take(&batch)?;
+            writer.write(&fabric::TABLE, &batch)?;
+        }
+    }
+    let peak_mib = memory("VmHWM:")?.saturating_sub(before) as f64 / 1024.0;
+    writer.finish(&pairs)?;
+    let figures = scores.finish(Some(&path))?;
+    Ok(Line { figures, cpu_s: spent, peak_mib })
+}
+
+/// CPU time of this process, s.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Memory of this process, KiB.
+fn memory(field: &str) -> Result<u64> {
+    let status = fs::read_to_string(Path::new("/proc/self/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.with_context(|| format!("no {field} in /proc/self/status"))
+}

@@ -1,0 +1,349 @@
+//! What a recorder would log of a drawn machine, tick by tick, and beside it what was moved.
+//!
+//! A counter is read 4 us after the end of each tick and an exponential time of 5 us more; four in a thousand
+//! readings are 80 us later (exponential), none more than 600 us. It counts in units of [`SCALE`] bytes, with
+//! an error of 0.1 % of each tick. With misses, each CPU has a counter that is read at every switch and tick:
+//! of the bytes, 0 to 50 % by process are prefetched and not counted; the others make one miss for each 64
+//! bytes (log-normal, 0.25 by process), with noise in pieces of 50 us or less, and less in longer ones. Misses
+//! in interrupts are idle's.
+
+use std::collections::BTreeSet;
+
+use uncore_trace::catalog::source::Cause;
+use uncore_trace::discover::CpuList;
+use uncore_trace::drain::Comm;
+use uncore_trace::entries::{Owner, Reading, Trigger, Value};
+use uncore_trace::plan::{Counter, Plan, Role};
+
+use super::random::Random;
+use super::traffic::{Piece, Places, Traffic};
+use super::{Case, SOCKETS, TICK_NS};
+
+/// Bytes of a count.
+const SCALE: f64 = 32.0;
+/// The vector of the network's softirqs: `NET_RX`.
+const NET_RX: u32 = 3;
+/// What random numbers of a place are for.
+const LATE: u64 = 11;
+const MISS: u64 = 12;
+
+/// Who moved bytes or got them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    Process(u32),
+    Softirq,
+    Idle,
+    Nobody,
+}
+
+/// What one of them moved at a counter, on CPUs near it or far from it, in a part of a tick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) counter: usize,
+    pub(crate) who: Who,
+    pub(crate) is_far: bool,
+    pub(crate) ns: u64,
+    pub(crate) bytes: f64,
+}
+
+/// A tick.
+#[derive(Debug, Default)]
+pub(crate) struct Tick {
+    /// Its readings, in the order of time for each counter.
+    pub(crate) readings: Vec<Reading>,
+    /// Nanoseconds by owner, by CPU.
+    pub(crate) usage: Vec<Vec<(Owner, u64)>>,
+    /// All that was moved on CPUs, and what devices moved, by counter.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) device: Vec<f64>,
+    /// Bytes of its begin that the reading of the tick before counts, and the others, by counter.
+    early: Vec<f64>,
+    rest: Vec<f64>,
+}
+
+/// How a process misses: the part of its bytes that is not prefetched, over the bytes of a miss, and noise.
+#[derive(Debug)]
+struct Missing {
+    of_byte: f64,
+    noise: f64,
+}
+
+pub(crate) struct Ticks<'a> {
+    traffic: &'a Traffic<'a>,
+    case: &'a Case,
+    /// The tick at which the recording begins.
+    start: u64,
+    /// Counters without those of misses.
+    counters: usize,
+    owners: Vec<Owner>,
+    missing: Vec<Missing>,
+    random: Random,
+    places: Places,
+    next: usize,
+    ahead: Tick,
+    counted: Vec<f64>,
+    missed: Vec<f64>,
+}
+
+/// The id of the cgroup of a tenant. The kernel's is the root.
+pub(crate) fn cgroup_id(tenant: usize, tenants: usize) -> u64 {
+    if tenant + 1 == tenants { 1 } else { 1000 + tenant as u64 }
+}
+
+/// The process of a pid.
+pub(crate) const FIRST_PID: u32 = 1000;
+
+impl<'a> Ticks<'a> {
+    pub(crate) fn new(
+        case: &'a Case,
+        traffic: &'a Traffic<'a>,
+        start: u64,
+        counters: usize,
+        mut random: Random,
+    ) -> Self {
+        let tenants = traffic.machine.tenants.len();
+        let owner = |(process, tenant): (usize, &usize)| Owner::Task {
+            pid: FIRST_PID + process as u32,
+            comm: Comm::from_bytes(format!("p{process}").as_bytes()),
+            cgroup_id: cgroup_id(*tenant, tenants),
+        };
+        let tenant_of = &traffic.schedule.tenant_of;
+        let missing = case.misses.map(|noise| {
+            let missing = |_| Missing {
+                of_byte: (1.0 - random.uniform(0.0, 0.5)) / (64.0 * random.log_normal(0.2, 0.25)),
+                noise: noise * random.uniform(0.5, 1.5),
+            };
+            tenant_of.iter().map(missing).collect()
+        });
+        let mut made = Self {
+            traffic,
+            case,
+            start,
+            counters,
+            owners: tenant_of.iter().enumerate().map(owner).collect(),
+            missing: missing.unwrap_or_default(),
+            random,
+            places: traffic.places(),
+            next: 0,
+            ahead: Tick::default(),
+            // Counters are not at 0 when a recording begins.
+            counted: vec![12_345.0 * SCALE; counters],
+            missed: vec![0.0; traffic.machine.all_cpus()],
+        };
+        made.ahead = made.make(0);
+        made
+    }
+
+    /// The readings at which the recording begins.
+    pub(crate) fn first(&self) -> Vec<Reading> {
+        (0..self.counters).map(|counter| self.reading(counter, 0)).collect()
+    }
+
+    /// The next tick.
+    pub(crate) fn advance(&mut self) -> Option<Tick> {
+        if self.next >= self.traffic.ticks {
+            return None;
+        }
+        self.next += 1;
+        let ahead = self.make(self.next);
+        let mut tick = std::mem::replace(&mut self.ahead, ahead);
+        for counter in 0..self.counters {
+            let sum = tick.rest[counter] + tick.device[counter] + self.ahead.early[counter];
+            self.counted[counter] += (sum * self.random.normal(1.0, 0.001)).max(0.0);
+            tick.readings.push(self.reading(counter, self.next));
+        }
+        Some(tick)
+    }
+
+    fn reading(&self, counter: usize, tick: usize) -> Reading {
+        let late = if tick == self.traffic.ticks { 5000 } else { self.late(counter, tick) };
+        let tick = self.start + tick as u64;
+        Reading {
+            tick,
+            time: tick * TICK_NS + late,
+            counter: counter as u32,
+            cpu: self.first_cpu(counter) as u32,
+            trigger: Trigger::Timer,
+            value: Ok(Value { value: (self.counted[counter] / SCALE) as u64, times: None }),
+            owner: None,
+        }
+    }
+
+    fn first_cpu(&self, counter: usize) -> usize {
+        counter * self.case.group.unwrap_or(self.case.cpus)
+    }
+
+    /// How late the counters of a socket are read at the begin of a tick, ns.
+    fn late(&self, counter: usize, tick: usize) -> u64 {
+        let socket = self.first_cpu(counter) / self.case.cpus;
+        let mut random = Random::at(LATE ^ self.case.seed, tick as u64, socket as u64);
+        let more = if random.chance(0.004) { random.exponential(80_000.0) } else { 0.0 };
+        (4000.0 + random.exponential(5000.0) + more).min(600_000.0) as u64
+    }
+
+    /// What happens in a tick.
+    fn make(&mut self, tick: usize) -> Tick {
+        let zero = vec![0.0; self.counters];
+        let mut made = Tick { early: zero.clone(), rest: zero, ..Tick::default() };
+        if tick >= self.traffic.ticks {
+            return made;
+        }
+        let cpus = self.traffic.machine.all_cpus();
+        made.usage = vec![Vec::new(); cpus];
+        let from = tick as u64 * TICK_NS;
+        // The first reading begins the count.
+        let late = |counter| if tick == 0 { 0 } else { self.late(counter, tick) };
+        let cuts: Vec<u64> = (0..self.counters).map(|counter| from + late(counter)).collect();
+        let mut running = vec![(Owner::Idle, from); cpus];
+        let mut places = std::mem::take(&mut self.places);
+        let traffic = self.traffic;
+        traffic.pieces(tick, &mut places, |piece| {
+            let is_softirq = traffic.machine.threads[piece.thread].is_softirq;
+            let task = self.owners[piece.process];
+            let owner = if is_softirq { Owner::Softirq(NET_RX) } else { task };
+            let ns = piece.end - piece.begin;
+            add(&mut made.usage[piece.cpu], owner, ns);
+            let who = if is_softirq { Who::Softirq } else { Who::Process(piece.process as u32) };
+            let mut moved = |counter: usize, is_far, bytes| {
+                let early = cuts[counter].clamp(piece.begin, piece.end) - piece.begin;
+                let early = bytes * early as f64 / ns as f64;
+                made.early[counter] += early;
+                made.rest[counter] += bytes - early;
+                made.parts.push(Part { counter, who, is_far, ns, bytes });
+            };
+            match self.case.group {
+                Some(group) => moved(piece.cpu / group, false, piece.bytes.iter().sum()),
+                None => piece.bytes.iter().enumerate().for_each(|(socket, bytes)| {
+                    moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
+                }),
+            }
+            if !self.missing.is_empty() {
+                let owner = if is_softirq { Owner::Idle } else { task };
+                self.misses(piece, owner, &mut running[piece.cpu], &mut made.readings);
+            }
+        });
+        self.places = places;
+        for used in &mut made.usage {
+            let busy: u64 = used.iter().map(|(_, ns)| ns).sum();
+            if busy < TICK_NS {
+                used.push((Owner::Idle, TICK_NS - busy));
+            }
+        }
+        if !self.missing.is_empty() {
+            let end = from + TICK_NS;
+            for (cpu, (owner, _)) in running.into_iter().enumerate() {
+                made.readings.push(self.miss(cpu, end, Trigger::Timer, owner));
+            }
+        }
+        let device = if self.case.group.is_some() { &[] } else { &self.traffic.device[tick][..] };
+        made.device = device.to_vec();
+        made.device.resize(self.counters, 0.0);
+        made
+    }
+
+    /// Counts the misses of a piece, and reads them where its thread comes after idle time and leaves.
+    fn misses(
+        &mut self,
+        piece: Piece,
+        owner: Owner,
+        running: &mut (Owner, u64),
+        readings: &mut Vec<Reading>,
+    ) {
+        let Piece { cpu, begin, end, .. } = piece;
+        if piece.begins && begin > running.1 {
+            readings.push(self.miss(cpu, begin, Trigger::Event, Owner::Idle));
+        }
+        let missing = &self.missing[piece.process];
+        let noise = missing.noise * (50_000.0 / (end - begin) as f64).sqrt().min(3.0);
+        let place = ((cpu as u64) << 48) + begin;
+        let factor = Random::at(MISS, self.case.seed, place).factor(noise);
+        self.missed[cpu] += piece.bytes.iter().sum::<f64>() * missing.of_byte * factor;
+        if piece.ends {
+            readings.push(self.miss(cpu, end, Trigger::Event, owner));
+        }
+        *running = (if piece.ends { Owner::Idle } else { owner }, end);
+    }
+
+    /// A reading of the misses of a CPU at a time. It is logged in the tick that ends next.
+    fn miss(&self, cpu: usize, time: u64, trigger: Trigger, owner: Owner) -> Reading {
+        Reading {
+            tick: self.start + time.div_ceil(TICK_NS),
+            time: self.start * TICK_NS + time,
+            counter: (self.counters + cpu) as u32,
+            cpu: cpu as u32,
+            trigger,
+            value: Ok(Value { value: self.missed[cpu] as u64, times: None }),
+            owner: Some(owner),
+        }
+    }
+}
+
+fn add(parts: &mut Vec<(Owner, u64)>, owner: Owner, ns: u64) {
+    match parts.iter_mut().find(|(its, _)| *its == owner) {
+        Some((_, sum)) => *sum += ns,
+        None => parts.push((owner, ns)),
+    }
+}
+
+/// The plan of the recording: a counter of each socket's memory, which sees all CPUs, or one of what each group
+/// of CPUs moves, and those of misses.
+pub(crate) fn plan(case: &Case) -> Plan {
+    let cpus = |from: usize, to: usize| (from as u32..to as u32).collect::<CpuList>();
+    let all = case.cpus * SOCKETS;
+    let size = case.group.unwrap_or(case.cpus);
+    let mut counters: Vec<Counter> = Vec::new();
+    for (id, first) in (0..all).step_by(size).enumerate() {
+        let own = cpus(first, (first + size).min(all));
+        let far = (0..all as u32).filter(|cpu| !own.iter().any(|own| own == *cpu)).collect();
+        let is_group = case.group.is_some();
+        counters.push(Counter {
+            id: id as u32,
+            pmu: format!("{}_{id}", if is_group { "group" } else { "memory" }),
+            family: "bench".to_owned(),
+            subsystem: "mem".to_owned(),
+            event: "bytes".to_owned(),
+            filter: String::new(),
+            unit: "bytes".to_owned(),
+            scale: SCALE,
+            attr_type: 10,
+            config: Default::default(),
+            cpu: first as u32,
+            socket: Some((first / case.cpus) as i16),
+            sees: if is_group { own } else { cpus(0, all) },
+            far: if is_group { CpuList::default() } else { far },
+            per_cpu: false,
+            at_switch: false,
+            exact_by: None,
+            cause: is_group.then_some(Cause::Cpu),
+            causes: if is_group { BTreeSet::new() } else { [Cause::Cpu, Cause::Remote].into() },
+            io: None,
+            leader: None,
+            role: Role::Counted,
+            witness_bytes: None,
+        });
+    }
+    let planned = counters.len();
+    if let (Some(_), Some(like)) = (case.misses, counters.first().cloned()) {
+        counters.extend((0..all).map(|cpu| Counter {
+            id: (planned + cpu) as u32,
+            pmu: "core".to_owned(),
+            subsystem: "core".to_owned(),
+            event: "misses".to_owned(),
+            unit: "count".to_owned(),
+            scale: 1.0,
+            cpu: cpu as u32,
+            socket: Some((cpu / case.cpus) as i16),
+            sees: cpus(cpu, cpu + 1),
+            far: CpuList::default(),
+            per_cpu: true,
+            at_switch: true,
+            cause: Some(Cause::Cpu),
+            causes: BTreeSet::new(),
+            role: Role::Weight,
+            witness_bytes: Some(64.0),
+            ..like.clone()
+        }));
+    }
+    let window_ns = case.window as u64 * TICK_NS;
+    Plan { tick_ns: TICK_NS, window_ns, counters, ..Plan::default() }
+}
