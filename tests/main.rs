@@ -13,6 +13,7 @@
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `auto` plans without a request, `ending` reads what `record` says at its end.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
+//! - `truth` checks the accounts of the machines that `cargo xtask bench truth` draws.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
 mod agent;
@@ -87,6 +88,7 @@ mod terminal;
 mod ticks;
 mod top;
 mod traps;
+mod truth;
 mod unreadable;
 mod upload;
 mod vendor;

@@ -27,13 +27,13 @@ use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{Create, Target, Writer};
 
-mod floor;
-mod random;
-mod schedule;
-mod scores;
-mod tenants;
-mod ticks;
-mod traffic;
+pub(crate) mod floor;
+pub(crate) mod random;
+pub(crate) mod schedule;
+pub(crate) mod scores;
+pub(crate) mod tenants;
+pub(crate) mod ticks;
+pub(crate) mod traffic;
 
 use self::floor::Floor;
 use self::random::Random;
@@ -42,8 +42,8 @@ use self::tenants::Machine;
 use self::ticks::Ticks;
 use self::traffic::Traffic;
 
-const SOCKETS: usize = 2;
-const TICK_NS: u64 = 1_000_000;
+pub(crate) const SOCKETS: usize = 2;
+pub(crate) const TICK_NS: u64 = 1_000_000;
 /// Rows of a batch, as of `attribute`.
 const ROWS: usize = 8192;
 /// The lag of `record`, ns.
@@ -94,15 +94,15 @@ impl Case {
     }
 
     /// The tick at which the recording begins, where a window does.
-    const fn start(&self) -> u64 {
+    pub(crate) const fn start(&self) -> u64 {
         100_000 * self.window as u64
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+pub(crate) struct Line {
     #[serde(flatten)]
-    figures: Figures,
+    pub(crate) figures: Figures,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -119,7 +119,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn run(case: &Case) -> Result<Line> {
+pub(crate) fn run(case: &Case) -> Result<Line> {
     ensure!(case.cpus > 0 && case.tenants > 0, "a machine has CPUs and tenants");
     ensure!(
         case.window > 0 && case.ticks() >= case.window,

@@ -1,0 +1,132 @@
+//! The accounts of the machines that `cargo xtask bench truth` draws.
+
+#[path = "../uncore-trace/benches/truth/main.rs"]
+#[expect(dead_code, reason = "only the bench itself prints")]
+mod bench;
+
+use uncore_trace::entries::{Owner, Reading, Trigger};
+use uncore_trace::plan::Role;
+
+use self::bench::random::Random;
+use self::bench::scores::Scores;
+use self::bench::tenants::Machine;
+use self::bench::ticks::{Part, Tick, Ticks, Who};
+use self::bench::traffic::Traffic;
+use self::bench::{Case, Pauses, SOCKETS, TICK_NS, run, schedule, ticks as logged};
+
+fn case() -> Case {
+    Case {
+        seed: 3,
+        cpus: 3,
+        tenants: 4,
+        seconds: 0.6,
+        method: "auto".to_owned(),
+        window: 100,
+        pauses: Pauses::Usual,
+        quota: None,
+        group: None,
+        plain: false,
+        peak: 1.6,
+        misses: None,
+    }
+}
+
+/// All ticks of a case, and what each of its counters counted.
+fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
+    let stream = |what| Random::at(case.seed, what, 0);
+    let machine = Machine::draw(case, &mut stream(1));
+    let len_ns = case.ticks() as u64 * TICK_NS;
+    let schedule = schedule::simulate(&machine, len_ns, stream(2));
+    let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
+    let counters = logged::plan(case).counters;
+    let counted = counters.iter().filter(|counter| counter.role == Role::Counted).count();
+    let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
+    let mut value = vec![0.0; counters.len()];
+    let mut last = |readings: Vec<Reading>| {
+        for reading in readings.into_iter().filter(|reading| reading.trigger == Trigger::Timer) {
+            let at = reading.counter as usize;
+            let raw = reading.value.map_or(0, |value| value.value);
+            value[at] = raw as f64 * counters[at].scale;
+        }
+        value.clone()
+    };
+    let first = last(made.first());
+    let all: Vec<_> = std::iter::from_fn(|| made.advance()).collect();
+    let end = last(all.last().map_or_else(Vec::new, |tick| tick.readings.clone()));
+    (all, end.iter().zip(first).map(|(end, first)| end - first).collect())
+}
+
+#[test]
+fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
+    for (group, pauses) in [(None, Pauses::Usual), (None, Pauses::Never), (Some(2), Pauses::Usual)]
+    {
+        let case = Case { pauses, group, ..case() };
+        let (ticks, counted) = ticks(&case);
+        assert_eq!(ticks.len(), case.ticks());
+        let mut moved = vec![0.0; counted.len()];
+        for tick in &ticks {
+            let busy = |parts: &Vec<(Owner, u64)>| {
+                assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<u64>(), TICK_NS);
+                parts
+                    .iter()
+                    .filter(|(owner, _)| *owner != Owner::Idle)
+                    .map(|(_, ns)| ns)
+                    .sum::<u64>()
+            };
+            let busy: u64 = tick.usage.iter().map(busy).sum();
+            let seen: u64 = tick.parts.iter().map(|part| part.ns).sum();
+            // Each socket's memory sees all CPUs.
+            assert_eq!(seen, if group.is_some() { busy } else { busy * SOCKETS as u64 });
+            tick.parts.iter().for_each(|part| moved[part.counter] += part.bytes);
+            tick.device.iter().zip(&mut moved).for_each(|(bytes, sum)| *sum += bytes);
+        }
+        for (counted, moved) in counted.iter().zip(&moved) {
+            assert!(*moved > 0.0 && (counted / moved - 1.0).abs() < 0.001, "{counted} {moved}");
+        }
+    }
+}
+
+#[test]
+fn misses_follow_what_is_not_prefetched() {
+    let case = Case { misses: Some(0.2), ..case() };
+    let (ticks, counted) = ticks(&case);
+    let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();
+    let missed: f64 = counted[SOCKETS..].iter().sum();
+    // Half to all of the bytes, in lines of 64 bytes or a little more.
+    assert!((30.0..400.0).contains(&(moved / missed)), "{moved} {missed}");
+}
+
+#[test]
+fn the_truth_has_no_error_and_a_wrong_share_its_own() {
+    let part = |who, bytes| Part { counter: 0, who, is_far: false, ns: 1, bytes };
+    let tenants = [Who::Process(0), Who::Process(1)];
+    for (wrong, misplaced) in [(0.0, 0.0), (30.0, 0.3)] {
+        // The last process is the kernel's.
+        let mut scores = Scores::new(vec![0, 1, 2], 1, 10, 0);
+        for tick in 0..20 {
+            scores.moved(tick, &[part(tenants[0], 4.0), part(tenants[1], 5.0)], &[1.0]);
+        }
+        for window in [0, 10] {
+            scores.give(window, 0, tenants[0], 40.0 - wrong, Some(0.9));
+            scores.give(window, 0, tenants[1], 50.0 + wrong, Some(0.9));
+            scores.give(window, 0, Who::Nobody, 10.0, Some(0.9));
+        }
+        let figures = scores.finish(None).unwrap();
+        let near =
+            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{figures:?}");
+        near(figures.misplaced, misplaced);
+        near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
+        near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
+        near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
+    }
+}
+
+#[test]
+fn the_rates_say_more_than_time() {
+    let misplaced = |method: &str| {
+        let case = Case { method: method.to_owned(), seconds: 2.0, ..case() };
+        run(&case).unwrap().figures.misplaced
+    };
+    let (floor, residency) = (misplaced("floor"), misplaced("residency"));
+    assert!(0.0 < floor && floor < residency / 2.0, "{floor} {residency}");
+}
