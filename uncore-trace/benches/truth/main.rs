@@ -58,7 +58,7 @@ pub(crate) struct Case {
     pub(crate) cpus: usize,
     pub(crate) tenants: usize,
     pub(crate) seconds: f64,
-    /// A method, or `floor`.
+    /// Of attribution.
     pub(crate) method: String,
     /// Ticks of a window.
     pub(crate) window: usize,
@@ -103,6 +103,7 @@ impl Case {
 pub(crate) struct Line {
     #[serde(flatten)]
     pub(crate) figures: Figures,
+    pub(crate) floor: Figures,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -132,13 +133,12 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let plan = ticks::plan(case);
     let counters = plan.counters.iter().filter(|counter| counter.role == Role::Counted).count();
-    let ticks = Ticks::new(case, &traffic, case.start(), counters, stream(4));
-    let scores = Scores::new(schedule.tenant_of.clone(), counters, case.window, case.start());
-    if case.method == "floor" {
-        let figures = floor(ticks, scores)?;
-        return Ok(Line { figures, cpu_s: 0.0, peak_mib: 0.0 });
-    }
-    attribute(case, &plan, machine.tenants.len(), ticks, scores)
+    // Both see the same recording.
+    let ticks = || Ticks::new(case, &traffic, case.start(), counters, stream(4));
+    let tenant_of = &schedule.tenant_of;
+    let scores = || Scores::new(tenant_of.clone(), counters, case.window, case.start());
+    let line = attribute(case, &plan, machine.tenants.len(), ticks(), scores())?;
+    Ok(Line { floor: floor(ticks(), scores())?, ..line })
 }
 
 fn floor(mut ticks: Ticks<'_>, mut scores: Scores) -> Result<Figures> {
@@ -230,7 +230,7 @@ fn attribute(
     let peak_mib = memory("VmHWM:")?.saturating_sub(before) as f64 / 1024.0;
     writer.finish(&pairs)?;
     let figures = scores.finish(Some(&path))?;
-    Ok(Line { figures, cpu_s: spent, peak_mib })
+    Ok(Line { figures, floor: Figures::default(), cpu_s: spent, peak_mib })
 }
 
 /// CPU time of this process, s.
