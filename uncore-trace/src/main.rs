@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use uncore_trace::cmd;
+use uncore_trace::record::canary;
 
 /// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
 /// CPU time that it takes with glibc's.
@@ -11,6 +12,9 @@ use uncore_trace::cmd;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = canary::main(std::env::args_os().next().as_deref()) {
+        return code;
+    }
     let cli: cmd::Cli = match cmd::typed::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),

@@ -199,6 +199,7 @@ fn options(
         lag,
         witness_budget: args.witness.budget(args.method),
         io: args.io,
+        canary: args.canary,
         timer: args.timer,
         buffer,
         listen: true,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::output::print;
+use crate::record::canary;
 use crate::tables::names::parts_of;
 use crate::tables::repair::{Repaired, repair};
 use crate::text::printable;
@@ -15,7 +16,8 @@ use crate::units;
 /// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
 /// A finished recording is not changed, and one that is being written is refused. FILE has the
-/// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired.
+/// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired. An
+/// empty cgroup that a canary left on this machine is removed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,6 +31,7 @@ pub struct Args {
 
 /// Repairs and prints a summary. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
+    canary::remove_left();
     let parts = parts_of(&args.path);
     if parts.is_empty() {
         return one(&args.path);

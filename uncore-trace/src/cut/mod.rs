@@ -26,6 +26,7 @@ use self::part::Part;
 use self::rows::{Readings, between, ended};
 use self::time::Times;
 use crate::clock::Snapshot;
+use crate::schema::canary::{self, Canary};
 use crate::schema::loss::Losses;
 use crate::schema::when::When;
 use crate::schema::{ALL, metadata, run};
@@ -97,6 +98,8 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
         bail!("there is no recording to copy from");
     };
     let mut pairs = first.pairs.clone();
+    // Its sums are those of the rows that are copied.
+    let mut moved = Canary::of(&pairs)?.map(|all| Canary { moved: Vec::new(), ..all });
     for key in OF_THE_END {
         pairs.remove(key);
     }
@@ -123,7 +126,14 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
                     readings.copy(&table, &columns, tick, part.ticks(span), is_cut, &mut write)?;
                 }
                 When::Between(from, to) => {
-                    between(&table, &columns, (from, to), span, &mut write)?;
+                    between(&table, &columns, (from, to), span, &mut |batch| {
+                        if let Some(moved) =
+                            moved.as_mut().filter(|_| def.name == canary::TABLE.name)
+                        {
+                            moved.add_rows(&batch)?;
+                        }
+                        write(batch)
+                    })?;
                 }
                 When::Holds { since, key, last } => {
                     // Only the first part can begin before `begin`; the states of later parts are compared
@@ -137,6 +147,9 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
     }
     let found = losses::copy(parts, begin, end, &mut writer)?;
     let listed = marks::copy(parts, begin, end, &mut writer)?;
+    if let Some(moved) = moved {
+        moved.note(&mut pairs)?;
+    }
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
     if !listed.marks.is_empty() {
         set(metadata::MARKS, json(&listed)?);

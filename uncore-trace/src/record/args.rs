@@ -84,6 +84,8 @@ pub struct Options {
     pub witness_budget: Option<f64>,
     /// Record what block and network devices move, by owner.
     pub io: bool,
+    /// Run a canary ([`super::canary`]).
+    pub canary: bool,
     /// What triggers the readings.
     pub timer: Timer,
     /// Ring size in bytes.
@@ -155,6 +157,7 @@ impl Options {
             lag: Duration::ZERO,
             witness_budget: None,
             io: Choice::Auto.sees_io(plan),
+            canary: false,
             timer: Timer::Auto,
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
             listen: false,

@@ -1,6 +1,7 @@
 //! Recording: runs the pipeline from an open session to finished tables.
 
 mod args;
+pub mod canary;
 pub mod marks;
 mod metadata;
 mod needs;

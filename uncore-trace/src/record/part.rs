@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::args::Options;
+use super::canary::Ended;
 use super::marks::Taken;
 use super::metadata::{self, End};
 use super::planned::{link_rows, plan_rows};
@@ -19,6 +20,7 @@ use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::open::{self, Change, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
+use crate::schema::canary::Canary;
 use crate::schema::loss::Cause;
 use crate::schema::origin::Origin;
 use crate::tables::thread::{Finishing, WriterHandle};
@@ -69,12 +71,13 @@ impl<'a> Common<'a> {
 pub(super) struct Draft {
     writer: WriterHandle,
     pairs: BTreeMap<String, String>,
+    canary: Option<Canary>,
     clock: Snapshot,
 }
 
 impl Draft {
-    /// Creates the files of a part. The offset between its clocks is that of the previous part,
-    /// unless the wall clock was set since.
+    /// Creates the files of a part; `canary` has moved nothing in it. The offset between its clocks
+    /// is that of the previous part, unless the wall clock was set since.
     ///
     /// # Errors
     ///
@@ -83,14 +86,18 @@ impl Draft {
         target: Target,
         options: &Options,
         plan: &Plan,
+        canary: Option<&Canary>,
         before: Option<Snapshot>,
     ) -> Result<Self> {
         let clock = Snapshot::take();
         let clock = before.map_or(clock, |before| clock.continues(before));
-        let pairs = metadata::at_start(options, plan, clock)?;
+        let mut pairs = metadata::at_start(options, plan, clock)?;
+        if let Some(canary) = canary {
+            canary.note(&mut pairs)?;
+        }
         let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
-        Ok(Self { writer, pairs, clock })
+        Ok(Self { writer, pairs, canary: canary.cloned(), clock })
     }
 
     /// Begins the part with this tick.
@@ -105,7 +112,7 @@ impl Draft {
         start_tick: u64,
     ) -> Result<Part> {
         let Common { options, machine, plan, .. } = common;
-        let Self { mut writer, pairs, clock } = self;
+        let Self { mut writer, pairs, canary, clock } = self;
         let online = open::online(&machine.root)?;
         let missing = |these: &[u32], of: &[u32]| -> Vec<u32> {
             of.iter().copied().filter(|cpu| !these.contains(cpu)).collect()
@@ -177,6 +184,7 @@ impl Draft {
             writer,
             pairs,
             losses_sealed: None,
+            canary,
             clock,
             begin: Instant::now(),
             own_cpu_ns: metadata::own_cpu_ns(),
@@ -196,12 +204,32 @@ pub(super) struct Part {
     /// The metadata at the last seal, and the number of losses in them.
     pairs: BTreeMap<String, String>,
     losses_sealed: Option<u64>,
+    /// What the canary moved in this part.
+    canary: Option<Canary>,
     pub clock: Snapshot,
     /// CPU time that this process had used when the part began.
     own_cpu_ns: i64,
 }
 
 impl Part {
+    /// Enters a burst of the canary.
+    pub(super) fn burst(&mut self, ended: &Ended) -> Result<()> {
+        let Ended { burst, device, links } = ended;
+        if let Some(canary) = &mut self.canary {
+            canary.add(burst.kind, links, burst.bytes);
+        }
+        let Sink { rows, origin, .. } = &mut self.sink;
+        rows.canary.burst(burst, device.as_deref(), links, origin)
+    }
+
+    /// Writes what the canary moved into the metadata.
+    fn note_canary(&mut self) -> Result<bool> {
+        let Some(canary) = &self.canary else { return Ok(false) };
+        let before = self.pairs.get(crate::schema::metadata::CANARY).cloned();
+        canary.note(&mut self.pairs)?;
+        Ok(before.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
+    }
+
     /// Hands all rows to the writer and makes them survive a kill, with the losses and marks so
     /// far: a recorder that is killed cannot write them later.
     pub(super) fn seal(&mut self, marks: &Taken) -> Result<()> {
@@ -209,7 +237,8 @@ impl Part {
         self.sink.flush(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
         let marked = marks.note(&mut self.pairs)?;
-        if self.losses_sealed.replace(losses) != Some(losses) || marked {
+        let moved = self.note_canary()?;
+        if self.losses_sealed.replace(losses) != Some(losses) || marked || moved {
             metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
             self.writer.set_metadata(self.pairs.clone())?;
         }
@@ -224,6 +253,7 @@ impl Part {
     ) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
         marks.note(&mut self.pairs)?;
+        self.note_canary()?;
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.losses().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::canary::{self, Canary};
 use super::marks::Marks;
 use super::part::{Common, Draft, Part};
 use super::room::{Room, is_large};
@@ -35,6 +36,7 @@ pub(super) struct Parts {
     /// The next part, during a rotation.
     next: Option<Part>,
     pub marks: Marks,
+    canary: Option<Canary>,
     rotation: Option<Rotation>,
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
@@ -57,11 +59,18 @@ pub(super) struct Ended {
 }
 
 impl Parts {
-    pub(super) fn new(live: Part, rotation: Option<Rotation>, marks: Marks, timer: Timer) -> Self {
+    pub(super) fn new(
+        live: Part,
+        rotation: Option<Rotation>,
+        marks: Marks,
+        canary: Option<Canary>,
+        timer: Timer,
+    ) -> Self {
         Self {
             live,
             next: None,
             marks,
+            canary,
             rotation,
             finishing: None,
             room: Room::default(),
@@ -111,6 +120,27 @@ impl Parts {
         Losses::of(&totals)
     }
 
+    /// Enters the bursts of the canary that have ended, each in the part in which it ended.
+    pub(super) fn take_bursts(&mut self) -> Result<()> {
+        let ended = self.canary.as_mut().map(Canary::take);
+        self.enter(ended.unwrap_or_default())
+    }
+
+    /// Ends the last burst of the canary.
+    pub(super) fn stop_canary(&mut self) -> Result<()> {
+        let ended = self.canary.as_mut().map(Canary::stop);
+        self.enter(ended.unwrap_or_default())
+    }
+
+    fn enter(&mut self, bursts: Vec<canary::Ended>) -> Result<()> {
+        for ended in bursts {
+            let is_next = |next: &&mut Part| (next.start_ns as i64) < ended.burst.end_ns;
+            let part = self.next.as_mut().filter(is_next).unwrap_or(&mut self.live);
+            part.burst(&ended)?;
+        }
+        Ok(())
+    }
+
     /// Makes the rows so far survive a kill.
     pub(super) fn seal(&mut self) -> Result<()> {
         self.live.seal(&self.marks.taken())
@@ -148,7 +178,8 @@ impl Parts {
             return Ok(());
         }
         let target = rotation.next_target();
-        let draft = match Draft::create(target, options, plan, Some(self.live.clock)) {
+        let about = self.canary.as_ref().map(Canary::about);
+        let draft = match Draft::create(target, options, plan, about, Some(self.live.clock)) {
             Err(error) if options.tap.is_some() => {
                 rotation.wait(&error);
                 return Ok(());

@@ -1,6 +1,7 @@
 //! The recorder's loop: drain the ring, advance the time line, hand rows to the writer. At the end
 //! it closes the last window and finishes the tables.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::{AtSwitch, Options, Sampling};
+use super::canary::Canary;
 use super::marks::Marks;
 use super::needs::needs;
 use super::part::{Common, Draft};
@@ -97,12 +99,15 @@ pub async fn record(
     signals: &mut Signals,
 ) -> Result<Outcome> {
     let marks = Marks::open(options, &target)?;
+    let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
+    let options = &*with_canary(options, canary.as_ref());
     let rotation = Rotation::open(&target, options)?;
     let (rotation, first) = match rotation {
         Some((rotation, first)) => (Some(rotation), first),
         None => (None, target),
     };
-    let draft = Draft::create(first, options, plan, None)?;
+    let about = canary.as_ref().map(Canary::about);
+    let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session =
@@ -118,6 +123,9 @@ pub async fn record(
         let unopened = session.unopened().iter().map(|its| its.counter).collect();
         Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
+    if let Some(canary) = &mut canary {
+        canary.go();
+    }
     let online = Online::open(&machine.root)?;
     let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
     let mut recorder = Recorder {
@@ -125,7 +133,7 @@ pub async fn record(
         drain: options.drain_period(common.cpus.len(), at_switch),
         common,
         session,
-        parts: Parts::new(live, rotation, marks, timer),
+        parts: Parts::new(live, rotation, marks, canary, timer),
         drops: Drops::default(),
         watch,
         changed: 0,
@@ -166,6 +174,7 @@ impl Recorder<'_> {
                         // Without a pause the runtime would never check for signals.
                         tokio::task::yield_now().await;
                     }
+                    self.parts.take_bursts()?;
                     self.seal_if_due()?;
                     self.parts.rotate(&self.common, &self.session)?;
                     progress.update(self.parts.rows(), &self.parts.losses());
@@ -182,6 +191,8 @@ impl Recorder<'_> {
     /// Waits for the readings of the last tick, closes all windows, and stops the session.
     async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
         self.watch = None;
+        // Before the last tick, so that all its bytes are counted.
+        self.parts.stop_canary()?;
         self.settle(signals).await?;
         let now = mono_ns() as u64;
         self.parts.live.timeline.stop_at(now / tick_ns + 1);
@@ -494,6 +505,18 @@ impl Recorder<'_> {
         drop(self.session);
         let Ended { finished, parts, losses } = self.parts.finish()?;
         Ok(Outcome { finished, parts, losses, seconds, counters })
+    }
+}
+
+/// The options with rows for the canary, if only some cgroups have rows of their own.
+fn with_canary<'a>(options: &'a Options, canary: Option<&Canary>) -> Cow<'a, Options> {
+    match canary {
+        Some(canary) if !options.cgroups.is_empty() => {
+            let mut options = options.clone();
+            options.cgroups.push(canary.about().cgroup.clone());
+            Cow::Owned(options)
+        }
+        _ => Cow::Borrowed(options),
     }
 }
 

@@ -12,6 +12,7 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+pub mod canary;
 pub mod cgroups;
 pub mod columns;
 pub mod counters;
@@ -100,6 +101,7 @@ tables! {
     links,
     cpus,
     marks,
+    canary,
     loss,
     run,
     fabric,

@@ -147,6 +147,13 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]
     pub(super) method: Choice,
 
+    /// Run a canary, a process in a cgroup of its own that moves known numbers of bytes at random
+    /// times, and say how many of them it was credited: reads of memory, direct reads of a file in
+    /// the output's directory, and loopback packets, if they are counted. It moves bytes for at most
+    /// 1 % of the time, and then at most 0.5 % of what a link can carry
+    #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
+    pub(super) canary: bool,
+
     /// How long a method that learns waits for later counts before it divides a window; with 0 it uses
     /// only the counts up to that window; at most 10s and at most half of --flush; a bare number is
     /// seconds [default: 1s, or half of --flush if that is shorter]

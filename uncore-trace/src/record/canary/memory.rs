@@ -1,0 +1,156 @@
+//! Reads of arrays that are larger than the caches, from CPUs of their node and of another one.
+
+#![expect(unsafe_code, reason = "no safe binding sets the memory policy")]
+
+use std::hint::black_box;
+use std::{fs, io};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::orders::{self, Node};
+use super::pace::Random;
+
+/// Bytes that are read at once, between two pauses.
+const CHUNK: u64 = 64 << 10;
+
+/// Largest part of the available memory that the arrays take.
+const PART_OF_MEMORY: u64 = 16;
+
+/// Numbers in a page of the smallest size.
+const PAGE: usize = 4096 / size_of::<u64>();
+
+/// `MPOL_PREFERRED`, `include/uapi/linux/mempolicy.h` (Linux 7.2).
+const PREFERRED: libc::c_long = 1;
+
+/// The arrays, and the CPUs that read them.
+#[derive(Debug)]
+pub(super) struct Memory {
+    nodes: Vec<(Node, Array)>,
+    bytes_per_s: f64,
+}
+
+#[derive(Debug)]
+struct Array {
+    numbers: Vec<u64>,
+    /// Where the next read begins.
+    at: usize,
+}
+
+impl Memory {
+    /// Fills an array on each node.
+    pub(super) fn new(orders: orders::Memory) -> Result<Self> {
+        let all = orders.array_bytes * orders.nodes.len() as u64;
+        let available = available().context("/proc/meminfo does not say what is available")?;
+        ensure!(
+            all <= available / PART_OF_MEMORY,
+            "arrays larger than the caches take {} MiB, and a sixteenth of the available memory is {} MiB",
+            all >> 20,
+            (available / PART_OF_MEMORY) >> 20
+        );
+        let has_choice = orders.nodes.len() > 1;
+        let length = (orders.array_bytes / CHUNK).max(1) * CHUNK / size_of::<u64>() as u64;
+        let mut nodes = Vec::new();
+        for node in orders.nodes {
+            if let Some(node) = node.node.filter(|_| has_choice) {
+                prefer(node).with_context(|| format!("cannot use memory of node {node}"))?;
+            }
+            let mut numbers = vec![0_u64; length as usize];
+            // Pages that were never written are one page of zeros.
+            numbers.iter_mut().step_by(PAGE).for_each(|number| *number = 1);
+            nodes.push((node, Array { numbers, at: 0 }));
+        }
+        Ok(Self { nodes, bytes_per_s: orders.bytes_per_s })
+    }
+
+    /// Chooses a node and one of its CPUs, moves this process there, and chooses an array. Returns
+    /// the CPU, the node of the array, and the array's place.
+    pub(super) fn choose(&self, random: &mut Random) -> Result<(u32, Option<u32>, usize)> {
+        let (near, _) = random.one(&self.nodes).context("no node")?;
+        let cpu = *random.one(&near.cpus).context("the node has no CPU")?;
+        run_on(cpu)?;
+        let far = (random.next() % self.nodes.len().max(1) as u64) as usize;
+        let node = self.nodes.get(far).and_then(|(node, _)| node.node);
+        Ok((cpu, node, far))
+    }
+
+    /// Number of chunks of a burst of this length.
+    pub(super) fn chunks(&self, seconds: f64) -> u64 {
+        chunks(self.bytes_per_s * seconds, CHUNK)
+    }
+
+    /// Reads the next chunk of an array; returns its bytes.
+    pub(super) fn read(&mut self, place: usize) -> u64 {
+        let Some((_, array)) = self.nodes.get_mut(place) else { return 0 };
+        let length = CHUNK as usize / size_of::<u64>();
+        let end = (array.at + length).min(array.numbers.len());
+        let part = &array.numbers[array.at..end];
+        black_box(part.iter().fold(0, |sum: u64, number| sum.wrapping_add(*number)));
+        array.at = if end == array.numbers.len() { 0 } else { end };
+        size_of_val(part) as u64
+    }
+}
+
+/// The whole chunks in `bytes`; at least one.
+pub(super) fn chunks(bytes: f64, chunk: u64) -> u64 {
+    ((bytes / chunk as f64) as u64).max(1)
+}
+
+/// Moves this process to a CPU.
+pub(super) fn run_on(cpu: u32) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))
+}
+
+/// `MemAvailable`, bytes.
+fn available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+}
+
+/// New pages come from this node while it has any. Pages under this policy are not moved by
+/// automatic NUMA balancing, as those under the default policy are (`mpol_misplaced`,
+/// mm/mempolicy.c, Linux 7.2).
+fn prefer(node: u32) -> io::Result<()> {
+    let mut mask = [0_u64; 16];
+    let word = mask.get_mut(node as usize / 64).ok_or(io::ErrorKind::InvalidInput)?;
+    *word = 1 << (node % 64);
+    let bits = 8 * size_of_val(&mask) as libc::c_ulong;
+    // SAFETY: the kernel reads `bits` bits of the mask, and changes nothing of this process but the
+    // policy for its future pages.
+    let set = unsafe { libc::syscall(libc::SYS_set_mempolicy, PREFERRED, mask.as_ptr(), bits) };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(array_bytes: u64) -> orders::Memory {
+        let nodes = vec![Node { node: None, cpus: vec![0] }];
+        orders::Memory { nodes, array_bytes, bytes_per_s: 1e9 }
+    }
+
+    #[test]
+    fn an_array_is_read_from_end_to_end_again_and_again() {
+        let mut memory = Memory::new(orders(3 * CHUNK)).unwrap();
+        assert_eq!(memory.choose(&mut Random::new()).unwrap(), (0, None, 0));
+        assert_eq!(memory.chunks(0.01), 152);
+        let mut ends = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(memory.read(0), CHUNK);
+            ends.push(memory.nodes[0].1.at / PAGE);
+        }
+        assert_eq!(ends, [16, 32, 0, 16]);
+        assert_eq!(chunks(10.0, CHUNK), 1);
+    }
+
+    #[test]
+    fn an_array_that_memory_has_no_room_for_is_not_made() {
+        let error = Memory::new(orders(1 << 50)).unwrap_err().to_string();
+        assert!(error.contains("of the available memory"), "{error}");
+        assert!(prefer(5000).is_err());
+    }
+}

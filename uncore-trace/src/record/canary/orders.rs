@@ -1,0 +1,71 @@
+//! What the recorder and the canary tell each other: a line of JSON each, over pipes.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::canary::{Burst, Kind, Skipped};
+
+/// What to move. A kind without orders is not moved.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// Mount point of the cgroup v2 hierarchy.
+    pub mount: PathBuf,
+    /// CPUs to run on, for other kinds than memory.
+    pub cpus: Vec<u32>,
+    pub memory: Option<Memory>,
+    pub disk: Option<Disk>,
+    pub network: Option<Network>,
+    /// The kinds without orders.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reads of memory.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Memory {
+    /// The nodes that have an array, and whose CPUs read them.
+    pub nodes: Vec<Node>,
+    /// Size of each array, bytes.
+    pub array_bytes: u64,
+    /// Highest rate during a burst.
+    pub bytes_per_s: f64,
+}
+
+/// A NUMA node; the whole machine if it has none.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Node {
+    pub node: Option<u32>,
+    pub cpus: Vec<u32>,
+}
+
+/// Reads of a file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Disk {
+    /// The directory of the file.
+    pub directory: PathBuf,
+    /// Highest rate during a burst.
+    pub bytes_per_s: f64,
+}
+
+/// Packets over the loopback interface.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Network {
+    /// Highest rate during a burst.
+    pub bytes_per_s: f64,
+}
+
+/// What the canary tells.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Told {
+    /// It is in its cgroup, and has its arrays and files.
+    Ready { cgroup: String, skipped: Vec<Skipped> },
+    /// It cannot begin.
+    Failed { why: String },
+    /// A burst has ended.
+    Burst(Burst),
+    /// A burst failed, and its kind is not moved again.
+    GaveUp { kind: Kind, why: String },
+    /// All bursts have ended.
+    Ended,
+}

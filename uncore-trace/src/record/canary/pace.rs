@@ -1,0 +1,125 @@
+//! When the canary moves bytes, and for how long.
+//!
+//! Bursts begin at random, so that no tenant's period can be in step with them. Guarantee: at every
+//! moment the bursts so far took at most [`PART_OF_TIME`] of the time since the begin.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+/// Largest part of the time that bursts take.
+pub(super) const PART_OF_TIME: f64 = 0.01;
+
+/// Shortest and longest burst, ns: a default window is 10 ms.
+const LENGTH_NS: (f64, f64) = (5e6, 20e6);
+
+/// Mean of the exponential pauses, ns. With bursts of 12.5 ms on average they take 0.8 % of the
+/// time, so the limit changes few pauses.
+const PAUSE_NS: f64 = 1.5e9;
+
+/// Longest pause, ns, so that each kind is moved at least every 15 s.
+const LONGEST_PAUSE_NS: f64 = 4.5e9;
+
+/// Random numbers: `SplitMix64` (Steele, Lea and Flood, 2014).
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    /// With the seed of this process's hash maps, which is random.
+    pub(super) fn new() -> Self {
+        Self(RandomState::new().build_hasher().finish())
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 to below 1.
+    fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// One of these; `None` if there are none.
+    pub(super) fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get((self.next() % of.len().max(1) as u64) as usize)
+    }
+
+    /// Puts them in a random order.
+    pub(super) fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            list.swap(last, (self.next() % (last as u64 + 1)) as usize);
+        }
+    }
+}
+
+/// The times of the bursts.
+#[derive(Debug)]
+pub(super) struct Pace {
+    begin_ns: i64,
+    used_ns: i64,
+}
+
+impl Pace {
+    pub(super) const fn new(begin_ns: i64) -> Self {
+        Self { begin_ns, used_ns: 0 }
+    }
+
+    /// Begin and length of the next burst, ns; now is `now_ns`.
+    pub(super) fn next(&self, now_ns: i64, random: &mut Random) -> (i64, i64) {
+        let (shortest, longest) = LENGTH_NS;
+        let length = (shortest + (longest - shortest) * random.part()) as i64;
+        let pause = (-PAUSE_NS * (1.0 - random.part()).ln()).min(LONGEST_PAUSE_NS) as i64;
+        let used = (self.used_ns + length) as f64;
+        let least = self.begin_ns + (used / PART_OF_TIME) as i64 - length;
+        ((now_ns + pause).max(least), length)
+    }
+
+    /// Notes the time that a burst took.
+    pub(super) const fn took(&mut self, ns: i64) {
+        self.used_ns += ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_random_and_take_a_hundredth_of_the_time_at_most() {
+        for seed in 0..50 {
+            let mut random = Random(seed);
+            let (mut pace, mut now) = (Pace::new(7), 7_i64);
+            let mut used = 0;
+            let mut begins = Vec::new();
+            while begins.len() < 400 {
+                let (begin, length) = pace.next(now, &mut random);
+                assert!(begin > now && (5_000_000..20_000_001).contains(&length));
+                // Some take longer than they should: the CPU was busy.
+                let took = if begins.len() % 7 == 0 { 3 * length } else { length };
+                now = begin + took;
+                used += took;
+                pace.took(took);
+                let part = (used - (took - length)) as f64 / (begin + length - 7) as f64;
+                assert!(part < PART_OF_TIME + 1e-9, "{part}");
+                begins.push(begin);
+            }
+            let pauses: Vec<f64> =
+                begins.windows(2).map(|two| (two[1] - two[0]) as f64 / 1e9).collect();
+            let mean = pauses.iter().sum::<f64>() / pauses.len() as f64;
+            let spread = pauses.iter().map(|its| (its - mean).powi(2)).sum::<f64>();
+            let spread = (spread / pauses.len() as f64).sqrt();
+            assert!((1.2..2.2).contains(&mean) && spread > 0.4 * mean, "{mean} {spread}");
+        }
+    }
+
+    #[test]
+    fn a_random_order_has_everything_once() {
+        let mut random = Random::new();
+        let mut list: Vec<u32> = (0..20).collect();
+        random.shuffle(&mut list);
+        list.sort_unstable();
+        assert_eq!(list, (0..20).collect::<Vec<_>>());
+        assert_eq!(random.one::<u8>(&[]), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! The cgroup of the canary: a child of the recorder's own, so that limits of the recorder hold for
+//! it too, and a service manager that removes the recorder's cgroup removes it.
+
+use std::path::{Path, PathBuf};
+use std::{fs, process};
+
+use anyhow::{Context as _, Result};
+
+use crate::discover::CgroupMounts;
+
+/// Begin of its name; the process's id follows.
+const PREFIX: &str = "uncore-trace-canary-";
+
+/// The way out, if it cannot be made.
+const REMEDY: &str = "record as root with a cgroup v2 hierarchy that can be written (systemd: \
+                      Delegate=yes and ProtectControlGroups=no), or leave out the canary";
+
+/// The cgroup with this process in it. When it is dropped, the process goes back and the cgroup is
+/// removed.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Its path in the hierarchy.
+    pub path: String,
+    directory: PathBuf,
+}
+
+impl Place {
+    /// Makes it below the cgroup of this process, and moves this process there.
+    pub(super) fn enter(mount: &Path) -> Result<Self> {
+        let memberships = fs::read_to_string("/proc/self/cgroup").context("cannot read cgroups")?;
+        Self::below(mount, own(&memberships)?)
+    }
+
+    fn below(mount: &Path, own: &str) -> Result<Self> {
+        remove_below(mount);
+        let name = format!("{PREFIX}{}", process::id());
+        let above = mount.join(own.trim_start_matches('/'));
+        let directory = above.join(&name);
+        let failed = |act| {
+            let shown = above.display();
+            format!("cannot {act} a cgroup for the canary in {shown}: {REMEDY}")
+        };
+        fs::create_dir(&directory).with_context(|| failed("make"))?;
+        let place = Self { path: format!("{}/{name}", own.trim_end_matches('/')), directory };
+        enter(&place.directory).with_context(|| failed("enter"))?;
+        Ok(place)
+    }
+
+    /// The directory in which it is removed.
+    pub(super) fn above(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // If this fails the next canary removes it.
+        enter(self.above()).ok();
+        fs::remove_dir(&self.directory).ok();
+    }
+}
+
+/// The path of a process's own cgroup in the v2 hierarchy, from its `/proc/PID/cgroup`.
+fn own(memberships: &str) -> Result<&str> {
+    let mut paths = memberships.lines().filter_map(|line| line.strip_prefix("0::"));
+    let path = paths.next().filter(|path| !path.starts_with("/.."));
+    path.with_context(|| format!("the recorder is in no cgroup v2 that it can see: {REMEDY}"))
+}
+
+fn enter(directory: &Path) -> std::io::Result<()> {
+    fs::write(directory.join("cgroup.procs"), process::id().to_string())
+}
+
+/// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
+/// be removed. Errors are for nobody: without permission nothing is removed.
+pub fn remove_left() {
+    if let Ok(mounts) = fs::read("/proc/self/mountinfo")
+        && let Some(mount) = CgroupMounts::parse(&String::from_utf8_lossy(&mounts)).v2
+    {
+        remove_below(&mount);
+    }
+}
+
+/// As [`remove_left`], below a mount point.
+fn remove_below(mount: &Path) {
+    let mut waiting = vec![mount.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                fs::remove_dir(entry.path()).ok();
+            } else {
+                waiting.push(entry.path());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_cgroup_is_that_of_the_second_hierarchy() {
+        assert_eq!(own("4:memory:/a\n0::/system.slice/b\n").unwrap(), "/system.slice/b");
+        for wrong in ["4:memory:/a\n", "0::/../b\n", ""] {
+            assert!(own(wrong).unwrap_err().to_string().contains("leave out the canary"));
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_place_and_the_way_out() {
+        let error = Place::below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
+        assert!(error.contains("in /nowhere/a/b: record as root"), "{error}");
+    }
+
+    #[test]
+    fn what_was_left_is_removed_and_nothing_else() {
+        let mount = tempfile::tempdir().unwrap();
+        let left = mount.path().join("a/uncore-trace-canary-7");
+        let other = mount.path().join("a/uncore-trace");
+        for dir in [&left, &other] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        remove_below(mount.path());
+        assert!(!left.exists() && other.exists());
+    }
+}

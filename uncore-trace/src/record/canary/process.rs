@@ -1,0 +1,240 @@
+//! The process of the canary: prepares, waits, moves bytes in bursts until its standard input ends.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::set_name;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::disk::Disk;
+use super::memory::{Memory, run_on};
+use super::network::Network;
+use super::orders::{Orders, Told};
+use super::pace::{Pace, Random};
+use super::place::Place;
+use crate::clock::mono_ns;
+use crate::confine::{self, Needs};
+use crate::schema::canary::{Burst, Kind, Skipped};
+
+/// What it can move.
+#[derive(Debug)]
+struct Movers {
+    memory: Option<Memory>,
+    disk: Option<Disk>,
+    network: Option<Network>,
+    /// For other kinds than memory.
+    cpus: Vec<u32>,
+}
+
+pub(super) fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If nobody reads it, nobody needs it.
+            tell(&Told::Failed { why: format!("{error:#}") }).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    // The recorder ends this process by closing a pipe, after its cgroup was removed. A service
+    // manager sends these signals to both.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let ignored = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, ignored).context("cannot handle signals")?;
+    }
+    set_name(c"uncore-canary").context("cannot set the name of the canary")?;
+    let mut orders = String::new();
+    io::stdin().lock().read_line(&mut orders).context("cannot read orders")?;
+    let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
+    let place = Place::enter(&orders.mount)?;
+    let mut random = Random::new();
+    let mut skipped = Vec::new();
+    let mut movers = Movers::new(orders, &mut random, &mut skipped);
+    confine::process(&needs(&place));
+    tell(&Told::Ready { cgroup: place.path.clone(), skipped })?;
+    let mut line = String::new();
+    // An empty line is the end: the recording never began.
+    if io::stdin().lock().read_line(&mut line).context("cannot read orders")? > 0 {
+        bursts(&mut movers, &mut random)?;
+    }
+    tell(&Told::Ended)
+}
+
+/// Leaving its cgroup is writing to the file `cgroup.procs` above it.
+fn needs(place: &Place) -> Needs {
+    Needs { writes: vec![place.above().to_owned()], ..Needs::default() }
+}
+
+/// Moves bytes until standard input ends.
+fn bursts(movers: &mut Movers, random: &mut Random) -> Result<()> {
+    let mut pace = Pace::new(mono_ns());
+    let mut round: Vec<Kind> = Vec::new();
+    loop {
+        if round.is_empty() {
+            round = movers.kinds();
+            random.shuffle(&mut round);
+        }
+        let (begin, length) = pace.next(mono_ns(), random);
+        if has_ended(begin)? {
+            return Ok(());
+        }
+        let Some(kind) = round.pop() else {
+            // There is nothing to move: only the end is waited for.
+            continue;
+        };
+        let begin_ns = mono_ns();
+        let moved = movers.burst(kind, length, random);
+        let end_ns = mono_ns();
+        pace.took(end_ns - begin_ns);
+        // A burst that failed moved an unknown number of bytes: it has no row.
+        match moved {
+            Ok((cpu, node, bytes)) => {
+                tell(&Told::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
+            }
+            Err(error) => {
+                movers.give_up(kind);
+                tell(&Told::GaveUp { kind, why: format!("{error:#}") })?;
+            }
+        }
+    }
+}
+
+/// Waits until `time`, ns. `true` if standard input has ended by then.
+fn has_ended(time: i64) -> Result<bool> {
+    loop {
+        let left = time - mono_ns();
+        if left <= 0 {
+            return Ok(false);
+        }
+        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+        let input = io::stdin();
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error).context("cannot wait"),
+        }
+    }
+}
+
+fn tell(told: &Told) -> Result<()> {
+    let mut line = serde_json::to_string(told).context("cannot write a line")?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
+}
+
+impl Movers {
+    /// Prepares what the orders ask for. What cannot be moved is in `skipped`.
+    fn new(orders: Orders, random: &mut Random, skipped: &mut Vec<Skipped>) -> Self {
+        let mut or_skip = |kind, error: anyhow::Error| {
+            skipped.push(Skipped { kind, why: format!("{error:#}") });
+        };
+        let disk = orders.disk.map(|its| Disk::new(&its, random)).transpose();
+        let disk = disk.unwrap_or_else(|error| {
+            or_skip(Kind::Disk, error);
+            None
+        });
+        let network = orders.network.map(|its| Network::new(its.bytes_per_s)).transpose();
+        let network = network.unwrap_or_else(|error| {
+            or_skip(Kind::Network, error);
+            None
+        });
+        let memory = orders.memory.map(Memory::new).transpose().unwrap_or_else(|error| {
+            or_skip(Kind::Memory, error);
+            None
+        });
+        Self { memory, disk, network, cpus: orders.cpus }
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let has = [
+            (Kind::Memory, self.memory.is_some()),
+            (Kind::Disk, self.disk.is_some()),
+            (Kind::Network, self.network.is_some()),
+        ];
+        has.into_iter().filter_map(|(kind, has)| has.then_some(kind)).collect()
+    }
+
+    /// Does not move this kind again.
+    fn give_up(&mut self, kind: Kind) {
+        match kind {
+            Kind::Memory => self.memory = None,
+            Kind::Disk => self.disk = None,
+            Kind::Network => self.network = None,
+        }
+    }
+
+    /// Moves bytes of a kind for `length_ns`. Returns the CPU, the node of an array, and the bytes.
+    fn burst(
+        &mut self,
+        kind: Kind,
+        length_ns: i64,
+        random: &mut Random,
+    ) -> Result<(u32, Option<u32>, u64)> {
+        let seconds = length_ns as f64 / 1e9;
+        match kind {
+            Kind::Memory => {
+                let memory = self.memory.as_mut().context("no memory")?;
+                let (cpu, node, array) = memory.choose(random)?;
+                let chunks = memory.chunks(seconds);
+                let bytes = spread(chunks, length_ns, || Ok(memory.read(array)))?;
+                Ok((cpu, node, bytes))
+            }
+            Kind::Disk => {
+                let cpu = any(&self.cpus, random)?;
+                let disk = self.disk.as_mut().context("no disk")?;
+                let chunks = disk.chunks(seconds);
+                Ok((cpu, None, spread(chunks, length_ns, || disk.read())?))
+            }
+            Kind::Network => {
+                let cpu = any(&self.cpus, random)?;
+                let network = self.network.as_mut().context("no network")?;
+                let packets = network.packets(seconds);
+                Ok((cpu, None, spread(packets, length_ns, || network.send())?))
+            }
+        }
+    }
+}
+
+/// Moves this process to any of these CPUs.
+fn any(cpus: &[u32], random: &mut Random) -> Result<u32> {
+    let cpu = *random.one(cpus).context("no CPU")?;
+    run_on(cpu)?;
+    Ok(cpu)
+}
+
+/// Moves `count` chunks in equal steps over `length_ns`; returns their bytes.
+fn spread(count: u64, length_ns: i64, mut moved: impl FnMut() -> Result<u64>) -> Result<u64> {
+    let begin = mono_ns();
+    let mut bytes = 0;
+    for done in 1..=count {
+        bytes += moved()?;
+        let due = begin + (length_ns as f64 * done as f64 / count as f64) as i64;
+        let left = u64::try_from(due - mono_ns()).unwrap_or(0);
+        if done < count && left > 0 {
+            std::thread::sleep(Duration::from_nanos(left));
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_spread_over_the_burst() {
+        let begin = mono_ns();
+        let bytes = spread(4, 8_000_000, || Ok(10)).unwrap();
+        let took = mono_ns() - begin;
+        assert!(bytes == 40 && took >= 6_000_000, "{bytes} {took}");
+        assert!(spread(1, 1, || anyhow::bail!("no")).is_err());
+    }
+}

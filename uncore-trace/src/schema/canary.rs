@@ -1,0 +1,248 @@
+//! `canary`: what the canary moved (`record --canary`), and its form in the metadata.
+//!
+//! Guarantees: a burst has a row in the part of the recording in which it ended. The metadata of
+//! every file of the recording have the sums of these rows, so that a single file says how much was
+//! moved too.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
+
+use super::columns::{bits, texts, words};
+use super::kind::{Bits, I32, I64, Null, Text, Word, table};
+use super::link::Direction;
+use super::metadata;
+use super::origin::Origin;
+use super::when::When;
+
+table! {
+    "canary", "bursts of bytes that the canary moved, the truth for what it was credited", sorted by [];
+    When::Between("begin_ns", "end_ns");
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    begin_ns: I64 => Plain, "Begin of the burst, `CLOCK_MONOTONIC`, ns.";
+    end_ns: I64 => Plain, "End of the burst, `CLOCK_MONOTONIC`, ns.";
+    kind: Word => Dict, "`memory` (reads of an array larger than the caches), `disk` (reads that bypass the page cache) or `network` (packets over the loopback interface).";
+    cpu: I32 => Dict, "CPU on which it ran.";
+    node: Null<I32> => Dict, "NUMA node of the array that was read; null for other kinds, and where the machine has no nodes.";
+    device: Null<Word> => Dict, "Disk or interface; null for memory.";
+    bytes: Bits => Plain, "Bytes that it moved; over the loopback interface with the headers, once, though the interface sends and receives them.";
+    links: Text => Plain, "JSON list: the links whose counters count these bytes, each `{\"link\":..,\"direction\":..}` as in `links`; empty where no counter of the recording does.";
+}
+
+/// What was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Reads of an array in memory that is larger than the caches.
+    Memory,
+    /// Reads of a file that bypass the page cache.
+    Disk,
+    /// Packets over the loopback interface.
+    Network,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Network];
+
+    /// The value in the column `kind`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// One direction of a link, as in the table `links`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Way {
+    /// Name of the link.
+    pub link: String,
+    /// Direction of the bytes.
+    pub direction: Direction,
+}
+
+/// A burst, as the canary reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// What was moved.
+    pub kind: Kind,
+    /// Begin, ns on `CLOCK_MONOTONIC`.
+    pub begin_ns: i64,
+    /// End, ns on `CLOCK_MONOTONIC`.
+    pub end_ns: i64,
+    /// CPU on which it ran.
+    pub cpu: u32,
+    /// NUMA node of the array, for [`Kind::Memory`], if the machine has nodes.
+    pub node: Option<u32>,
+    /// Bytes that it moved.
+    pub bytes: u64,
+}
+
+/// A kind that is not moved, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The kind.
+    pub kind: Kind,
+    /// The reason.
+    pub why: String,
+}
+
+/// The sum of all bursts of one kind that the same links carried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// What was moved.
+    pub kind: Kind,
+    /// The links whose counters count these bytes.
+    pub links: Vec<Way>,
+    /// Number of bursts.
+    pub bursts: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The canary in the metadata, [`metadata::CANARY`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Canary {
+    /// Path of its cgroup, which `fabric` credits its bytes to.
+    pub cgroup: String,
+    /// The kinds that it does not move.
+    pub skipped: Vec<Skipped>,
+    /// What it moved.
+    pub moved: Vec<Moved>,
+}
+
+impl Canary {
+    /// The canary of a recording; `None` if there was none.
+    ///
+    /// # Errors
+    ///
+    /// The metadata are damaged.
+    pub fn of(pairs: &BTreeMap<String, String>) -> Result<Option<Self>> {
+        let parse = |text: &String| {
+            serde_json::from_str(text)
+                .with_context(|| format!("the metadata {} is damaged", metadata::CANARY))
+        };
+        pairs.get(metadata::CANARY).map(parse).transpose()
+    }
+
+    /// Writes it into the metadata.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written as JSON.
+    pub fn note(&self, pairs: &mut BTreeMap<String, String>) -> Result<()> {
+        let text = serde_json::to_string(self).context("cannot write the canary as JSON")?;
+        pairs.insert(metadata::CANARY.to_owned(), text);
+        Ok(())
+    }
+
+    /// Adds a burst.
+    pub fn add(&mut self, kind: Kind, links: &[Way], bytes: u64) {
+        let same = |its: &&mut Moved| its.kind == kind && its.links == links;
+        match self.moved.iter_mut().find(same) {
+            Some(moved) => {
+                moved.bursts += 1;
+                moved.bytes += bytes;
+            }
+            None => self.moved.push(Moved { kind, links: links.to_vec(), bursts: 1, bytes }),
+        }
+    }
+
+    /// Adds the bursts in rows of the table.
+    ///
+    /// # Errors
+    ///
+    /// A column is missing, or a list of links is damaged.
+    pub fn add_rows(&mut self, batch: &RecordBatch) -> Result<()> {
+        for (_, kind, links, bytes) in decode(batch)? {
+            self.add(kind, &links, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// End, kind, links and bytes of the bursts in rows of the table.
+///
+/// # Errors
+///
+/// A column of `end_ns`, `kind`, `bytes` and `links` is missing, or a list of links is damaged.
+pub fn decode(batch: &RecordBatch) -> Result<Vec<(i64, Kind, Vec<Way>, u64)>> {
+    let (ends, kinds) = (super::columns::i64s(batch, "end_ns")?, words(batch, "kind")?);
+    let (bytes, links) = (bits(batch, "bytes")?, texts(batch, "links")?);
+    let burst = |row| {
+        let kind = Kind::ALL.into_iter().find(|kind| kinds.get(row) == Some(kind.name()));
+        let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
+        let kind = kind.context("column kind has a value that this version does not know")?;
+        Ok((ends.value(row), kind, links, bytes.value(row)))
+    };
+    (0..batch.num_rows()).map(burst).collect()
+}
+
+impl Builder {
+    /// Appends a burst.
+    ///
+    /// # Errors
+    ///
+    /// The list of links cannot be written as JSON.
+    pub fn burst(
+        &mut self,
+        burst: &Burst,
+        device: Option<&str>,
+        links: &[Way],
+        origin: &Origin,
+    ) -> Result<()> {
+        let Origin { host, boot_id, cluster } = origin;
+        let links = serde_json::to_string(links).context("cannot write links as JSON")?;
+        self.append(&Row {
+            host,
+            boot_id,
+            cluster: cluster.as_deref(),
+            begin_ns: burst.begin_ns,
+            end_ns: burst.end_ns,
+            kind: burst.kind.name(),
+            cpu: burst.cpu as i32,
+            node: burst.node.map(|node| node as i32),
+            device,
+            bytes: burst.bytes,
+            links: &links,
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_metadata_hold_the_same_sums() {
+        let way = |link: &str, direction| Way { link: link.to_owned(), direction };
+        let disk = [way("disk vda", Direction::In), way("PCIe vda, \"b\"", Direction::In)];
+        let burst = |kind, bytes| Burst { kind, begin_ns: 1, end_ns: 2, cpu: 3, node: None, bytes };
+        let (mut canary, mut rows) = (Canary::default(), Builder::default());
+        for (kind, links, bytes) in
+            [(Kind::Disk, &disk[..], 4096), (Kind::Memory, &[], 7), (Kind::Disk, &disk[..], 1)]
+        {
+            canary.add(kind, links, bytes);
+            let device = (kind == Kind::Disk).then_some("vda");
+            rows.burst(&burst(kind, bytes), device, links, &Origin::default()).unwrap();
+        }
+        assert_eq!((canary.moved[0].bursts, canary.moved[0].bytes), (2, 4097));
+        let mut read = Canary::default();
+        read.add_rows(&rows.finish()).unwrap();
+        assert_eq!(read, canary);
+        let mut pairs = BTreeMap::new();
+        assert_eq!(Canary::of(&pairs).unwrap(), None);
+        canary.note(&mut pairs).unwrap();
+        assert_eq!(Canary::of(&pairs).unwrap(), Some(canary));
+        pairs.insert(metadata::CANARY.to_owned(), "{".to_owned());
+        assert!(Canary::of(&pairs).is_err());
+    }
+}
