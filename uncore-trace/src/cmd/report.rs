@@ -15,6 +15,7 @@ use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
 use crate::text::{printable, wrapped};
 use crate::view::answer;
+use crate::view::canary;
 use crate::view::headroom::{self, headroom};
 use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
@@ -27,7 +28,8 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 
 /// Show how full each link was, and who used how much of each event
 ///
-/// First the answer in a sentence: who had most of what went over the fullest link.
+/// First the answer in a sentence: who had most of what went over the fullest link. If there was a
+/// canary (`record --canary`), another sentence says how many of its bytes it was credited.
 ///
 /// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and highest rate, both in percent
 /// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
@@ -87,8 +89,10 @@ begin_ns, end_ns (CLOCK_MONOTONIC), known_ns (time with a value, which rates are
 of), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
 step), complete, incomplete. What is not known is null, never 0. If complete is
 false, incomplete has recording (it goes on), killed, left_out, end_ns and
-losses, each with cause, count and first_ns; else it is null.
-CSV: the same without heat and incomplete; null is empty.
+losses, each with cause, count and first_ns; else it is null. canary (null
+without `record --canary`) is a list: kind, link, direction, bursts, moved_bytes,
+credited_bytes, credited (0 to 1), and why where there is no number.
+CSV: the same without heat, incomplete and canary; null is empty.
 JSON of --links: link, kind, subsystem, socket, devices, direction (in, out,
 both), bytes, average_per_s, highest_per_s (of a window), known_ns, unknown_ns
 (time without a value), peak_per_s, peak_source, other_peak_per_s and
@@ -201,7 +205,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let incomplete = Incomplete::of(&recording)?;
     let told = incomplete.as_ref().map(|incomplete| tell(incomplete, &usage, args, width));
     let text = if args.json {
-        programs::json(&usage, incomplete.as_ref()).context("cannot write the report as JSON")?
+        let credits = canary::credits(&recording)?;
+        programs::json(&usage, incomplete.as_ref(), credits.as_deref())
+            .context("cannot write the report as JSON")?
     } else if args.csv {
         programs::csv(&usage, incomplete.as_ref())
     } else {
@@ -239,7 +245,10 @@ fn answered(
     let ways = headroom(recording, &links, question)?;
     let (answer, full) = answer::of_report(recording, question, usage, (&links, &ways))?;
     let mut text = String::new();
-    for sentence in [answer, full].iter().filter(|sentence| !sentence.is_empty()) {
+    // Of the whole recording, whatever its time that is shown.
+    let credited = canary::credits(recording)?;
+    let credited = credited.map(|credits| canary::sentence(&credits)).unwrap_or_default();
+    for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }
     text.push('\n');

@@ -6,13 +6,14 @@
 use anyhow::Result;
 
 use super::answer::{Counted, name, ranked, share};
+use super::canary;
 use super::key::By;
 use super::links::Links;
 use super::span::Moment;
 use super::usage::{Question, usage};
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::terminal::{cells, mark, shorten};
+use crate::terminal::{cells, mark, shorten, wrap};
 use crate::text::printable;
 use crate::units::{self, percent};
 
@@ -47,6 +48,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         let part = whole * most as f64 / table.rows() as f64;
         (part, Moment::After((whole - part) as i64))
     });
+    let is_whole = last.is_none();
     let links = Links::of(recording)?;
     let mut question = Question::by(By::Cgroup);
     question.links = (!links.links.is_empty()).then_some(&links);
@@ -65,6 +67,10 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     answer.extend(ranked.iter().take(EVENTS).map(|counted| line(counted, width)));
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
+    }
+    if is_whole && let Some(credits) = canary::credits(recording)? {
+        let sentence = wrap(&canary::sentence(&credits), width);
+        answer.extend(sentence.lines().map(str::to_owned));
     }
     Ok(answer)
 }

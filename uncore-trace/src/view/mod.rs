@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod brief;
+pub mod canary;
 pub mod cgroups;
 pub mod check;
 mod columns;

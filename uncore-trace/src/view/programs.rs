@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::canary::Credit;
 use super::incomplete::Incomplete;
 use super::usage::{Event, Line, Usage};
 use crate::text::{csv_field, escape_json, printable};
@@ -40,6 +41,7 @@ struct Object<'a> {
     heat: Vec<Option<f64>>,
     complete: bool,
     incomplete: Option<&'a Incomplete>,
+    canary: Option<&'a [Credit]>,
 }
 
 impl<'a> Object<'a> {
@@ -80,6 +82,7 @@ impl<'a> Object<'a> {
             heat: line.heat.steps().collect(),
             complete: incomplete.is_none(),
             incomplete,
+            canary: None,
         }
     }
 }
@@ -93,10 +96,15 @@ fn objects<'a>(
     lines.map(move |(event, line)| Object::new(usage, event, line, incomplete))
 }
 
-/// The lines of all events as JSON, one object per line; each has what the recording lacks.
-pub fn json(usage: &Usage, incomplete: Option<&Incomplete>) -> serde_json::Result<String> {
+/// The lines of all events as JSON, one object per line; each has what the recording lacks, and what
+/// its canary was credited.
+pub fn json(
+    usage: &Usage,
+    incomplete: Option<&Incomplete>,
+    canary: Option<&[Credit]>,
+) -> serde_json::Result<String> {
     let mut out = String::new();
-    for object in objects(usage, incomplete) {
+    for object in objects(usage, incomplete).map(|object| Object { canary, ..object }) {
         out.push_str(&escape_json(&serde_json::to_string(&object)?));
         out.push('\n');
     }
@@ -191,7 +199,8 @@ mod tests {
             ..INTACT
         };
         let sample = Sample::new(false, &broken);
-        let text = json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None).unwrap();
+        let text =
+            json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None, None).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
@@ -246,7 +255,7 @@ mod tests {
         assert!(records.iter().all(|record| record.len() == FIELDS.len()), "{text}");
         let name = r#"a,"b"\r\n\u{1b}[2J\u{9b}31m\u{202e}, (100)"#;
         assert!(records.iter().any(|record| record[3] == name), "{text}");
-        for text in [text, json(&usage, None).unwrap()] {
+        for text in [text, json(&usage, None, None).unwrap()] {
             assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
         }
     }

@@ -474,7 +474,7 @@ proptest! {
             let incomplete = Incomplete::of(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
             render::table(&usage, render::Style { ascii: false, width: Some(80) });
-            programs::json(&usage, incomplete.as_ref()).unwrap();
+            programs::json(&usage, incomplete.as_ref(), None).unwrap();
             programs::csv(&usage, incomplete.as_ref());
         }
     }

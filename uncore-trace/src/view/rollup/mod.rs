@@ -28,6 +28,7 @@ use super::key::cause;
 use super::links::{Links, limit};
 use super::sums::Window;
 use crate::clock::Snapshot;
+use crate::schema::canary::Canary;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 use crate::schema::origin::Origin;
@@ -109,6 +110,8 @@ pub struct Summer {
     form: Form,
     links: Links,
     origin: Origin,
+    /// The cgroup of the canary, if there is one.
+    canary: Option<String>,
     /// The different counters.
     things: Vec<Counter>,
     /// Index in `things`, by counter id.
@@ -132,6 +135,7 @@ impl Summer {
             form,
             links: Links::default(),
             origin: Origin::default(),
+            canary: None,
             things: Vec::new(),
             counters: HashMap::new(),
             open: BTreeMap::new(),
@@ -154,6 +158,7 @@ impl Summer {
     pub fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
         self.links = Links::of_metadata(pairs)?;
         self.origin = Origin::of(pairs);
+        self.canary = Canary::of(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
         self.things.clear();
         Ok(())
@@ -266,7 +271,7 @@ impl Summer {
             Label::Clock(now) => now.wall(end_ns) / 1000,
         };
         let mut rows = rollup::Builder::default();
-        let (lines, counted) = window.into_lines(self.form.owners);
+        let (lines, counted) = window.into_lines(self.form.owners, self.canary.as_deref());
         for line in lines {
             if let Some(counted) = counted.get(&line.thing) {
                 self.append(&mut rows, (end_ns, ts_us), &line, counted);

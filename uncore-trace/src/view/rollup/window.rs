@@ -153,9 +153,13 @@ impl OpenWindow {
         line.sum.add(cause, claim);
     }
 
-    /// Its lines, with at most `owners` cgroups of each counter: the largest. The others are summed
-    /// in one line for each method. Also returns the totals of the counters.
-    pub(super) fn into_lines(self, owners: usize) -> (Vec<OwnerSum>, HashMap<usize, Counted>) {
+    /// Its lines, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
+    /// others are summed in one line for each method. Also returns the totals of the counters.
+    pub(super) fn into_lines(
+        self,
+        owners: usize,
+        canary: Option<&str>,
+    ) -> (Vec<OwnerSum>, HashMap<usize, Counted>) {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
@@ -172,7 +176,8 @@ impl OpenWindow {
             }
             let is_task = line.owner.kind == TASK;
             if is_task && !seen.1.contains(&line.owner) {
-                if seen.1.len() < owners {
+                let is_canary = canary.is_some() && line.owner.cgroup.as_deref() == canary;
+                if seen.1.len() < owners || is_canary {
                     seen.1.insert(line.owner.clone());
                 } else {
                     line.owner = Owner::bare(OTHER_TASKS);
