@@ -19,7 +19,7 @@ use crate::clock::Snapshot;
 use crate::config::Config;
 use crate::record::own_cpu_ns;
 use crate::schema::origin::Origin;
-use crate::schema::{fabric, metadata, readings, rollup};
+use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::Mode;
 use crate::tables::thread::Tapped;
@@ -155,6 +155,9 @@ impl Consumer {
             Tapped::Rows(_, def, rows) if def.name == readings::TABLE.name => {
                 self.wishes.readings(&rows)?;
             }
+            Tapped::Rows(_, def, rows) if def.name == canary::TABLE.name => {
+                self.metrics.canary.moved(&rows)?;
+            }
             Tapped::Rows(..) => {}
             Tapped::End(part, is_broken) => {
                 self.summer.end(part);
@@ -173,6 +176,7 @@ impl Consumer {
         // The plan is the same in all parts.
         if !std::mem::replace(&mut self.has_begun, true) {
             self.summer.metadata(&pairs)?;
+            self.metrics.canary.metadata(&pairs)?;
             self.wishes.set_boot(Origin::of(&pairs).boot_id);
             if let Some(rollup) = &self.config.rollup {
                 let pairs = rollup::pairs(&pairs);
@@ -194,6 +198,7 @@ impl Consumer {
             self.unwritten(&unwritten);
         }
         if self.config.metrics.is_some() {
+            self.metrics.canary.end(rows.end.1);
             self.metrics.window(&rows.batch)?;
             self.publish();
         }

@@ -5,6 +5,7 @@
 //! of `unattributed` sum to the rate of the link. The number of series is bounded: [`NAMES`]
 //! directions of links and events, each with as many owners as the configuration allows.
 
+mod canary;
 mod counted;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
+use self::canary::Ratio;
 use self::counted::{Counted, Name};
 use crate::schema::columns::{self, get};
 use crate::schema::loss;
@@ -74,6 +76,8 @@ pub struct Metrics {
     joined: u64,
     lost: BTreeMap<String, u64>,
     own: Own,
+    /// What the canary was credited.
+    pub(super) canary: Ratio,
 }
 
 impl Metrics {
@@ -86,6 +90,7 @@ impl Metrics {
             joined: 0,
             lost: BTreeMap::new(),
             own: Own::default(),
+            canary: Ratio::default(),
         }
     }
 
@@ -125,6 +130,9 @@ impl Metrics {
         for row in 0..batch.num_rows() {
             let Some(value) = get(values, row).map(|value| value.max(0.0)) else { continue };
             let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
+            if let (Some(link), Some(direction)) = (links.get(row), directions.get(row)) {
+                self.canary.credited((link, direction), cgroups.get(row), value);
+            }
             let thing = match links.get(row) {
                 Some(link) => Thing::Link {
                     link: link.to_owned(),
@@ -351,6 +359,17 @@ impl Collector for Metrics {
                         _ => gauge(&mut metric, &labels, value)?,
                     }
                 }
+            }
+        }
+        let ratios: Vec<_> = self.canary.ratios().collect();
+        if !ratios.is_empty() {
+            let (name, help) = (
+                "uncore_trace_canary_credited_ratio",
+                "Bytes that the canary was credited, over those that it moved",
+            );
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for ((link, direction), ratio) in ratios {
+                gauge(&mut metric, &vec![("link", link), ("direction", direction)], ratio)?;
             }
         }
         let mut metric = encoder.encode_descriptor(

@@ -40,7 +40,7 @@ use crate::confine::{self, Needs};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, Outcome};
-use crate::schema::{TableDef, fabric, readings};
+use crate::schema::{TableDef, canary, fabric, readings};
 use crate::signals::Signals;
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
@@ -98,6 +98,9 @@ pub fn run(
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
     if conditions.iter().any(Option::is_some) {
         tables.push(&readings::TABLE);
+    }
+    if options.canary {
+        tables.push(&canary::TABLE);
     }
     options.tap = Some(Tap::new(sender, tables));
     let target = config

@@ -140,6 +140,7 @@ fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>
         min_gap: Duration::from_micros(100),
         flush,
         method: config.record.method(),
+        canary: config.record.canary,
         lag: LAG.min(flush / 2),
         witness_budget: budget,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,

@@ -89,6 +89,8 @@ pub struct Record {
     /// Method of attribution, as with `--method`.
     #[serde(deserialize_with = "value::choice")]
     method: Choice,
+    /// Whether a canary runs, as with `--canary`.
+    pub canary: bool,
 }
 
 impl Default for Record {
@@ -100,6 +102,7 @@ impl Default for Record {
             tick: Time(Duration::ZERO),
             interval: Time(Duration::from_millis(10)),
             method: Choice::Auto,
+            canary: false,
         }
     }
 }

@@ -1,0 +1,133 @@
+//! The bytes that the canary was credited, over those that it moved, on each link.
+//!
+//! Both are sums of windows of the roll-up in which old ones count less, so that the ratio is that
+//! of about the last hour.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use crate::schema::canary::{Canary, Way, decode};
+
+/// A window of this age counts 1/e of a new one, ns.
+const MEMORY_NS: f64 = 3600e9;
+
+/// Most bursts that wait for the end of their window: those of two hours.
+const WAITING: usize = 10_000;
+
+/// Sums of one direction of a link, bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    moved: f64,
+    credited: f64,
+}
+
+/// The ratios of all links.
+#[derive(Debug, Clone, Default)]
+pub(in crate::agent) struct Ratio {
+    /// Path of its cgroup; `None` if there is no canary.
+    cgroup: Option<String>,
+    /// Bursts with their ends, ns, whose window is not closed yet.
+    waiting: VecDeque<(i64, Vec<Way>, u64)>,
+    sums: BTreeMap<(String, &'static str), Sums>,
+    /// End of the last window, ns.
+    end_ns: Option<i64>,
+}
+
+impl Ratio {
+    /// Reads the metadata of the recording.
+    pub(in crate::agent) fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
+        self.cgroup = Canary::of(pairs)?.map(|canary| canary.cgroup);
+        Ok(())
+    }
+
+    /// Adds rows of the table `canary`.
+    pub(in crate::agent) fn moved(&mut self, rows: &RecordBatch) -> Result<()> {
+        for (end_ns, _, links, bytes) in decode(rows)? {
+            if self.waiting.len() < WAITING {
+                self.waiting.push_back((end_ns, links, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// A window that ends at `end_ns` is closed: its bursts are in the sums.
+    pub(in crate::agent) fn end(&mut self, end_ns: i64) {
+        let passed = self.end_ns.map_or(0, |before| (end_ns - before).max(0)) as f64;
+        self.end_ns = Some(end_ns);
+        let kept = (-passed / MEMORY_NS).exp();
+        for sums in self.sums.values_mut() {
+            sums.moved *= kept;
+            sums.credited *= kept;
+        }
+        while let Some((_, links, bytes)) = self.waiting.pop_front_if(|its| its.0 <= end_ns) {
+            for way in links {
+                let sums = self.sums.entry((way.link, way.direction.name())).or_default();
+                sums.moved += bytes as f64;
+            }
+        }
+    }
+
+    /// Adds what an owner was credited in that window on a link.
+    pub(super) fn credited(&mut self, way: (&str, &str), cgroup: Option<&str>, bytes: f64) {
+        if self.cgroup.is_none() || cgroup != self.cgroup.as_deref() {
+            return;
+        }
+        let is_it = |key: &&(String, &'static str)| (key.0.as_str(), key.1) == way;
+        // What it was credited on a link before it moved anything there belongs to no ratio.
+        if let Some(key) = self.sums.keys().find(is_it).cloned()
+            && let Some(sums) = self.sums.get_mut(&key)
+        {
+            sums.credited += bytes;
+        }
+    }
+
+    /// Link, direction and ratio.
+    pub(super) fn ratios(&self) -> impl Iterator<Item = ((&str, &str), f64)> {
+        let moved = self.sums.iter().filter(|(_, sums)| sums.moved > 0.0);
+        moved.map(|((link, direction), sums)| {
+            ((link.as_str(), *direction), sums.credited / sums.moved)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::canary::{Builder, Burst, Kind};
+    use crate::schema::link::Direction;
+    use crate::schema::origin::Origin;
+
+    #[test]
+    fn a_ratio_is_of_bytes_of_the_same_windows() {
+        let mut ratio = Ratio::default();
+        let canary = Canary { cgroup: "/canary".to_owned(), ..Canary::default() };
+        let mut pairs = BTreeMap::new();
+        canary.note(&mut pairs).unwrap();
+        ratio.metadata(&pairs).unwrap();
+        let links = [Way { link: "disk vda".to_owned(), direction: Direction::In }];
+        let mut rows = Builder::default();
+        for end_ns in [5, 15] {
+            let (kind, node) = (Kind::Disk, None);
+            let burst = Burst { kind, begin_ns: 1, end_ns, cpu: 0, node, bytes: 1000 };
+            rows.burst(&burst, Some("vda"), &links, &Origin::default()).unwrap();
+        }
+        ratio.moved(&rows.finish()).unwrap();
+        let way = ("disk vda", "in");
+        assert_eq!(ratio.ratios().count(), 0);
+        ratio.end(10);
+        ratio.credited(way, Some("/canary"), 900.0);
+        ratio.credited(way, Some("/other"), 900.0);
+        ratio.credited(("disk vda", "out"), Some("/canary"), 900.0);
+        assert_eq!(ratio.ratios().collect::<Vec<_>>(), [(way, 0.9)]);
+        ratio.end(20);
+        ratio.credited(way, Some("/canary"), 1100.0);
+        let found = ratio.ratios().next().unwrap().1;
+        assert!((found - 1.0).abs() < 1e-9, "{found}");
+        // An hour later the old windows count little.
+        ratio.end(20 + 5 * 3_600_000_000_000);
+        ratio.credited(way, Some("/canary"), 0.0);
+        assert!(ratio.sums.values().all(|sums| sums.moved < 20.0));
+    }
+}
