@@ -22,6 +22,7 @@ mod amd;
 mod analysis;
 mod attribute;
 mod auto;
+mod canary;
 mod ci;
 mod command;
 mod completions;

@@ -90,8 +90,8 @@ of), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
 step), complete, incomplete. What is not known is null, never 0. If complete is
 false, incomplete has recording (it goes on), killed, left_out, end_ns and
 losses, each with cause, count and first_ns; else it is null. canary (null
-without `record --canary`) is a list: kind, link, direction, bursts, moved_bytes,
-credited_bytes, credited (0 to 1), and why where there is no number.
+without `record --canary`) is a list: kind, link, direction, bursts,
+moved_bytes, credited_bytes, credited (0 to 1), and why there is no number.
 CSV: the same without heat, incomplete and canary; null is empty.
 JSON of --links: link, kind, subsystem, socket, devices, direction (in, out,
 both), bytes, average_per_s, highest_per_s (of a window), known_ns, unknown_ns

@@ -38,6 +38,7 @@ metrics = []
 tick = '1ms'
 interval = '10ms'
 method = 'auto'
+canary = false
 [ring]
 directory = '/r'
 part = '1min'

@@ -39,9 +39,9 @@ struct Object<'a> {
     active_end_ns: Option<i64>,
     heat_step_ns: f64,
     heat: Vec<Option<f64>>,
+    canary: Option<&'a [Credit]>,
     complete: bool,
     incomplete: Option<&'a Incomplete>,
-    canary: Option<&'a [Credit]>,
 }
 
 impl<'a> Object<'a> {
@@ -80,9 +80,9 @@ impl<'a> Object<'a> {
             active_end_ns: line.active.map(|active| active.1),
             heat_step_ns: usage.step_ns,
             heat: line.heat.steps().collect(),
+            canary: None,
             complete: incomplete.is_none(),
             incomplete,
-            canary: None,
         }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_name_is_read_again_and_again() {
-        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let orders = orders::Disk { directory: directory.path().to_owned(), bytes_per_s: 1e6 };
         let mut disk = Disk::new(&orders, &mut Random::new()).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -38,8 +38,8 @@ struct Array {
 }
 
 impl Memory {
-    /// Fills an array on each node.
-    pub(super) fn new(orders: orders::Memory) -> Result<Self> {
+    /// Fills an array on each node. The limits of the cgroup leave `room` bytes; `None`: no limit.
+    pub(super) fn new(orders: orders::Memory, room: Option<u64>) -> Result<Self> {
         let all = orders.array_bytes * orders.nodes.len() as u64;
         let available = available().context("/proc/meminfo does not say what is available")?;
         ensure!(
@@ -48,6 +48,14 @@ impl Memory {
             all >> 20,
             (available / PART_OF_MEMORY) >> 20
         );
+        if let Some(room) = room {
+            ensure!(
+                all <= room / 2,
+                "arrays larger than the caches take {} MiB, and half of what the cgroup's limit leaves is {} MiB",
+                all >> 20,
+                (room / 2) >> 20
+            );
+        }
         let has_choice = orders.nodes.len() > 1;
         let length = (orders.array_bytes / CHUNK).max(1) * CHUNK / size_of::<u64>() as u64;
         let mut nodes = Vec::new();
@@ -135,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_array_is_read_from_end_to_end_again_and_again() {
-        let mut memory = Memory::new(orders(3 * CHUNK)).unwrap();
+        let mut memory = Memory::new(orders(3 * CHUNK), Some(1 << 20)).unwrap();
         assert_eq!(memory.choose(&mut Random::new()).unwrap(), (0, None, 0));
         assert_eq!(memory.chunks(0.01), 152);
         let mut ends = Vec::new();
@@ -149,8 +157,10 @@ mod tests {
 
     #[test]
     fn an_array_that_memory_has_no_room_for_is_not_made() {
-        let error = Memory::new(orders(1 << 50)).unwrap_err().to_string();
-        assert!(error.contains("of the available memory"), "{error}");
+        let error = Memory::new(orders(1 << 50), None).unwrap_err().to_string();
+        assert!(error.contains("a sixteenth of the available memory"), "{error}");
+        let error = Memory::new(orders(1 << 20), Some(1 << 20)).unwrap_err().to_string();
+        assert!(error.contains("the cgroup's limit"), "{error}");
         assert!(prefer(5000).is_err());
     }
 }

@@ -46,6 +46,18 @@ impl Place {
         Ok(place)
     }
 
+    /// Bytes that the memory limits of the cgroups up to the mount point leave; `None`: no limit.
+    pub(super) fn room(&self, mount: &Path) -> Option<u64> {
+        let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        let left = |directory: &Path| {
+            // A file without a limit has the word `max`.
+            let most = number(directory.join("memory.max"))?;
+            Some(most.saturating_sub(number(directory.join("memory.current"))?))
+        };
+        let all = self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
+        all.filter_map(left).min()
+    }
+
     /// The directory in which it is removed.
     pub(super) fn above(&self) -> &Path {
         self.directory.parent().unwrap_or(&self.directory)
@@ -114,6 +126,24 @@ mod tests {
     fn an_error_names_the_place_and_the_way_out() {
         let error = Place::below(Path::new("/nowhere"), "/a/b").unwrap_err().to_string();
         assert!(error.contains("in /nowhere/a/b: record as root"), "{error}");
+    }
+
+    #[test]
+    fn the_lowest_limit_counts() {
+        let mount = tempfile::tempdir().unwrap();
+        let directory = mount.path().join("a/b");
+        fs::create_dir_all(&directory).unwrap();
+        let place = Place { path: "/a/b".to_owned(), directory };
+        assert_eq!(place.room(mount.path()), None);
+        for (file, text) in [
+            ("a/memory.max", "1000\n"),
+            ("a/memory.current", "300\n"),
+            ("a/b/memory.max", "max\n"),
+            ("a/b/memory.current", "5\n"),
+        ] {
+            fs::write(mount.path().join(file), text).unwrap();
+        }
+        assert_eq!(place.room(mount.path()), Some(700));
     }
 
     #[test]

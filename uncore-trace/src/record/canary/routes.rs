@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn memory_is_counted_where_it_is_and_by_who_sees_the_reader() {
         let machine = captured("grace-2s");
-        let routes = Routes::new(&machine, &planned(&machine, &["mem"]));
+        let plan = planned(&machine, &["mem", "c2c"]);
+        let routes = Routes::new(&machine, &plan);
         let node = |cpu| machine.cpus.place(cpu).node;
         let last = machine.cpus.online.iter().max().unwrap();
         let own = names(routes.of_memory(0, node(0)));
@@ -326,7 +327,7 @@ mod tests {
         assert!(far.contains(&"memory of other sockets 0 in".to_owned()), "{far:?}");
         assert!(!far.contains(&"memory 0 in".to_owned()), "{far:?}");
         let cpus: Vec<u32> = machine.cpus.online.iter().collect();
-        let memory = routes.memory(&machine, &planned(&machine, &["mem"]), &cpus).unwrap();
+        let memory = routes.memory(&machine, &plan, &cpus).unwrap();
         assert_eq!(memory.nodes.len(), 2);
         // Half a percent of the 512 GB/s of the data sheet.
         assert!((memory.bytes_per_s / 2.56e9 - 1.0).abs() < 1e-9, "{}", memory.bytes_per_s);

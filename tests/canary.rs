@@ -1,0 +1,217 @@
+//! The canary: it is credited what it moved where counts are exact, and nothing of it is left behind.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use uncore_trace::discover::machine;
+use uncore_trace::schema::canary;
+use uncore_trace::tables::reader::Recording;
+
+use crate::agent::Agent;
+use crate::command::Answer;
+use crate::harness::recorder::{Recorder, WORKLOAD};
+use crate::harness::subject::wait_for;
+use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text, uncore_trace};
+
+/// Each kind is moved in this time: two kinds, and at most 4.5 s and a burst before each.
+const LONG_ENOUGH: &str = "14s";
+
+fn mount() -> Result<PathBuf, String> {
+    let mount = machine(Path::new("/")).unwrap().cgroups.v2;
+    mount.ok_or_else(|| "no cgroup v2 hierarchy is mounted".to_owned())
+}
+
+/// The cgroup of the canary of this recorder, which is a child of the recorder's own.
+fn cgroup_of(recorder: u32) -> Result<PathBuf, String> {
+    let own = fs::read_to_string(format!("/proc/{recorder}/cgroup")).unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let above = mount()?.join(own.trim_start_matches('/'));
+    let is_its = |name: &str| {
+        let pid = name.strip_prefix("uncore-trace-canary-")?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+        (parent == recorder.to_string()).then_some(())
+    };
+    let mut of = fs::read_dir(above).unwrap().filter_map(|entry| {
+        let entry = entry.unwrap();
+        is_its(entry.file_name().to_str()?).map(|()| entry.path())
+    });
+    of.next().ok_or_else(|| "it has no cgroup".to_owned())
+}
+
+/// A directory on a disk whose bytes are counted.
+fn on_disk() -> Result<tempfile::TempDir, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = run_ok(["record", "-p", "io", "--dry-run", "--json"]);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let output = Command::new("findmnt").args(["-no", "SOURCE", "-T"]).arg(dir.path()).output();
+    let source = text(&output.map_err(|error| error.to_string())?);
+    let links = plan["links"].as_array().unwrap();
+    let is_counted = links.iter().any(|link| {
+        let device = link["devices"].as_str().unwrap_or_default();
+        link["kind"] == "disk" && source.contains(&format!("/dev/{device}"))
+    });
+    if is_counted { Ok(dir) } else { Err(format!("no counter counts the disk {source}")) }
+}
+
+/// What `report --json` says of the canary.
+fn credits(recording: &Path) -> Vec<Value> {
+    let lines = run_ok(["report".as_ref(), recording.as_os_str(), "--json".as_ref()]);
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    line["canary"].as_array().unwrap().clone()
+}
+
+/// Checks that it was credited all that it moved on this link.
+fn assert_credited(credits: &[Value], link: &str, direction: &str) {
+    let is_it = |its: &&Value| {
+        let name = its["link"].as_str().unwrap_or_default();
+        name.starts_with(link) && its["direction"] == direction
+    };
+    let its = credits.iter().find(is_it).unwrap_or_else(|| panic!("{link}: {credits:?}"));
+    let credited = its["credited"].as_f64().unwrap();
+    assert!((0.97..1.03).contains(&credited), "{its}");
+    assert!(its["bursts"].as_u64().unwrap() > 0 && its["moved_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn it_is_credited_what_it_moved() {
+    let _machine = root_or_skip!();
+    let dir = match on_disk() {
+        Ok(dir) => dir,
+        Err(reason) => return crate::skip::show(&reason),
+    };
+    or_skip!(mount());
+    let out = dir.path().join("run");
+    let mut options = vec!["record", "-p", "io", "--canary", "--duration", LONG_ENOUGH];
+    let slashed = format!("{}/", out.display());
+    options.extend(["-o", &slashed]);
+    Answer::of(run(&options)).recorded();
+    assert_checked(&out);
+    let found = credits(&out);
+    assert_credited(&found, "disk", "in");
+    assert_credited(&found, "net lo", "in");
+    assert_credited(&found, "net lo", "out");
+    let memory = found.iter().find(|its| its["kind"] == "memory").unwrap();
+    assert!(memory["credited"].is_null(), "{memory}");
+    assert_eq!(memory["why"], "no counter of this recording counts it");
+    let said = run_ok(["report".as_ref(), out.as_os_str()]);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("The canary was credited 100 % of its bytes of disk ("), "{said}");
+    assert!(said.contains("no number for memory (no counter of this recording counts it)."));
+    // The table has each burst.
+    let table = Recording::open(&out).unwrap().table(&canary::TABLE).unwrap();
+    let bursts = |its: &&Value| its["direction"] != "out";
+    let bursts = found.iter().filter(bursts).map(|its| its["bursts"].as_i64().unwrap());
+    assert_eq!(table.rows(), bursts.sum::<i64>());
+    // A part has the sums of its own bursts.
+    let part = dir.path().join("part");
+    run_ok(["cut", &slashed, "--to", "7s", "-o", &format!("{}/", part.display())]);
+    let bytes =
+        |of: &[Value]| of.iter().map(|its| its["moved_bytes"].as_u64().unwrap()).sum::<u64>();
+    assert!(bytes(&credits(&part)) < bytes(&found));
+}
+
+/// Its rows are its own also if only some cgroups have rows, and a single file has the sums.
+#[test]
+fn a_file_for_other_cgroups_has_its_sums() {
+    let _machine = root_or_skip!();
+    or_skip!(mount());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let options = ["-p", "io", "--canary", "--cgroup", "/none-of-this-name"];
+    let recorder = Recorder::start(&file, &options);
+    let cgroup = cgroup_of(recorder.pid()).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    recorder.stop_and_tell();
+    assert!(!cgroup.exists());
+    assert_credited(&credits(&file), "net lo", "in");
+}
+
+#[test]
+fn nothing_of_it_is_left_behind() {
+    let _machine = root_or_skip!();
+    or_skip!(mount());
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let start = |name: &str| {
+        let output = format!("{}/", dir.path().join(name).display());
+        Recorder::with_command(Path::new(&output), &["-p", "io", "--canary"], WORKLOAD)
+    };
+    // It ends when the recorder is killed, and removes its cgroup.
+    let mut recorder = start("killed");
+    let cgroup = cgroup_of(recorder.pid()).unwrap();
+    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    recorder.kill();
+    wait_for("its end", || (!cgroup.exists()).then_some(()));
+    wait_for("its exit", || (!Path::new(&format!("/proc/{own}")).exists()).then_some(()));
+    // The recorder goes on without it; a cgroup that it could not remove is removed by `repair`.
+    let mut recorder = start("run");
+    let cgroup = cgroup_of(recorder.pid()).unwrap();
+    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(own).unwrap(), Signal::KILL).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    assert!(ended.stderr.contains("the canary ended early"), "{}", ended.stderr);
+    assert!(cgroup.exists());
+    run_ok(["repair".as_ref(), run.as_os_str()]);
+    assert!(!cgroup.exists());
+}
+
+#[test]
+fn what_it_cannot_do_is_said() {
+    let _machine = root_or_skip!();
+    let mount = or_skip!(mount());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let refused = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(!file.exists(), "{said}");
+        said
+    };
+    let record = |options: &[&str]| {
+        let mut command = uncore_trace();
+        command.args(["record", "--canary", "--duration", "1s", "-o"]).arg(&file).args(options);
+        command
+    };
+    let said = refused(&mut record(&["-p", "host"]));
+    assert!(said.contains("the canary has nothing to move"), "{said}");
+    let said = refused(&mut record(&["-p", "io", "--cgroup-depth", "1"]));
+    assert!(said.contains("--cgroup-depth"), "{said}");
+    // A hierarchy that cannot be written, as in most containers.
+    let script = format!(
+        "mount -o bind,remount,ro {0} && exec {1} record -p io --canary --duration 1s -o {2}",
+        mount.display(),
+        crate::PROGRAM,
+        file.display()
+    );
+    let said = refused(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    assert!(said.contains("cannot make a cgroup for the canary in "), "{said}");
+    assert!(said.contains("or leave out the canary"), "{said}");
+    // Output that is on no disk.
+    let output = run(["record", "-p", "io", "--canary", "--duration", "1s", "-o", "-"]);
+    assert!(output.status.code() < Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_agent_has_a_ratio_for_each_link() {
+    let _machine = root_or_skip!();
+    or_skip!(mount());
+    let mut agent = Agent::new("");
+    let config = fs::read_to_string(agent.path("agent.toml")).unwrap();
+    let config = config.replace("['host']", "['host', 'io']\ncanary = true");
+    fs::write(agent.path("agent.toml"), config).unwrap();
+    agent.start();
+    let begin = "uncore_trace_canary_credited_ratio{link=\"net lo\",direction=\"in\"}";
+    agent.until("a ratio", |agent| agent.get("/metrics").contains(begin));
+    let ratio = agent.metric(begin);
+    assert!((0.9..1.1).contains(&ratio), "{}", agent.get("/metrics"));
+    agent.stop();
+}
