@@ -146,12 +146,12 @@ impl Columns {
     }
 
     /// Gives columns to those with the largest use. `used` has the use of each source, sorted;
-    /// `first` and `last` are the stored ticks, and `least` the smallest use for a column. Returns
+    /// `first` and `last` are the stored ticks, and `smallest` the smallest use for a column. Returns
     /// the places that have a new column.
     pub(super) fn review(
         &mut self,
         used: &[(TrafficSource, f64)],
-        least: f64,
+        smallest: f64,
         (first, last): (u64, u64),
     ) -> Vec<u16> {
         let mut owners: BTreeMap<Owner, [f64; 2]> = BTreeMap::new();
@@ -165,9 +165,9 @@ impl Columns {
         }
         self.find_largest(&owners);
         let (of_group, of_process) =
-            ((LEAST_GROUP * all).max(least), (LEAST_PROCESS * all).max(least));
+            ((LEAST_GROUP * all).max(smallest), (LEAST_PROCESS * all).max(smallest));
         let mut wanted: Vec<(f64, (Who, bool))> = Vec::new();
-        let mut want = |who: Who, used: [f64; 2], sum: f64, least: f64| {
+        let mut offer = |who: Who, used: [f64; 2], sum: f64, least: f64| {
             for (used, is_far) in used.into_iter().zip([false, true]) {
                 let is_there = self.places.contains_key(&(who, is_far));
                 let (least, bonus) = if is_there { (GONE_PART * least, 2.0) } else { (least, 1.0) };
@@ -177,12 +177,12 @@ impl Columns {
             }
         };
         for (group, used) in &groups {
-            want(Who::Group(*group), *used, used[0] + used[1], of_group);
+            offer(Who::Group(*group), *used, used[0] + used[1], of_group);
         }
         for (owner, used) in &owners {
             let group = Group::of(*owner);
             if matches!(group, Group::Cgroup(_)) && self.largest.get(&group) != Some(owner) {
-                want(Who::Process(*owner), *used, used[0] + used[1], of_process);
+                offer(Who::Process(*owner), *used, used[0] + used[1], of_process);
             }
         }
         wanted.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
