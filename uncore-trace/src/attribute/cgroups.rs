@@ -76,8 +76,8 @@ mod tests {
             Share { lasting: 0.3, ..Share::new(Owner::Idle, 1.0, 0.1) },
         ];
         unite(&mut shares);
-        let found = shares.map(|share| (share.lasting * 1000.0).round() / 1000.0);
-        assert_eq!(found, [0.8, 0.8, 0.3, 0.3, 0.7, 0.3]);
+        let found = shares.map(|share| (share.lasting * 1000.0).round() as u32);
+        assert_eq!(found, [800, 800, 300, 300, 700, 300]);
         assert!(shares.iter().all(|share| share.confidence.to_bits() == 0.1_f32.to_bits()));
     }
 

@@ -146,13 +146,13 @@ impl Columns {
     }
 
     /// Gives columns to those with the largest use. `used` has the use of each source, sorted;
-    /// `first` and `last` are the stored ticks, and `smallest` the smallest use for a column. Returns
+    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a column. Returns
     /// the places that have a new column.
     pub(super) fn review(
         &mut self,
         used: &[(TrafficSource, f64)],
         smallest: f64,
-        (first, last): (u64, u64),
+        stored: (u64, u64),
     ) -> Vec<u16> {
         let mut owners: BTreeMap<Owner, [f64; 2]> = BTreeMap::new();
         let mut groups: BTreeMap<Group, [f64; 2]> = BTreeMap::new();
@@ -194,13 +194,13 @@ impl Columns {
             if !keeps.contains(&key) && !matches!(column.who, Who::Baseline | Who::Rest) {
                 self.places.remove(&key);
                 self.of[place] = None;
-                self.free.push_back((last, place as u16));
+                self.free.push_back((stored.1, place as u16));
             }
         }
         let mut new = Vec::new();
         for (_, (who, is_far)) in wanted {
             if !self.places.contains_key(&(who, is_far)) {
-                new.push(self.add(who, is_far, first));
+                new.push(self.add(who, is_far, stored.0));
             }
         }
         self.find_parents();
@@ -217,15 +217,12 @@ impl Columns {
         };
         let column = Some(Column { who, is_far, kind, parent: None, number: self.next });
         self.next += 1;
-        let place = match self.free.pop_front_if(|(last, _)| *last < first) {
-            Some((_, place)) => {
-                self.of[usize::from(place)] = column;
-                place
-            }
-            None => {
-                self.of.push(column);
-                (self.of.len() - 1) as u16
-            }
+        let place = if let Some((_, place)) = self.free.pop_front_if(|(last, _)| *last < first) {
+            self.of[usize::from(place)] = column;
+            place
+        } else {
+            self.of.push(column);
+            (self.of.len() - 1) as u16
         };
         self.places.insert((who, is_far), place);
         place
@@ -263,9 +260,8 @@ impl Columns {
                     let near = is_far.then(|| place(Who::Process(*owner), false)).flatten();
                     near.or_else(|| place(group, *is_far))
                 }
-                Column { who: Who::Group(_) | Who::Rest, is_far: false, .. } => None,
                 Column { who, is_far: true, .. } => place(*who, false),
-                Column { who: Who::Baseline, .. } => None,
+                Column { .. } => None,
             })
             .collect();
         for (column, parent) in self.of.iter_mut().zip(parents) {
@@ -279,6 +275,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::Comm;
 
     const fn near(owner: Owner) -> TrafficSource {
         TrafficSource { owner, is_far: false }
@@ -294,7 +291,7 @@ mod tests {
         let many = MOST as u32 + 100;
         columns.review(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, (1, 100));
         let own = |columns: &Columns| -> Vec<u32> {
-            (0..many + 1).filter(|it| columns.place(near(Owner::Irq(*it))) > FAR_REST).collect()
+            (0..=many).filter(|it| columns.place(near(Owner::Irq(*it))) > FAR_REST).collect()
         };
         let first = own(&columns);
         assert_eq!(first, (100..many).collect::<Vec<_>>());
@@ -321,7 +318,7 @@ mod tests {
 
     #[test]
     fn processes_are_expected_around_their_cgroup_and_far_ones_around_near_ones() {
-        let task = |pid, cgroup_id| Owner::Task { pid, comm: Default::default(), cgroup_id };
+        let task = |pid, cgroup_id| Owner::Task { pid, comm: Comm::default(), cgroup_id };
         let far = |owner| TrafficSource { owner, is_far: true };
         let mut columns = Columns::new();
         let used = [

@@ -81,7 +81,7 @@ impl Symmetric {
         let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
         self.widen(most);
         for (at, (one, amount)) in row.iter().enumerate() {
-            let to = &mut self.of[usize::from(*one) * self.stride..][..usize::from(*one) + 1];
+            let to = &mut self.of[usize::from(*one) * self.stride..][..=usize::from(*one)];
             let amount = weight * amount;
             for (other, its) in &row[..=at] {
                 to[usize::from(*other)] += amount * its;
@@ -370,10 +370,10 @@ impl Counts {
                 continue;
             }
             rest = Some(counts.iter().sum::<f64>() / counts.len() as f64);
-            if counts.len() > 1 || scale + 1 == SCALES {
-                if let Some(group) = groups.next() {
-                    all.take(group, &counts);
-                }
+            if (counts.len() > 1 || scale + 1 == SCALES)
+                && let Some(group) = groups.next()
+            {
+                all.take(group, &counts);
             }
         }
         std::borrow::Cow::Owned(all)

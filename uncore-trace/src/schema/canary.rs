@@ -173,6 +173,7 @@ impl Canary {
 /// # Errors
 ///
 /// A column of `end_ns`, `kind`, `bytes` and `links` is missing, or a list of links is damaged.
+#[expect(clippy::type_complexity, reason = "the columns of a row that are read")]
 pub fn decode(batch: &RecordBatch) -> Result<Vec<(i64, Kind, Vec<Way>, u64)>> {
     let (ends, kinds) = (super::columns::i64s(batch, "end_ns")?, words(batch, "kind")?);
     let (bytes, links) = (bits(batch, "bytes")?, texts(batch, "links")?);

@@ -80,7 +80,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
         let value = event.filter(|_| has_rows).and_then(|event| {
             let own = event.lines.iter().find(is_own);
             // Other owners have all of it, if the link was counted at all.
-            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), |line| line.value())
+            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), super::usage::Line::value)
         });
         let why = match (way, value) {
             (_, Some(_)) => None,
@@ -185,11 +185,11 @@ mod tests {
     use crate::schema::metadata;
 
     /// A canary in the cgroup of a process of the sample, which moved this many bytes.
-    fn recorded(cgroup: &str, links: Vec<Way>) -> (Canary, Sample) {
+    fn recorded(cgroup: &str, links: &[Way]) -> (Canary, Sample) {
         let mut canary = Canary { cgroup: cgroup.to_owned(), ..Canary::default() };
         canary.skipped = vec![Skipped { kind: Kind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
-        canary.add(Kind::Memory, &links, 40_000_000);
-        canary.add(Kind::Memory, &links, 60_000_000);
+        canary.add(Kind::Memory, links, 40_000_000);
+        canary.add(Kind::Memory, links, 60_000_000);
         let sample = Sample::new(
             false,
             &Broken {
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn what_was_credited_is_compared_with_what_was_moved() {
         // A quarter of the 192 MB of the link.
-        let (canary, sample) = recorded("/other", memory());
+        let (canary, sample) = recorded("/other", &memory());
         let credits = of(&canary, &sample);
         let its = &credits[0];
         assert_eq!((its.bursts, its.moved_bytes), (2, 100_000_000));
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_has_no_number() {
-        let (canary, sample) = recorded("/nowhere", memory());
+        let (canary, sample) = recorded("/nowhere", &memory());
         let credits = of(&canary, &sample);
         assert_eq!((credits[0].credited, credits[0].credited_bytes), (None, None));
         assert_eq!(credits[0].why.as_deref(), Some("its cgroup has no rows of its own"));
-        let (canary, sample) = recorded("/other", Vec::new());
+        let (canary, sample) = recorded("/other", &[]);
         let credits = of(&canary, &sample);
         assert_eq!(credits[0].why.as_deref(), Some("no counter counts it"));
         let text = sentence(&credits);

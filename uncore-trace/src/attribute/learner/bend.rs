@@ -62,7 +62,7 @@ impl Bend {
 
     /// Adds a tick: what is expected of it, and its count.
     pub(super) fn add(&mut self, expected: f64, count: f64) {
-        if !(expected > 0.0) {
+        if expected <= 0.0 || !expected.is_finite() {
             return;
         }
         if self.mean <= 0.0 {
@@ -72,7 +72,6 @@ impl Bend {
         let (u, y) = (expected / self.mean, self.straighten(count) / self.mean);
         let (q, weight) = (u * u, u.max(LEAST).powi(-2));
         let left = 1.0 - 1.0 / MEMORY;
-        let add = |sum: &mut f64, its: f64| *sum = left * *sum + weight * its;
         let Sums { n, u: su, q: sq, uq, qq, y: sy, uy, qy, yy } = &mut self.sums;
         let products = [
             (n, 1.0),
@@ -85,7 +84,9 @@ impl Bend {
             (qy, q * y),
             (yy, y * y),
         ];
-        products.into_iter().for_each(|(sum, its)| add(sum, its));
+        for (sum, its) in products {
+            *sum = left * *sum + weight * its;
+        }
     }
 
     /// Improves the factor: `y = a + b u + c u^2` has the rest of the bend in `c`, which counts as

@@ -216,19 +216,16 @@ impl Learner {
             }
             let row = by_column(history.row(tick));
             let read = self.fresh.pop_front_if(|one| one.to == tick);
-            let count = match read {
-                Some(Observation { count, restarts: false, .. }) => {
-                    let count = (count - std::mem::take(&mut self.assumed)).max(0.0);
-                    if self.ticks > bend::TICKS_PER_COLUMN * self.solution.active.len() as u64 {
-                        self.bend.add(self.expected(&row), count);
-                    }
-                    self.bend.straighten(count)
+            let count = if let Some(Observation { count, restarts: false, .. }) = read {
+                let count = (count - std::mem::take(&mut self.assumed)).max(0.0);
+                if self.ticks > bend::TICKS_PER_COLUMN * self.solution.active.len() as u64 {
+                    self.bend.add(self.expected(&row), count);
                 }
-                _ => {
-                    let expected = self.expected(&row);
-                    self.assumed = if read.is_some() { 0.0 } else { self.assumed + expected };
-                    expected
-                }
+                self.bend.straighten(count)
+            } else {
+                let expected = self.expected(&row);
+                self.assumed = if read.is_some() { 0.0 } else { self.assumed + expected };
+                expected
             };
             self.ticks += 1;
             self.counts.push(count, &mut groups);

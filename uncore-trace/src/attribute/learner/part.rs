@@ -63,7 +63,7 @@ impl Contributions {
         for tick in one.from + 1..=one.to {
             noise += error * history.size(tick).powi(2);
         }
-        if !(sum > 0.0) {
+        if sum <= 0.0 || !sum.is_finite() {
             return sum;
         }
         let scale = one.count / sum;

@@ -95,7 +95,7 @@ pub(super) fn solve(
     most: usize,
 ) -> Option<Solution> {
     let mean = counts.sum / sums.ticks;
-    if !(mean > 0.0) || !mean.is_finite() {
+    if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
     let active: Vec<usize> =
@@ -118,7 +118,7 @@ pub(super) fn solve(
             errors = problem.errors(&rates);
             (matrix, right) = problem.combine(&errors);
         }
-        let pull = problem.pull(&rates, &matrix, &right);
+        let pull = Problem::pull(&rates, &matrix, &right);
         let slope = problem.slope(&logs, &pull, &known);
         let factor = match kept.take() {
             Some(factor) => factor,
@@ -212,12 +212,10 @@ impl<'a> Problem<'a> {
         let used: f64 = (1..n).filter(leads).map(|at| self.used(at)).sum();
         let unit = (mean * self.sums.ticks / used.max(1e-9 * self.sums.ticks)).ln();
         let mut logs = vec![f64::NAN; n];
-        for at in 0..n {
-            let known = before.rates.get(self.active[at]).filter(|rate| **rate > 0.0);
-            if let Some(rate) = known {
-                logs[at] = rate.ln();
-            } else if at == 0 {
-                logs[at] = self.base;
+        logs[0] = self.base;
+        for (log, place) in logs.iter_mut().zip(self.active) {
+            if let Some(rate) = before.rates.get(*place).filter(|rate| **rate > 0.0) {
+                *log = rate.ln();
             }
         }
         // Parents first: a column is at most two below a group.
@@ -262,8 +260,8 @@ impl<'a> Problem<'a> {
     fn combine(&self, errors: &[f64; SCALES]) -> (Vec<f64>, Vec<f64>) {
         let n = self.active.len();
         let (mut matrix, mut right) = (vec![0.0; n * n], vec![0.0; n]);
-        for scale in 0..SCALES {
-            let weight = 1.0 / errors[scale];
+        for (scale, error) in errors.iter().enumerate() {
+            let weight = 1.0 / error;
             let tells = &self.tells[scale];
             for at in (0..n).filter(|at| tells[*at]) {
                 let place = self.active[at];
@@ -290,7 +288,7 @@ impl<'a> Problem<'a> {
     }
 
     /// How the counts pull the logarithm of each rate.
-    fn pull(&self, rates: &[f64], matrix: &[f64], right: &[f64]) -> Vec<f64> {
+    fn pull(rates: &[f64], matrix: &[f64], right: &[f64]) -> Vec<f64> {
         let n = rates.len();
         let of = |at: usize| {
             let row = &matrix[at * n..][..n];
