@@ -234,6 +234,26 @@ impl Uneven {
     }
 }
 
+/// Divides a row of a cgroup among two processes. Of these less is known than of their sum, and in
+/// some windows nothing is known of the sum.
+fn append_two(builder: &mut fabric::Builder, row: &fabric::Row<'_>, window: i64) {
+    let cgroup_confidence = match window % 4 {
+        0 => row.confidence.map(|_| 0.1),
+        1 => None,
+        _ => row.confidence.map(|confidence| (confidence + 0.25).min(1.0)),
+    };
+    for (process, part) in [(row.comm, 0.75), (Some("helper"), 0.25)] {
+        builder.append(&fabric::Row {
+            pid: if process == row.comm { row.pid } else { row.pid.map(|pid| pid + 500) },
+            comm: process,
+            value: row.value.map(|value| value * part),
+            confidence: row.confidence.map(|confidence| confidence * part as f32),
+            cgroup_confidence,
+            ..*row
+        });
+    }
+}
+
 fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
     let smalls: Vec<String> =
         (0..size.small).map(|n| format!("/batch.slice/job-{n:03}.scope")).collect();
@@ -304,26 +324,10 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup_confidence: confidence,
                     ..known
                 };
-                if !(size.uneven && owner == "task") {
+                if size.uneven && owner == "task" {
+                    append_two(&mut builder, &row, window);
+                } else {
                     builder.append(&row);
-                    continue;
-                }
-                // Of two processes of a cgroup less is known than of their sum, and in some windows
-                // nothing is known of the sum.
-                let cgroup_confidence = match window % 4 {
-                    0 => confidence.map(|_| 0.1),
-                    1 => None,
-                    _ => confidence.map(|confidence| (confidence + 0.25).min(1.0)),
-                };
-                for (process, part) in [(comm, 0.75), ("helper", 0.25)] {
-                    builder.append(&fabric::Row {
-                        pid: Some(if process == comm { pid } else { pid + 500 }),
-                        comm: Some(process),
-                        value: Some(value * part),
-                        confidence: confidence.map(|confidence| confidence * part as f32),
-                        cgroup_confidence,
-                        ..row
-                    });
                 }
             }
             for (n, value) in some {
