@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{bits, texts, words};
+use super::columns::{bits, i64s, texts, words};
 use super::kind::{Bits, I32, I64, Null, Text, Word, table};
 use super::link::Direction;
 use super::metadata;
@@ -161,27 +161,39 @@ impl Canary {
     ///
     /// A column is missing, or a list of links is damaged.
     pub fn add_rows(&mut self, batch: &RecordBatch) -> Result<()> {
-        for (_, kind, links, bytes) in decode(batch)? {
+        for Counted { kind, links, bytes, .. } in decode(batch)? {
             self.add(kind, &links, bytes);
         }
         Ok(())
     }
 }
 
-/// End, kind, links and bytes of the bursts in rows of the table.
+/// A burst in a row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// End, ns on `CLOCK_MONOTONIC`.
+    pub end_ns: i64,
+    /// What was moved.
+    pub kind: Kind,
+    /// The links whose counters count it.
+    pub links: Vec<Way>,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The bursts in rows of the table.
 ///
 /// # Errors
 ///
 /// A column of `end_ns`, `kind`, `bytes` and `links` is missing, or a list of links is damaged.
-#[expect(clippy::type_complexity, reason = "the columns of a row that are read")]
-pub fn decode(batch: &RecordBatch) -> Result<Vec<(i64, Kind, Vec<Way>, u64)>> {
-    let (ends, kinds) = (super::columns::i64s(batch, "end_ns")?, words(batch, "kind")?);
+pub fn decode(batch: &RecordBatch) -> Result<Vec<Counted>> {
+    let (ends, kinds) = (i64s(batch, "end_ns")?, words(batch, "kind")?);
     let (bytes, links) = (bits(batch, "bytes")?, texts(batch, "links")?);
     let burst = |row| {
         let kind = Kind::ALL.into_iter().find(|kind| kinds.get(row) == Some(kind.name()));
         let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
         let kind = kind.context("column kind has a value that this version does not know")?;
-        Ok((ends.value(row), kind, links, bytes.value(row)))
+        Ok(Counted { end_ns: ends.value(row), kind, links, bytes: bytes.value(row) })
     };
     (0..batch.num_rows()).map(burst).collect()
 }

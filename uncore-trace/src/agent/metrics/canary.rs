@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::schema::canary::{Canary, Way, decode};
+use crate::schema::canary::{Canary, Counted, decode};
 
 /// A window of this age counts 1/e of a new one, ns.
 const MEMORY_NS: f64 = 3600e9;
@@ -28,8 +28,8 @@ struct Sums {
 pub(in crate::agent) struct Ratio {
     /// Path of its cgroup; `None` if there is no canary.
     cgroup: Option<String>,
-    /// Bursts with their ends, ns, whose window is not closed yet.
-    waiting: VecDeque<(i64, Vec<Way>, u64)>,
+    /// Bursts whose window is not closed yet.
+    waiting: VecDeque<Counted>,
     sums: BTreeMap<(String, &'static str), Sums>,
     /// End of the last window, ns.
     end_ns: Option<i64>,
@@ -44,11 +44,8 @@ impl Ratio {
 
     /// Adds rows of the table `canary`.
     pub(in crate::agent) fn moved(&mut self, rows: &RecordBatch) -> Result<()> {
-        for (end_ns, _, links, bytes) in decode(rows)? {
-            if self.waiting.len() < WAITING {
-                self.waiting.push_back((end_ns, links, bytes));
-            }
-        }
+        let room = WAITING.saturating_sub(self.waiting.len());
+        self.waiting.extend(decode(rows)?.into_iter().take(room));
         Ok(())
     }
 
@@ -61,10 +58,10 @@ impl Ratio {
             sums.moved *= kept;
             sums.credited *= kept;
         }
-        while let Some((_, links, bytes)) = self.waiting.pop_front_if(|its| its.0 <= end_ns) {
-            for way in links {
+        while let Some(burst) = self.waiting.pop_front_if(|its| its.end_ns <= end_ns) {
+            for way in burst.links {
                 let sums = self.sums.entry((way.link, way.direction.name())).or_default();
-                sums.moved += bytes as f64;
+                sums.moved += burst.bytes as f64;
             }
         }
     }
@@ -95,7 +92,7 @@ impl Ratio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::canary::{Builder, Burst, Kind};
+    use crate::schema::canary::{Builder, Burst, Kind, Way};
     use crate::schema::link::Direction;
     use crate::schema::origin::Origin;
 
