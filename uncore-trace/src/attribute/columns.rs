@@ -30,13 +30,13 @@ pub(super) const fn is_rest(place: u16) -> bool {
 const MOST: usize = 512;
 
 /// A group gets a column at this part of the total use.
-const LEAST_GROUP: f64 = 2e-4;
+pub(super) const LEAST_GROUP: f64 = 2e-4;
 
 /// A process gets a column at this part of the total use.
-const LEAST_PROCESS: f64 = 1e-3;
+pub(super) const LEAST_PROCESS: f64 = 1e-3;
 
 /// A column is dropped below this part of the use at which it would be made.
-const GONE_PART: f64 = 0.025;
+pub(super) const GONE_PART: f64 = 0.025;
 
 /// Owners that are expected to have similar rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,6 +126,22 @@ impl Columns {
     /// The column of a place, if it has one.
     pub(super) fn get(&self, place: usize) -> Option<&Column> {
         self.of.get(place).and_then(Option::as_ref)
+    }
+
+    /// The place where the use of a new column was before: the nearest parent on the same CPUs with
+    /// this property, or that of all others.
+    pub(super) fn before(&self, place: usize, has: impl Fn(u16) -> bool) -> Option<u16> {
+        let column = self.get(place)?;
+        let rest = if column.is_far { FAR_REST } else { REST };
+        let mut at = column.parent;
+        while let Some(parent) = at {
+            let its = self.get(usize::from(parent))?;
+            if its.is_far == column.is_far && has(parent) {
+                return Some(parent);
+            }
+            at = its.parent;
+        }
+        Some(rest)
     }
 
     /// The place of the group that a place belongs to.
@@ -228,7 +244,8 @@ impl Columns {
         place
     }
 
-    /// The largest process of each group. It stays the same until another one is twice as large.
+    /// The largest process of each group. It stays the same as long as it is known: if another one
+    /// took its place, what is known of both would be lost.
     fn find_largest(&mut self, owners: &BTreeMap<Owner, [f64; 2]>) {
         let sum = |owner: &Owner| owners.get(owner).map_or(0.0, |used| used[0] + used[1]);
         let mut most: BTreeMap<Group, (f64, Owner)> = BTreeMap::new();
@@ -242,8 +259,8 @@ impl Columns {
         let before = std::mem::take(&mut self.largest);
         self.largest = most
             .into_iter()
-            .map(|(group, (used, owner))| {
-                let stays = before.get(&group).filter(|its| 2.0 * sum(its) >= used);
+            .map(|(group, (_, owner))| {
+                let stays = before.get(&group).filter(|its| owners.contains_key(its));
                 (group, stays.copied().unwrap_or(owner))
             })
             .collect();
@@ -264,9 +281,16 @@ impl Columns {
                 Column { .. } => None,
             })
             .collect();
-        for (column, parent) in self.of.iter_mut().zip(parents) {
-            if let Some(column) = column {
-                column.parent = parent;
+        let is_far = |parent: Option<u16>| {
+            parent.and_then(|at| self.get(usize::from(at))).is_some_and(|column| column.is_far)
+        };
+        let far: Vec<bool> = parents.iter().map(|parent| is_far(*parent)).collect();
+        for ((column, parent), parent_is_far) in self.of.iter_mut().zip(parents).zip(far) {
+            let Some(column) = column else { continue };
+            column.parent = parent;
+            if column.is_far {
+                // Around a far parent it is expected as a process is around its group.
+                column.kind = if parent_is_far { Kind::Process } else { Kind::Far };
             }
         }
     }

@@ -9,6 +9,9 @@ use crate::schema::fabric::RIGHT_WITHIN;
 /// when the variance is an estimate and changes over time.
 pub(super) fn within_tenth(variance: f64) -> f64 {
     // tanh(x / 2s) of a logistic distribution is its part within x; its variance is (s pi)^2 / 3.
+    if variance.is_nan() {
+        return 0.0;
+    }
     if variance > 0.0 { (RIGHT_WITHIN * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::RandomState;
 
 use super::calibration::{Used, calibrate};
-use super::columns::{BASELINE, Columns, REST};
+use super::columns::{self, BASELINE, Columns, REST};
 use super::sums::{Design, Row, Symmetric};
 use crate::entries::Owner;
 
@@ -19,7 +19,8 @@ const LEFT: f64 = 0.99;
 /// The smallest use for a column, in ticks of one CPU.
 const LEAST_TIME: f64 = 2.0;
 
-/// A source is forgotten below this use, in ticks of one CPU or misses.
+/// A source is forgotten below this use, in ticks of one CPU or misses. Where sources are many, those
+/// are forgotten that cannot keep a column.
 const GONE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.
@@ -226,6 +227,8 @@ pub struct History {
     /// Columns are assigned in the rows before this tick.
     reviewed: u64,
     columns: Columns,
+    /// Use of all sources in about the last 10 s.
+    used: f64,
     design: Design,
     /// By length.
     blocks: [VecDeque<Block>; 2],
@@ -255,6 +258,7 @@ impl History {
             parts: VecDeque::new(),
             reviewed: 0,
             columns: Columns::new(),
+            used: 0.0,
             design: Design::default(),
             blocks: [VecDeque::new(), VecDeque::new()],
         }
@@ -297,7 +301,7 @@ impl History {
         let known = &self.known;
         let entry = |(source, amount): (TrafficSource, f64)| {
             let known = known.get(&source).filter(|_| amount > 0.0)?;
-            Some(Entry { source: known.number, column: REST, amount: amount as f32 })
+            Some(Entry { source: known.number, column: known.column, amount: amount as f32 })
         };
         let row: Box<[Entry]> = used.filter_map(entry).collect();
         let at = tick.checked_sub(self.first).and_then(|at| self.rows.get_mut(at as usize));
@@ -347,19 +351,22 @@ impl History {
     }
 
     fn entry(&mut self, tick: u64, source: TrafficSource, amount: f64) -> Entry {
-        let next = &mut self.next;
-        let sources = &mut self.sources;
+        let (next, sources, columns) = (&mut self.next, &mut self.sources, &self.columns);
         let known = self.known.entry(source).or_insert_with(|| {
+            // Numbers are used again after 2^32 sources; 0 is that of the baseline.
+            while sources.contains_key(next) {
+                *next = next.checked_add(1).unwrap_or(1);
+            }
             let number = *next;
-            *next += 1;
+            *next = next.checked_add(1).unwrap_or(1);
             sources.insert(number, source);
             let spread = Spread::default();
-            SourceState { number, used: 0.0, last: tick, column: REST, spread }
+            SourceState { number, used: 0.0, last: tick, column: columns.place(source), spread }
         });
         known.used += amount;
         known.last = tick;
         known.spread.take(tick, amount);
-        Entry { source: known.number, column: REST, amount: amount as f32 }
+        Entry { source: known.number, column: known.column, amount: amount as f32 }
     }
 
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
@@ -368,6 +375,7 @@ impl History {
         let mut used: Vec<(TrafficSource, f64)> =
             self.known.iter().map(|(source, known)| (*source, known.used)).collect();
         used.sort_unstable_by_key(|(source, _)| *source);
+        self.used = used.iter().map(|(_, used)| used).sum();
         let least = match self.kind {
             Use::Time => LEAST_TIME,
             Use::Misses => 0.0,
@@ -465,9 +473,14 @@ impl History {
             let blocks = &mut self.blocks[length as usize];
             while blocks.pop_front_if(|block| block.number < keeps).is_some() {}
         }
-        let (first, gone) = (self.first, GONE);
+        let (first, all) = (self.first, self.used);
         let sources = &mut self.sources;
-        self.known.retain(|_, known| {
+        self.known.retain(|source, known| {
+            let least = match source.owner {
+                Owner::Task { .. } => columns::LEAST_PROCESS,
+                _ => columns::LEAST_GROUP,
+            };
+            let gone = (columns::GONE_PART * least * all).max(GONE);
             let keeps = known.last >= first || known.used > gone;
             if !keeps {
                 sources.remove(&known.number);

@@ -296,3 +296,80 @@ impl Regression {
         found.iter().map(of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::Random;
+    use super::*;
+
+    const TICK_NS: u64 = 1_000_000;
+    const WINDOW: u64 = 10;
+
+    /// The part of the second of two owners in each window of 10 ms, and how the last was made. It
+    /// begins at tick `begin` and moves three times as much per time as the first. Windows do not wait.
+    fn parts(begin: u64) -> (Vec<f64>, Method) {
+        let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let mut random = Random(7);
+        let mut histories = Histories::new(TICK_NS, false);
+        let mut method = Regression::new(Use::Time, TICK_NS, Effort::Live);
+        let (mut parts, mut last) = (Vec::new(), Method::None);
+        let (mut total, mut time) = (0.0, [0; 2]);
+        for tick in 1..=4000 {
+            let runs = [random.below(2) as u64, u64::from(tick >= begin) * random.below(2) as u64];
+            let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
+            histories.push(tick, &times, || (Vec::new(), true));
+            let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
+            method.tick(tick, Some(count), &histories);
+            total += count;
+            (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
+            if tick.is_multiple_of(WINDOW) && total > 0.0 {
+                let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
+                let (by, shares) = method.divide(&CountedWindow {
+                    total,
+                    factor: 1.0,
+                    running: 1.0,
+                    own_cpu: false,
+                    len_ns: WINDOW * TICK_NS,
+                    to: tick,
+                    time: &time,
+                    counts: &[],
+                    io: None,
+                    histories: Some(&histories),
+                });
+                let its = shares.iter().find(|share| share.who == Owner::Irq(1));
+                parts.push(its.map_or(0.0, |its| its.value / total));
+                last = by;
+            }
+            if tick.is_multiple_of(WINDOW) {
+                (total, time) = (0.0, [0; 2]);
+            }
+            if tick.is_multiple_of(100) {
+                histories.review();
+                method.learn(&histories);
+                histories.told(|by| method.profile(by).into_iter().collect());
+                method.solve(&histories);
+                histories.forget(method.needs().min(tick));
+            }
+        }
+        (parts, last)
+    }
+
+    #[test]
+    fn windows_that_do_not_wait_are_divided_by_what_was_learnt() {
+        let (parts, by) = parts(1);
+        assert_eq!(by, Method::Regression);
+        let late = &parts[parts.len() - 100..];
+        let mean = late.iter().sum::<f64>() / late.len() as f64;
+        assert!((mean - 0.75).abs() < 0.06, "{mean}");
+    }
+
+    #[test]
+    fn who_begins_has_a_part_at_once() {
+        let (parts, _) = parts(2005);
+        let first = parts.len() - 199;
+        assert!(parts[..first - 1].iter().all(|part| *part <= 0.0));
+        let early = &parts[first..first + 100];
+        let mean = early.iter().sum::<f64>() / early.len() as f64;
+        assert!(mean > 0.3, "{mean}");
+    }
+}

@@ -264,6 +264,9 @@ impl Design {
     /// A place has a new column.
     pub(super) fn clear(&mut self, place: usize) {
         self.sums.clear(place);
+        for mean in self.open.iter_mut().flatten() {
+            mean.of = mean.of.iter().filter(|(at, _)| usize::from(*at) != place).copied().collect();
+        }
         self.profile.get_mut(place).into_iter().for_each(|its| *its = 0.0);
     }
 

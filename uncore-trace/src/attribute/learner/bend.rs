@@ -55,9 +55,12 @@ pub(super) struct Bend {
 }
 
 impl Bend {
-    /// The count as it would be if the link had room.
-    pub(super) fn straighten(&self, count: f64) -> f64 {
-        if self.mean > 0.0 { count * (1.0 + self.factor * count / self.mean) } else { count }
+    /// The count of some ticks as it would be if the link had room.
+    pub(super) fn straighten(&self, count: f64, ticks: u64) -> f64 {
+        if self.mean <= 0.0 {
+            return count;
+        }
+        count * (1.0 + self.factor * count / (ticks.max(1) as f64 * self.mean))
     }
 
     /// Adds a tick: what is expected of it, and its count.
@@ -68,8 +71,11 @@ impl Bend {
         if self.mean <= 0.0 {
             self.mean = expected;
         }
-        self.mean += MEAN_GAIN * (expected - self.mean);
-        let (u, y) = (expected / self.mean, self.straighten(count) / self.mean);
+        let mean = self.mean + MEAN_GAIN * (expected - self.mean);
+        // The bend is that of the link, whatever its load is.
+        self.factor *= mean / self.mean;
+        self.mean = mean;
+        let (u, y) = (expected / self.mean, self.straighten(count, 1) / self.mean);
         let (q, weight) = (u * u, u.max(LEAST).powi(-2));
         let left = 1.0 - 1.0 / MEMORY;
         let Sums { n, u: su, q: sq, uq, qq, y: sy, uy, qy, yy } = &mut self.sums;

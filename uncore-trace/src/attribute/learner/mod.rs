@@ -1,7 +1,7 @@
 //! Learns each owner's traffic per unit of use from the counts of ticks. The use is CPU time or
 //! counted misses ([`Use`]).
 //!
-//! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last half
+//! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
 //! minute ([`solve`]), from sums that all counters of a set of CPUs share
 //! ([`super::sums`]). In each block of 100 ms they are corrected by the counts around it
 //! ([`local`]). A link that is nearly full counts less ([`bend`]). A count is divided in proportion to rate x use.
@@ -31,9 +31,9 @@ const LONGEST_TICKS: u64 = 10;
 /// Number of ticks before rates are used.
 const LEARN: u64 = 100;
 
-/// Rates are found anew when this part of the ticks is new, and after this number of ticks.
+/// Rates are found anew when this part of the ticks is new, and after this time.
 const YOUNG: u64 = 8;
-const SELDOM: u64 = 2000;
+const SELDOM_NS: u64 = 2_000_000_000;
 
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +118,8 @@ pub(super) struct Learner {
     effort: Effort,
     /// Longest count that is learnt from, in ticks.
     longest: u64,
+    /// [`SELDOM_NS`] in ticks.
+    seldom: u64,
     /// Counts that are not divided yet, oldest first.
     observations: VecDeque<Observation>,
     /// Counts that nothing was learnt from yet, oldest first.
@@ -155,6 +157,7 @@ impl Learner {
             by,
             effort,
             longest: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
+            seldom: (SELDOM_NS / tick_ns).max(1),
             observations: VecDeque::new(),
             fresh: VecDeque::new(),
             counts: Counts::default(),
@@ -216,12 +219,14 @@ impl Learner {
             }
             let row = by_column(history.row(tick));
             let read = self.fresh.pop_front_if(|one| one.to == tick);
-            let count = if let Some(Observation { count, restarts: false, .. }) = read {
-                let count = (count - std::mem::take(&mut self.assumed)).max(0.0);
-                if self.ticks > bend::TICKS_PER_COLUMN * self.solution.active.len() as u64 {
+            let count = if let Some(Observation { from, to, count, restarts: false }) = read {
+                let ticks = (to - from).max(1);
+                let columns = self.solution.active.len() as u64;
+                if ticks == 1 && columns > 0 && self.ticks > bend::TICKS_PER_COLUMN * columns {
                     self.bend.add(self.expected(&row), count);
                 }
-                self.bend.straighten(count)
+                let straight = self.bend.straighten(count, ticks);
+                (straight - std::mem::take(&mut self.assumed)).max(0.0)
             } else {
                 let expected = self.expected(&row);
                 self.assumed = if read.is_some() { 0.0 } else { self.assumed + expected };
@@ -243,18 +248,31 @@ impl Learner {
         self.next = history.reviewed();
     }
 
-    /// Forgets what places knew that have a new column.
+    /// Forgets what places knew that have a new column. Until the next solution, its rate is that of
+    /// the place where the use was before.
     fn follow(&mut self, history: &History) {
         let columns = history.columns();
         self.numbers.resize(columns.len(), None);
+        let rates = &mut self.solution.rates;
+        if !rates.is_empty() {
+            rates.resize(columns.len(), 0.0);
+        }
+        let mut new = Vec::new();
         for (place, known) in self.numbers.iter_mut().enumerate() {
-            let number = columns.get(place).map(|column| column.number);
-            if *known != number {
-                *known = number;
+            // Stored ticks may refer to a place without a column: it keeps what it knows.
+            let Some(column) = columns.get(place) else { continue };
+            if known.replace(column.number) != Some(column.number) {
                 self.counts.clear(place);
-                self.solution.rates.get_mut(place).into_iter().for_each(|rate| *rate = 0.0);
                 self.blocks.iter_mut().flatten().for_each(|block| block.clear(place));
+                rates.get_mut(place).into_iter().for_each(|rate| *rate = 0.0);
+                self.local = None;
+                new.push(place);
             }
+        }
+        for place in new {
+            let rate = |at: u16| rates.get(usize::from(at)).copied().unwrap_or(0.0);
+            let first = columns.before(place, |at| rate(at) > 0.0).map_or(0.0, rate);
+            rates.get_mut(place).into_iter().for_each(|rate| *rate = first);
         }
     }
 
@@ -270,7 +288,7 @@ impl Learner {
     /// Finds rates from the counts so far.
     pub(super) fn solve(&mut self, history: &History) {
         let age = self.ticks - self.solved;
-        if self.ticks < LEARN || age < (self.ticks / YOUNG).min(SELDOM) {
+        if self.ticks < LEARN || age < (self.ticks / YOUNG).min(self.seldom) {
             return;
         }
         self.solved = self.ticks;
@@ -316,7 +334,8 @@ impl Learner {
                 }
             };
             let expected = self.contributions.add(&one, history, &local, error);
-            let rest = (self.bend.straighten(one.count) - expected) / history.size(one.to);
+            let rest = (self.bend.straighten(one.count, one.to - one.from) - expected)
+                / history.size(one.to);
             self.noise.add(rest, one.to - one.from);
             self.local = Some(local);
         }

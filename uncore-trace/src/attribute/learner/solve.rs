@@ -105,11 +105,8 @@ pub(super) fn solve(
     let n = active.len();
     let (mut errors, mut matrix, mut right) = ([0.0; SCALES], Vec::new(), Vec::new());
     // How much is known of each rate, for the mean of all.
-    let mut known: Vec<f64> = if before.known.len() == columns.len() {
-        active.iter().map(|place| before.known[*place]).collect()
-    } else {
-        vec![1.0; n]
-    };
+    let mut known: Vec<f64> =
+        active.iter().map(|place| before.known.get(*place).copied().unwrap_or(1.0)).collect();
     let is_first = before.rates.is_empty();
     let mut kept: Option<Factor> = None;
     for step in 0..most {
@@ -151,7 +148,9 @@ pub(super) fn solve(
     let rates: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
     let curvature = problem.curvature(&rates, &matrix, |_| 0.0);
     let covariance = Factor::of(&curvature, n)?.inverse();
-    let mut all = vec![0.0; columns.len()];
+    // Stored ticks may refer to places that are free: these keep their rates.
+    let mut all = before.rates.clone();
+    all.resize(columns.len(), 0.0);
     for (place, rate) in active.iter().zip(&rates) {
         all[*place] = *rate;
     }
