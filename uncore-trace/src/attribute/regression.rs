@@ -365,11 +365,15 @@ mod tests {
 
     #[test]
     fn who_begins_has_a_part_at_once() {
-        let (parts, _) = parts(2005);
-        let first = parts.len() - 199;
-        assert!(parts[..first - 1].iter().all(|part| *part <= 0.0));
-        let early = &parts[first..first + 100];
-        let mean = early.iter().sum::<f64>() / early.len() as f64;
-        assert!(mean > 0.3, "{mean}");
+        for begin in [2005, 2405, 3005] {
+            let (parts, _) = parts(begin);
+            // A window of nobody has no part.
+            let first = parts.len() - (4000 - begin as usize) / WINDOW as usize;
+            assert!(parts[..first - 5].iter().all(|part| *part <= 0.0));
+            for early in parts[first..first + 80].chunks(10) {
+                let mean = early.iter().sum::<f64>() / early.len() as f64;
+                assert!(mean > 0.3, "{begin}: {mean}");
+            }
+        }
     }
 }
