@@ -81,7 +81,8 @@ struct Problem<'a> {
     active: &'a [usize],
     expected: Vec<Expected>,
     base: f64,
-    /// By scale: whether the use of a place differs enough.
+    /// By scale: whether the use of a place differs enough. Misses are read some time before or after
+    /// counts, so those of a tick may be in the next one: the shortest scale tells nothing of them.
     tells: [Vec<bool>; SCALES],
 }
 
@@ -192,7 +193,8 @@ impl<'a> Problem<'a> {
                         Use::Misses => 0.0,
                     };
                     let spread = get(&sums.spread[scale], *place) / sums.free[scale].max(1.0);
-                    *place == 0 || scale + 1 == SCALES || spread > edges
+                    let is_told = by == Use::Time || scale > 0;
+                    is_told && (*place == 0 || scale + 1 == SCALES || spread > edges)
                 })
                 .collect()
         });
