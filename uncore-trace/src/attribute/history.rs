@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 
 use super::calibration::{Used, calibrate};
 use super::columns::{self, BASELINE, Columns, REST};
-use super::sums::{Design, Row, Symmetric};
+use super::sums::{Design, Row, Symmetric, by_place};
 use crate::entries::Owner;
 
 /// Forgetting factor for a source's use, per review of 100 ms: the memory is about 10 s.
@@ -492,18 +492,8 @@ impl History {
 
 /// The use by column, with the baseline, which is always there.
 pub(super) fn by_column(entries: &[Entry]) -> Row {
-    let mut row: Vec<(u16, f64)> = std::iter::once((BASELINE, 1.0))
-        .chain(entries.iter().map(|entry| (entry.column, f64::from(entry.amount))))
-        .collect();
-    row.sort_unstable_by_key(|(place, _)| *place);
-    row.dedup_by(|next, sum| {
-        let same = next.0 == sum.0;
-        if same {
-            sum.1 += next.1;
-        }
-        same
-    });
-    row.into()
+    let used = entries.iter().map(|entry| (entry.column, f64::from(entry.amount)));
+    by_place(std::iter::once((BASELINE, 1.0)).chain(used))
 }
 
 #[cfg(test)]

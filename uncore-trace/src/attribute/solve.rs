@@ -14,6 +14,15 @@ pub(super) fn dot(one: &[f64], other: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
+/// Copies the lower half of a symmetric matrix of `n` rows to its upper half.
+pub(super) fn mirror(matrix: &mut [f64], n: usize) {
+    for at in 0..n {
+        for other in 0..at {
+            matrix[other * n + at] = matrix[at * n + other];
+        }
+    }
+}
+
 /// The Cholesky factor of a symmetric positive definite matrix.
 #[derive(Debug)]
 pub(super) struct Factor {

@@ -168,21 +168,27 @@ impl Sums {
     }
 }
 
-/// The mean of means.
-fn of_all(means: &[Mean]) -> Mean {
-    let part = 1.0 / means.len().max(1) as f64;
-    let mut all: Vec<(u16, f64)> =
-        means.iter().flat_map(|mean| mean.of.iter().map(|(at, its)| (*at, its * part))).collect();
-    all.sort_by_key(|(place, _)| *place);
-    all.dedup_by(|next, sum| {
+/// Sums the amounts of each place. The sort is stable, so sums do not depend on its algorithm.
+pub(super) fn by_place(amounts: impl Iterator<Item = (u16, f64)>) -> Row {
+    let mut row: Vec<(u16, f64)> = amounts.collect();
+    row.sort_by_key(|(place, _)| *place);
+    row.dedup_by(|next, sum| {
         let same = next.0 == sum.0;
         if same {
             sum.1 += next.1;
         }
         same
     });
+    row.into()
+}
+
+/// The mean of means.
+fn of_all(means: &[Mean]) -> Mean {
+    let part = 1.0 / means.len().max(1) as f64;
+    let of =
+        by_place(means.iter().flat_map(|mean| mean.of.iter().map(|(at, its)| (*at, its * part))));
     let size = means.iter().map(|mean| mean.size).sum::<f64>() * part;
-    Mean { of: all.into(), size }
+    Mean { of, size }
 }
 
 fn group(scale: usize, means: Vec<Mean>) -> Group {

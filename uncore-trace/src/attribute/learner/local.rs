@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::history::{History, Length, Use};
-use super::super::solve::dot;
+use super::super::solve::{dot, mirror};
 use super::solve::Solution;
 
 /// Counts from which rates are corrected.
@@ -254,11 +254,7 @@ impl Problem {
                 *to += weight * block.products.get(*place).copied().unwrap_or(0.0);
             }
         }
-        for at in 0..n {
-            for other in 0..at {
-                matrix[other * n + at] = matrix[at * n + other];
-            }
-        }
+        mirror(&mut matrix, n);
         Self { matrix, right }
     }
 

@@ -7,7 +7,7 @@
 
 use super::super::columns::{Columns, Kind};
 use super::super::history::Use;
-use super::super::solve::{Factor, dot};
+use super::super::solve::{Factor, dot, mirror};
 use super::super::sums::{Counts, SCALES, Sums};
 
 /// Expected part of the mean count that no owner causes.
@@ -61,7 +61,7 @@ struct Expected {
 /// The rates that were found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Solution {
-    /// By place; 0 where there is no column.
+    /// By place. A place without a column keeps the rate of its last one.
     pub rates: Vec<f64>,
     /// Variance of the errors of a tick by scale, as if errors were independent, relative to the
     /// square of what is expected of it.
@@ -280,11 +280,7 @@ impl<'a> Problem<'a> {
                 }
             }
         }
-        for at in 0..n {
-            for other in 0..at {
-                matrix[other * n + at] = matrix[at * n + other];
-            }
-        }
+        mirror(&mut matrix, n);
         (matrix, right)
     }
 
