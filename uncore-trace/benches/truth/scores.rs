@@ -3,7 +3,7 @@
 //! | figure | |
 //! |---|---|
 //! | median, p95 | relative errors of the values of tenants that moved at least [`LEAST`] of a window's bytes at a counter |
-//! | misplaced | part of a window's bytes that somebody else got; the mean. Devices are nobody |
+//! | misplaced | part of a window's bytes that somebody else got; the mean. Bytes of devices should be unattributed |
 //! | bill | relative errors of the sums over the recording, by counter, of tenants with at least [`LEAST`]: the median |
 //! | said, right, rms | rows of processes with at least [`LEAST`] of the window, given or true: mean confidence, part within 10 % of the truth, and the root mean square of their difference over tenths of confidence, by rows |
 //! | few, many | intervals of `report` by cgroup, of tenants with at least [`LEAST`] of the event, that hold the truth, and all: tenants of up to [`FEW`] processes, and of more |
@@ -70,7 +70,7 @@ impl Pair {
     }
 }
 
-/// The values of a counter: tenants, of which the last is the kernel, interrupts, idle, and nobody.
+/// The values of a counter: tenants, of which the last is the kernel, interrupts, idle time, and unattributed.
 type Row = Vec<Pair>;
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! How a link that is nearly full counts less than its users' rates make expect.
 //!
 //! Near the capacity of a link all of its users are slowed down, so the count is a concave function of
-//! the sum of rate x use. A linear model gives the difference to the baseline, that is, to nobody. So
+//! the sum of rate x use. A linear model gives the difference to the baseline. So
 //! learners use `count x (1 + factor x count / mean)`. The factor is found from a regression of the
 //! counts of ticks on what is expected of them and its square. Shares are not affected: the count is
 //! divided in proportion to rate x use.

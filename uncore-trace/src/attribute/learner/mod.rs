@@ -86,7 +86,7 @@ impl Noise {
     /// Least variance, as a part of that around the learnt rates.
     const LEAST: f64 = 0.02;
 
-    /// Adds what is left of the count of some ticks.
+    /// Adds the difference between the count of some ticks and what is expected of them.
     fn add(&mut self, rest: f64, ticks: u64) {
         if ticks != 1 {
             self.rests.clear();

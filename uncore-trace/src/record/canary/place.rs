@@ -84,7 +84,7 @@ fn enter(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
-/// be removed. Errors are for nobody: without permission nothing is removed.
+/// be removed. Errors are ignored: without permission nothing is removed.
 pub fn remove_left() {
     if let Ok(mounts) = fs::read("/proc/self/mountinfo")
         && let Some(mount) = CgroupMounts::parse(&String::from_utf8_lossy(&mounts)).v2

@@ -1,8 +1,8 @@
 //! Which links count what the canary moves, and therefore what it may move.
 //!
-//! Guarantees: a kind that no counter of the plan counts is not moved. A burst is said to be on a
-//! link only if a counter of the link surely counts it: the counter sees the CPU that reads memory,
-//! and the socket is that of the memory; or the device is surely below the counter.
+//! Guarantees: the canary moves nothing that no counter of the plan counts. A burst is said to be
+//! on a link only if a counter of the link surely counts it: the counter sees the CPU that reads
+//! memory, and the socket is that of the memory; or the device is surely below the counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
