@@ -24,6 +24,7 @@ fn case() -> Case {
         window: 100,
         pauses: Pauses::Usual,
         quota: None,
+        probe: None,
         group: None,
         plain: false,
         peak: 1.6,
@@ -36,7 +37,7 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
     let stream = |what| Random::at(case.seed, what, 0);
     let machine = Machine::draw(case, &mut stream(1));
     let len_ns = case.ticks() as u64 * TICK_NS;
-    let schedule = schedule::simulate(&machine, len_ns, stream(2));
+    let schedule = schedule::simulate(&machine, len_ns, 0.0, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let counters = logged::plan(case).counters;
     let counted = counters.iter().filter(|counter| counter.role == Role::Counted).count();
@@ -94,6 +95,23 @@ fn misses_follow_what_is_not_prefetched() {
     let missed: f64 = counted[SOCKETS..].iter().sum();
     // Half to all of the bytes, in lines of 64 bytes or a little more.
     assert!((30.0..400.0).contains(&(moved / missed)), "{moved} {missed}");
+}
+
+#[test]
+fn probes_pause_tenants_and_no_longer_than_they_may() {
+    let case = Case { pauses: Pauses::Never, tenants: 3, seconds: 20.0, ..case() };
+    let machine = Machine::draw(&case, &mut Random::at(case.seed, 1, 0));
+    let len_ns = case.ticks() as u64 * TICK_NS;
+    let busy = |probe| {
+        let made = schedule::simulate(&machine, len_ns, probe, Random::at(case.seed, 2, 0));
+        let all = made.stretches.iter().flatten();
+        let ns: u64 = all.map(|stretch| stretch.end - stretch.begin).sum();
+        (made.paused, ns as f64)
+    };
+    let ((none, before), (paused, after)) = (busy(0.0), busy(0.02));
+    assert!(none == 0.0 && (0.012..=0.02).contains(&paused), "{none} {paused}");
+    let lost = 1.0 - after / before;
+    assert!((lost - paused).abs() < 0.002, "{lost} {paused}");
 }
 
 #[test]

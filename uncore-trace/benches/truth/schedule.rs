@@ -5,7 +5,8 @@
 //! the CPU's next timer tick, [`TIMER_NS`] apart, at times of its own. A thread wakes on its last CPU if that
 //! is idle, else on an idle one of its socket if one of [`SEARCHED`] is, else where the fewest of three wait.
 //! CPUs without work take a thread from others of their socket, and others do every 10 to 30 ms. A tenant that
-//! has used its quota waits for the next period.
+//! has used its quota waits for the next period. With probes, one tenant at a time is paused for a random
+//! 5 to 20 ms, at random times and in random order; none for more than its part of the time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,6 +21,8 @@ const TIMER_NS: u64 = 1_000_000;
 const SEARCHED: usize = 16;
 /// A CPU is looked at this often at least, ns.
 const POLL_NS: u64 = 20_000_000;
+/// Shortest and longest pause of a probe, ns.
+const PROBE_NS: (f64, f64) = (5e6, 20e6);
 const FOREVER: i64 = 1 << 60;
 
 /// A time for which a CPU runs a thread, ns from the begin.
@@ -37,6 +40,8 @@ pub(crate) struct Schedule {
     pub(crate) stretches: Vec<Vec<Stretch>>,
     /// By process.
     pub(crate) tenant_of: Vec<usize>,
+    /// Part of its time for which a tenant was paused by probes: the mean, without the kernel.
+    pub(crate) paused: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,13 +52,15 @@ enum Event {
     Look(usize, u64),
     Balance(usize),
     Refill(usize),
+    Probe,
+    Thaw(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sleeping,
     Ready,
-    /// Its tenant has no quota left.
+    /// Its tenant has no quota left, or is paused.
     Parked,
 }
 
@@ -103,11 +110,25 @@ struct Simulator<'a> {
     threads: Vec<Thread>,
     used: Vec<u64>,
     throttled: Vec<bool>,
+    probes: Probes,
     made: Schedule,
 }
 
-/// Runs a machine for `len_ns`.
-pub(crate) fn simulate(machine: &Machine, len_ns: u64, mut random: Random) -> Schedule {
+/// Tenants that are paused to learn what they move.
+#[derive(Debug, Default)]
+struct Probes {
+    /// Part of its time for which a tenant is paused at most.
+    budget: f64,
+    /// The tenant that is paused.
+    paused: Option<usize>,
+    /// Those that are still to be paused in this round.
+    round: Vec<usize>,
+    /// By tenant, ns.
+    spent: Vec<u64>,
+}
+
+/// Runs a machine for `len_ns`. Each tenant is paused for a part `probe` of its time at most.
+pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: Random) -> Schedule {
     let cpu = |random: &mut Random| Cpu {
         phase: random.below(TIMER_NS as usize) as u64,
         ..Cpu::default()
@@ -128,7 +149,9 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, mut random: Random) -> Sc
             life: lifetime(thread.life, &mut random),
         });
     }
-    let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of };
+    let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of, paused: 0.0 };
+    let tenants = machine.tenants.len();
+    let probes = Probes { budget: probe, spent: vec![0; tenants], ..Probes::default() };
     let mut simulator = Simulator {
         machine,
         random,
@@ -137,8 +160,9 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, mut random: Random) -> Sc
         pushed: 0,
         cpus,
         threads,
-        used: vec![0; machine.tenants.len()],
-        throttled: vec![false; machine.tenants.len()],
+        used: vec![0; tenants],
+        throttled: vec![false; tenants],
+        probes,
         made,
     };
     simulator.begin();
@@ -151,6 +175,8 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, mut random: Random) -> Sc
     }
     simulator.now = len_ns;
     (0..machine.all_cpus()).for_each(|cpu| simulator.leave(cpu));
+    let all: u64 = simulator.probes.spent.iter().sum();
+    simulator.made.paused = all as f64 / ((tenants - 1) as u64 * len_ns) as f64;
     simulator.made
 }
 
@@ -183,6 +209,9 @@ impl Simulator<'_> {
         for (id, _) in machine.tenants.iter().enumerate().filter(|(_, tenant)| tenant.quota > 0) {
             self.soon(QUOTA_NS as f64, Event::Refill(id));
         }
+        if self.probes.budget > 0.0 {
+            self.soon(PROBE_NS.1, Event::Probe);
+        }
         for (id, (period, _)) in machine.gangs.iter().enumerate() {
             self.soon(*period, Event::Gang(id));
         }
@@ -205,6 +234,8 @@ impl Simulator<'_> {
             Event::Look(..) => {}
             Event::Balance(cpu) => self.balance(cpu),
             Event::Refill(tenant) => self.refill(tenant),
+            Event::Probe => self.probe(),
+            Event::Thaw(tenant) => self.thaw(tenant),
         }
     }
 
@@ -225,7 +256,7 @@ impl Simulator<'_> {
             Kind::Gang(_) => (thread.run * random.uniform(0.5, 1.5)) as i64,
         };
         self.threads[id].left = left;
-        if self.throttled[thread.tenant] {
+        if self.throttled[thread.tenant] || self.probes.paused == Some(thread.tenant) {
             self.threads[id].state = State::Parked;
             return;
         }
@@ -312,16 +343,17 @@ impl Simulator<'_> {
             if thread.left <= 0 {
                 self.leave(cpu);
                 self.sleep(id);
-            } else if self.throttled[tenant] {
+            } else if self.throttled[tenant] || self.probes.paused == Some(tenant) {
                 thread.state = State::Parked;
                 self.leave(cpu);
             } else if thread.time >= thread.deadline {
                 thread.deadline = thread.time + SLICE_NS;
             }
         }
-        let Self { cpus, threads, throttled, machine, .. } = self;
+        let Self { cpus, threads, throttled, probes, machine, .. } = self;
         cpus[cpu].queue.retain(|id| {
-            let parks = throttled[machine.threads[*id].tenant];
+            let tenant = machine.threads[*id].tenant;
+            let parks = throttled[tenant] || probes.paused == Some(tenant);
             if parks {
                 threads[*id].state = State::Parked;
             }
@@ -456,6 +488,48 @@ impl Simulator<'_> {
             return;
         }
         self.throttled[tenant] = false;
+        if self.probes.paused != Some(tenant) {
+            self.unpark(tenant);
+        }
+    }
+
+    /// Pauses a tenant that is still within its budget.
+    fn probe(&mut self) {
+        let tenants = self.machine.tenants.len() - 1;
+        if self.probes.round.is_empty() {
+            self.probes.round = self.random.permutation(tenants);
+        }
+        let len = self.random.uniform(PROBE_NS.0, PROBE_NS.1) as u64;
+        let budget = self.probes.budget * (self.now + len) as f64;
+        let Probes { round, spent, paused, .. } = &mut self.probes;
+        let within = |tenant: &usize| (spent[*tenant] + len) as f64 <= budget;
+        if let Some(at) = round.iter().position(within) {
+            let tenant = round.swap_remove(at);
+            spent[tenant] += len;
+            *paused = Some(tenant);
+            self.at(self.now + len, Event::Thaw(tenant));
+            for cpu in 0..self.cpus.len() {
+                let its = &self.cpus[cpu];
+                let is_of = |id: &usize| self.machine.threads[*id].tenant == tenant;
+                if its.running.iter().chain(&its.queue).any(is_of) {
+                    self.look_at(cpu, self.now);
+                }
+            }
+        }
+        let every = f64::midpoint(PROBE_NS.0, PROBE_NS.1) / (self.probes.budget * tenants as f64);
+        let pause = self.random.exponential((every - len as f64).max(1e6));
+        self.at(self.now + len + 1 + pause as u64, Event::Probe);
+    }
+
+    fn thaw(&mut self, tenant: usize) {
+        self.probes.paused = None;
+        if !self.throttled[tenant] {
+            self.unpark(tenant);
+        }
+    }
+
+    /// Lets the threads of a tenant run again.
+    fn unpark(&mut self, tenant: usize) {
         for (id, thread) in self.machine.threads.iter().enumerate() {
             if thread.tenant == tenant && self.threads[id].state == State::Parked {
                 let cpu = self.threads[id].cpu;
