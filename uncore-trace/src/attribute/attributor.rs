@@ -3,6 +3,8 @@
 //! State is kept for the windows that wait and for what the methods have learnt, so memory does not
 //! depend on the length of the log.
 
+use std::collections::BTreeMap;
+
 use super::counter::{self, Close, Track};
 use super::history::Histories;
 use super::names::Names;
@@ -135,6 +137,19 @@ impl Consumer for Attributor {
 
     fn take_missing(&mut self) -> Vec<Missing> {
         std::mem::take(&mut self.missing)
+    }
+
+    fn confused(&self) -> Vec<u64> {
+        let mut doubt: BTreeMap<u64, f64> = BTreeMap::new();
+        for track in &self.tracks {
+            let Some(histories) = &self.histories[track.set] else { continue };
+            for (id, part) in track.confused(histories) {
+                *doubt.entry(id).or_default() += part;
+            }
+        }
+        let mut found: Vec<(u64, f64)> = doubt.into_iter().collect();
+        found.sort_by(|one, other| other.1.total_cmp(&one.1));
+        found.into_iter().map(|(id, _)| id).collect()
     }
 }
 

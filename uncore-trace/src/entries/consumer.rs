@@ -42,6 +42,12 @@ pub trait Consumer: Debug {
 
     /// The missing counts of windows since the last call.
     fn take_missing(&mut self) -> Vec<Missing>;
+
+    /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
+    /// traffic in doubt first.
+    fn confused(&self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// Why a window has no count.
