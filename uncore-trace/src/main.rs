@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use uncore_trace::cmd;
-use uncore_trace::record::canary;
+use uncore_trace::record::{canary, probe};
 
 /// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
 /// CPU time that it takes with glibc's.
@@ -12,7 +12,8 @@ use uncore_trace::record::canary;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = canary::main(std::env::args_os().next().as_deref()) {
+    let name = std::env::args_os().next();
+    if let Some(code) = canary::main(name.as_deref()).or_else(|| probe::main(name.as_deref())) {
         return code;
     }
     let cli: cmd::Cli = match cmd::typed::parse(std::env::args_os()) {

@@ -200,6 +200,7 @@ fn options(
         witness_budget: args.witness.budget(args.method),
         io: args.io,
         canary: args.canary,
+        probe: args.probe,
         timer: args.timer,
         buffer,
         listen: true,

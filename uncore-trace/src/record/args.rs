@@ -86,6 +86,8 @@ pub struct Options {
     pub io: bool,
     /// Run a canary ([`super::canary`]).
     pub canary: bool,
+    /// Part of its time for which a cgroup is paused at most ([`super::probe`]), 0.001 to 0.05.
+    pub probe: Option<f64>,
     /// What triggers the readings.
     pub timer: Timer,
     /// Ring size in bytes.
@@ -158,6 +160,7 @@ impl Options {
             witness_budget: None,
             io: Choice::Auto.sees_io(plan),
             canary: false,
+            probe: None,
             timer: Timer::Auto,
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
             listen: false,

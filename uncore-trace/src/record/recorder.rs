@@ -16,6 +16,7 @@ use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
 use super::planned::warn_of_unopened;
+use super::probe::{self, Probe};
 use super::progress::Progress;
 use super::rotate::Rotation;
 use super::witness::Watch;
@@ -98,8 +99,11 @@ pub async fn record(
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<Outcome> {
+    // A recorder that was killed may have left a cgroup frozen.
+    probe::thaw_left();
     let marks = Marks::open(options, &target)?;
     let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
+    let probe = options.probe.map(|budget| Probe::start(machine, budget)).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
     let rotation = Rotation::open(&target, options)?;
     let (rotation, first) = match rotation {
@@ -133,7 +137,7 @@ pub async fn record(
         drain: options.drain_period(common.cpus.len(), at_switch),
         common,
         session,
-        parts: Parts::new(live, rotation, marks, canary, timer),
+        parts: Parts::new(live, rotation, marks, (canary, probe), timer),
         drops: Drops::default(),
         watch,
         changed: 0,
@@ -148,7 +152,8 @@ pub async fn record(
     }
     priority::raise_priority();
     let rotated = recorder.parts.needs();
-    confine::process(&needs(machine, options, workload).and(rotated));
+    let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
+    confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
     if !over {
         recorder.run(workload, signals).await?;
     }
@@ -175,6 +180,7 @@ impl Recorder<'_> {
                         tokio::task::yield_now().await;
                     }
                     self.parts.take_bursts()?;
+                    self.parts.probe()?;
                     self.seal_if_due()?;
                     self.parts.rotate(&self.common, &self.session)?;
                     progress.update(self.parts.rows(), &self.parts.losses());
@@ -193,6 +199,7 @@ impl Recorder<'_> {
         self.watch = None;
         // Before the last tick, so that all its bytes are counted.
         self.parts.stop_canary()?;
+        self.parts.stop_probe()?;
         self.settle(signals).await?;
         let now = mono_ns() as u64;
         self.parts.live.timeline.stop_at(now / tick_ns + 1);

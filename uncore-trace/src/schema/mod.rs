@@ -29,6 +29,7 @@ pub mod metadata;
 pub mod metric;
 pub mod origin;
 pub mod owner;
+pub mod probe;
 pub mod readings;
 pub mod rollup;
 pub mod run;

@@ -154,6 +154,12 @@ pub struct Args {
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
 
+    /// Pause cgroups whose traffic cannot be told apart, one at a time, each for at most this part of its
+    /// time, from 0.1% to 5%: for a random 5 to 20 ms, at random times (cgroup.freeze). This recorder, init
+    /// and what contains them are never paused
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = DIVIDE)]
+    pub(super) probe: Option<f64>,
+
     /// How long a method that learns waits for later counts before it divides a window; with 0 it uses
     /// only the counts up to that window; at most 10s and at most half of --flush; a bare number is
     /// seconds [default: 1s, or half of --flush if that is shorter]
@@ -224,4 +230,11 @@ pub struct Args {
     /// Command to run; the recording ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
+}
+
+/// The part of its time for which a cgroup is paused at most.
+fn budget(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    let in_range = percent.filter(|percent| (0.1..=5.0).contains(percent));
+    in_range.map(|percent| percent / 100.0).ok_or_else(|| "write 0.1% to 5%".to_owned())
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use rustix::fs::{Mode, OFlags, open};
 
+use super::super::random::Random;
 use super::memory::chunks;
 use super::orders;
-use super::pace::Random;
 
 /// Bytes that are read at once: a multiple of the block size of every disk.
 const CHUNK: usize = 4096;

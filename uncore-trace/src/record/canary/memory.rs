@@ -8,8 +8,8 @@ use std::{fs, io};
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::super::random::Random;
 use super::orders::{self, Node};
-use super::pace::Random;
 
 /// Bytes that are read at once, between two pauses.
 const CHUNK: u64 = 64 << 10;

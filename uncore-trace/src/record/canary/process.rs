@@ -11,11 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::super::random::Random;
 use super::disk::Disk;
 use super::memory::{Memory, run_on};
 use super::network::Network;
 use super::orders::{Orders, Told};
-use super::pace::{Pace, Random};
+use super::pace::Pace;
 use super::place::Place;
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};

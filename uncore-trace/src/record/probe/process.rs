@@ -1,0 +1,145 @@
+//! The process that pauses cgroups: waits, pauses one, thaws it, until its standard input ends.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::set_name;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::super::random::Random;
+use super::pace::Pace;
+use super::place::{Freezer, RUN, Spared};
+use crate::clock::mono_ns;
+use crate::confine::{self, Needs};
+use crate::priority;
+
+/// What the recorder says first. Lines with lists of ids follow: the cgroups to pause.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// Mount point of the cgroup v2 hierarchy.
+    pub mount: PathBuf,
+    /// Part of its time for which a cgroup is paused at most.
+    pub budget: f64,
+}
+
+/// What the process tells.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Told {
+    /// It can pause cgroups.
+    Ready,
+    /// It can pause none, or no more.
+    Failed { why: String },
+    /// It paused a cgroup.
+    Paused { cgroup: String, ns: i64 },
+}
+
+pub(super) fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If nobody reads it, nobody needs it.
+            tell(&Told::Failed { why: format!("{error:#}") }).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    // The recorder ends this process by closing a pipe. A service manager sends these signals to both.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let ignored = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, ignored).context("cannot handle signals")?;
+    }
+    set_name(c"uncore-probe").context("cannot set the name of the probe")?;
+    let mut lines = Lines::default();
+    let first = lines.wait(i64::MAX)?.context("there are no orders")?;
+    let orders: Orders = serde_json::from_str(&first).context("cannot understand orders")?;
+    let spared = Spared::new(&orders.mount)?;
+    let freezer = Freezer::new(Path::new(RUN));
+    // A cgroup is frozen for as long as this process waits for a CPU.
+    priority::raise_priority();
+    let needs = Needs {
+        reads: vec!["/proc".into()],
+        writes: vec![orders.mount.clone(), RUN.into()],
+        ..Needs::default()
+    };
+    confine::process(&needs);
+    tell(&Told::Ready)?;
+    let mut random = Random::new();
+    let mut pace = Pace::new(mono_ns(), orders.budget);
+    let mut confused: Vec<u64> = Vec::new();
+    let mut next = pace.next(mono_ns(), 1, &mut random);
+    while !lines.has_ended {
+        if let Some(line) = lines.wait(next)? {
+            confused = serde_json::from_str(&line).context("cannot understand orders")?;
+            continue;
+        }
+        if lines.has_ended {
+            break;
+        }
+        let length = Pace::length(&mut random);
+        if let Some(id) = pace.choose(mono_ns(), length, &confused, &mut random) {
+            match spared.find(id) {
+                Some(directory) => {
+                    let ns = freezer.pause(&directory, length)?;
+                    pace.paused(id, ns);
+                    let below = directory.strip_prefix(&orders.mount).unwrap_or(&directory);
+                    let cgroup = format!("/{}", below.to_string_lossy());
+                    tell(&Told::Paused { cgroup, ns })?;
+                }
+                // It is gone or must not be paused: it is not looked for again.
+                None => pace.paused(id, i64::MAX / 4),
+            }
+        }
+        next = pace.next(mono_ns(), confused.len(), &mut random);
+    }
+    Ok(())
+}
+
+fn tell(told: &Told) -> Result<()> {
+    let mut line = serde_json::to_string(told).context("cannot write a line")?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
+}
+
+/// Lines of standard input.
+#[derive(Debug, Default)]
+struct Lines {
+    rest: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Lines {
+    /// The next line; `None` if none has come until `time`, ns, or standard input has ended.
+    fn wait(&mut self, time: i64) -> Result<Option<String>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            let left = time - mono_ns();
+            if left <= 0 || self.has_ended {
+                return Ok(None);
+            }
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            let input = io::stdin();
+            match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error).context("cannot wait"),
+            }
+            let mut bytes = [0; 4096];
+            let read = rustix::io::read(&input, &mut bytes).context("cannot read orders")?;
+            self.has_ended = read == 0;
+            self.rest.extend_from_slice(&bytes[..read]);
+        }
+    }
+}
