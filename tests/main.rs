@@ -65,6 +65,7 @@ mod perf_stat;
 mod plans;
 mod platforms;
 mod privileges;
+mod probe;
 mod published;
 mod readers;
 mod recording;
