@@ -94,7 +94,7 @@ fn is_controller(option: &str) -> bool {
 }
 
 /// Reverts the `\040` escapes of the mount table (`mangle` in `fs/seq_file.c`).
-fn unescape(field: &str) -> PathBuf {
+pub(super) fn unescape(field: &str) -> PathBuf {
     let bytes = field.as_bytes();
     let mut path = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -1,0 +1,261 @@
+//! The monitoring groups of resctrl: Intel RDT, AMD QoS, Arm MPAM.
+//!
+//! The hardware counts the traffic of the tasks of a group between a last-level cache, a domain, and
+//! the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Groups are
+//! read only, never made or changed.
+//!
+//! A control group has the tasks and the bytes of its monitoring groups too. So the default group,
+//! the root of the file system, and the other control groups have all traffic of CPUs.
+//!
+//! Not tried with hardware: the tests read directories with the names and texts of the
+//! documentation.
+
+mod domain;
+mod tenant;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+pub use self::domain::{Domain, domains};
+pub use self::tenant::tenant;
+use super::cgroups::unescape;
+use super::read;
+
+/// Directories at the top of the file system that are no control groups.
+const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
+
+/// A mounted resctrl file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resctrl {
+    /// Its mount point, with the root.
+    dir: PathBuf,
+}
+
+/// A control group or a monitoring group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its path in the file system: empty for the default group, `CONTROL`, `mon_groups/GROUP` or
+    /// `CONTROL/mon_groups/GROUP`.
+    pub name: String,
+    /// Whether it is a control group.
+    pub is_control: bool,
+    /// Inode number of its directory: a group that is made again has another one, and its counts
+    /// begin anew.
+    pub inode: u64,
+    dir: PathBuf,
+}
+
+/// What a group's bytes are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// All traffic between the cache and the memories.
+    Total,
+    /// The part of it that goes to the memory of the cache's own NUMA node.
+    Local,
+}
+
+impl Event {
+    /// The file in the directory of a domain.
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Total => "mbm_total_bytes",
+            Self::Local => "mbm_local_bytes",
+        }
+    }
+}
+
+/// The count of a group in a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// Bytes since the group was made. The kernel extends hardware counters, of 24 to 44 bits, to 64
+    /// bits.
+    Bytes(u64),
+    /// The hardware has no valid count at this time: no counter for it, or it has just begun.
+    Unavailable,
+    /// No counter is assigned to the group (AMD ABMC, MPAM).
+    Unassigned,
+    /// The file does not exist or could not be read.
+    Failed,
+}
+
+impl Value {
+    /// Parses the text of a file.
+    fn parse(text: &str) -> Self {
+        match text.trim() {
+            "Unavailable" => Self::Unavailable,
+            "Unassigned" => Self::Unassigned,
+            text => text.parse().map_or(Self::Failed, Self::Bytes),
+        }
+    }
+
+    /// The bytes, if there is a count.
+    pub const fn bytes(self) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Unavailable | Self::Unassigned | Self::Failed => None,
+        }
+    }
+}
+
+impl Resctrl {
+    /// The first one in `proc/self/mountinfo` below `root`; `None` if none is mounted.
+    pub fn find(root: &Path) -> Option<Self> {
+        let mounts = read::bytes(&root.join("proc/self/mountinfo")).ok()?;
+        let path = mount_point(&String::from_utf8_lossy(&mounts))?;
+        Some(Self { dir: root.join(path.strip_prefix("/").unwrap_or(&path)) })
+    }
+
+    /// All groups, the default one first, then in the order of their names. Those that cannot be
+    /// read, or whose names are not UTF-8, are left out.
+    ///
+    /// # Errors
+    ///
+    /// The file system cannot be listed.
+    pub fn groups(&self) -> io::Result<Vec<Group>> {
+        let mut groups: Vec<Group> =
+            Group::read(String::new(), &self.dir, true).into_iter().collect();
+        groups.extend(monitoring(&self.dir, ""));
+        for name in subdirectories(&self.dir)? {
+            if NO_GROUPS.contains(&name.as_str()) {
+                continue;
+            }
+            let dir = self.dir.join(&name);
+            groups.extend(Group::read(name.clone(), &dir, true));
+            groups.extend(monitoring(&dir, &name));
+        }
+        Ok(groups)
+    }
+}
+
+impl Group {
+    fn read(name: String, dir: &Path, is_control: bool) -> Option<Self> {
+        let inode = fs::metadata(dir).ok()?.ino();
+        Some(Self { name, is_control, inode, dir: dir.to_owned() })
+    }
+
+    /// Whether it counts what tasks of the default group do on some CPUs: then its bytes are not of
+    /// its tasks alone.
+    pub fn has_cpus(&self) -> bool {
+        let cpus = fs::read_to_string(self.dir.join("cpus_list")).unwrap_or_default();
+        !cpus.trim().is_empty()
+    }
+
+    /// Ids of its threads; empty if it has none or cannot be read.
+    pub fn tasks(&self) -> Vec<u32> {
+        let tasks = read::bytes(&self.dir.join("tasks")).unwrap_or_default();
+        String::from_utf8_lossy(&tasks)
+            .lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect()
+    }
+
+    /// Its count in a domain.
+    pub fn value(&self, domain: u32, event: Event) -> Value {
+        // The kernel pads the number in the name with a zero to two digits.
+        let file = self.dir.join(format!("mon_data/mon_L3_{domain:02}")).join(event.file());
+        fs::read_to_string(file).map_or(Value::Failed, |text| Value::parse(&text))
+    }
+}
+
+/// The mount point of the first file system of type resctrl.
+fn mount_point(mountinfo: &str) -> Option<PathBuf> {
+    let of_line = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let is_resctrl = right.split(' ').next() == Some("resctrl");
+        left.split(' ').nth(4).filter(|_| is_resctrl).map(unescape)
+    };
+    mountinfo.lines().find_map(of_line)
+}
+
+/// The monitoring groups of a control group.
+fn monitoring(control: &Path, name: &str) -> Vec<Group> {
+    let dir = control.join("mon_groups");
+    let names = subdirectories(&dir).unwrap_or_default().into_iter();
+    let groups = names.filter_map(|its| {
+        let path = Path::new(name).join("mon_groups").join(&its);
+        Group::read(path.to_str()?.to_owned(), &dir.join(&its), false)
+    });
+    groups.collect()
+}
+
+/// The directories in a directory, in ascending order.
+fn subdirectories(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+pub(crate) mod fake;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_their_counts_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = fake::Fake::new(dir.path());
+        fake.group("", &[1, 2, 3], "0-1");
+        fake.group("mon_groups/b", &[2], "");
+        fake.group("web", &[4], "");
+        fake.group("web/mon_groups/c", &[4], "1");
+        fake.write("info/L3_MON/num_rmids", "16\n");
+        for (name, text) in
+            [("", "700\n"), ("mon_groups/b", "Unavailable\n"), ("web", "Unassigned\n")]
+        {
+            fake.value(name, 0, "mbm_total_bytes", text);
+        }
+        fake.value("web/mon_groups/c", 0, "mbm_total_bytes", "Error\n");
+        fake.value("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
+        let resctrl = Resctrl::find(dir.path()).unwrap();
+        let groups = resctrl.groups().unwrap();
+        let names: Vec<_> = groups.iter().map(|its| (its.name.as_str(), its.is_control)).collect();
+        let all = [("", true), ("mon_groups/b", false), ("web", true), ("web/mon_groups/c", false)];
+        assert_eq!(names, all);
+        let values: Vec<_> = groups.iter().map(|its| its.value(0, Event::Total)).collect();
+        let right = [Value::Bytes(700), Value::Unavailable, Value::Unassigned, Value::Failed];
+        assert_eq!(values, right);
+        assert_eq!(groups[3].value(11, Event::Local), Value::Bytes(u64::MAX));
+        assert_eq!(groups[0].value(5, Event::Total), Value::Failed);
+        assert_eq!(groups[0].tasks(), [1, 2, 3]);
+        assert_eq!(
+            groups.iter().map(Group::has_cpus).collect::<Vec<_>>(),
+            [true, false, false, true]
+        );
+    }
+
+    #[test]
+    fn a_group_that_is_made_again_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = fake::Fake::new(dir.path());
+        fake.group("a", &[], "");
+        let inode = || Resctrl::find(dir.path()).unwrap().groups().unwrap()[1].inode;
+        let first = inode();
+        // The new directory exists while the old one does, so that it has another inode.
+        fake.group("b", &[], "");
+        fs::remove_dir_all(fake.dir().join("a")).unwrap();
+        fs::rename(fake.dir().join("b"), fake.dir().join("a")).unwrap();
+        assert_ne!(inode(), first);
+    }
+
+    #[test]
+    fn without_a_mount_there_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Resctrl::find(dir.path()), None);
+        assert_eq!(
+            mount_point("31 23 0:28 / /sys rw - sysfs sysfs rw\nresctrl\n - resctrl\n"),
+            None
+        );
+        let line = "40 31 0:37 / /my\\040resctrl rw,relatime shared:9 - resctrl resctrl rw\n";
+        assert_eq!(mount_point(line), Some(PathBuf::from("/my resctrl")));
+    }
+}

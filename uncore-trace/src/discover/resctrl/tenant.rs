@@ -1,0 +1,87 @@
+//! The cgroup that a group's tasks are in.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::discover::read;
+
+/// Largest number of cgroups below that of a tenant.
+const MOST_CGROUPS: usize = 4096;
+
+/// The cgroup whose threads, with those of the cgroups below it, are these; `None` if there is no
+/// such cgroup: then the group has a part of a tenant only, or several tenants.
+///
+/// `mount` is the mount point of the v2 hierarchy below `root`. The path is that in `/proc/PID/cgroup`.
+/// A thread that begins or ends meanwhile may hide the cgroup until the next look.
+pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
+    let mut common: Option<PathBuf> = None;
+    for thread in threads {
+        // One that has ended belongs to nobody.
+        let Some(path) = cgroup(root, *thread) else { continue };
+        common = Some(match common {
+            None => path,
+            Some(common) => prefix(&common, &path),
+        });
+    }
+    let path = common.filter(|path| path != Path::new("/"))?;
+    let dir =
+        root.join(mount.strip_prefix("/").unwrap_or(mount)).join(path.strip_prefix("/").ok()?);
+    let known: BTreeSet<u32> = threads.iter().copied().collect();
+    let mut left = MOST_CGROUPS;
+    has_only(&dir, &known, &mut left).then(|| path.to_str().map(str::to_owned))?
+}
+
+/// The path of a thread's cgroup in the v2 hierarchy.
+fn cgroup(root: &Path, thread: u32) -> Option<PathBuf> {
+    let text = read::bytes(&root.join(format!("proc/{thread}/cgroup"))).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(PathBuf::from)
+}
+
+/// The path that both begin with.
+fn prefix(one: &Path, other: &Path) -> PathBuf {
+    let pairs = one.components().zip(other.components());
+    pairs.take_while(|(one, other)| one == other).map(|(part, _)| part).collect()
+}
+
+/// Whether all threads in a cgroup and below it are known.
+fn has_only(dir: &Path, known: &BTreeSet<u32>, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(1) else { return false };
+    *left = rest;
+    let Ok(threads) = fs::read_to_string(dir.join("cgroup.threads")) else { return false };
+    let is_known = |line: &str| line.trim().parse().is_ok_and(|thread| known.contains(&thread));
+    if !threads.lines().all(is_known) {
+        return false;
+    }
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    let dirs = entries.flatten().filter(|its| its.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|its| its.path()).all(|dir| has_only(&dir, known, left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::resctrl::fake::Fake;
+
+    #[test]
+    fn a_tenant_has_all_threads_of_its_cgroups() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let fake = Fake::new(root);
+        fake.cgroup("/pods", &[]);
+        fake.cgroup("/pods/a", &[]);
+        fake.cgroup("/pods/a/x", &[1, 2]);
+        fake.cgroup("/pods/a/y", &[3]);
+        fake.cgroup("/pods/b", &[4]);
+        let of = |threads: &[u32]| tenant(root, Path::new("/sys/fs/cgroup"), threads);
+        assert_eq!(of(&[1, 2]).as_deref(), Some("/pods/a/x"));
+        assert_eq!(of(&[1, 2, 3]).as_deref(), Some("/pods/a"));
+        // 9 has ended.
+        assert_eq!(of(&[4, 9]).as_deref(), Some("/pods/b"));
+        assert_eq!(of(&[1, 2, 3, 4]).as_deref(), Some("/pods"));
+        for part in [&[1][..], &[1, 3], &[3, 4], &[], &[9]] {
+            assert_eq!(of(part), None, "{part:?}");
+        }
+    }
+}
