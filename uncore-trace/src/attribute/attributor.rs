@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::counter::{self, Close, Track};
 use super::history::Histories;
+use super::monitor::Monitors;
 use super::names::Names;
 use super::pool::Pools;
 use super::rows::{Making, Rows};
@@ -63,6 +64,7 @@ pub struct Attributor {
     witnesses: Witnesses,
     pools: Pools,
     moved: Sum,
+    monitors: Monitors,
     /// The use of each set of CPUs, if a counter that sees the set learns from it.
     histories: Vec<Option<Histories>>,
     schedule: Schedule,
@@ -87,6 +89,7 @@ impl Consumer for Attributor {
             Entry::Switches { cpu, parts } => self.switches.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
+            Entry::Monitored(monitored) => self.monitors.add(monitored),
             Entry::Cgroup { id, names } => self.names.cgroup(id, names),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {
@@ -180,6 +183,7 @@ impl Attributor {
             clock,
             wall,
             origin: origin.clone(),
+            monitors: Monitors::new(plan, &index_of, start_tick),
             index_of,
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),
@@ -286,7 +290,8 @@ impl Attributor {
                 let Some(slot) = window.slots.get_mut(at) else { continue };
                 if let Slot::Waits(span) = slot {
                     let tick_ns = self.clock.tick_ns;
-                    let divided = track.divide(window.tick, tick_ns, span, Some(histories));
+                    let divided =
+                        track.divide(window.tick, tick_ns, span, Some(histories), &self.names);
                     *slot = Slot::Divided(divided);
                 }
             }
@@ -315,6 +320,7 @@ impl Attributor {
             ended.push(end);
         }
         self.pools.divide(&self.tracks, &mut ended);
+        self.monitors.measure(tick, &self.tracks, &mut ended);
         let mut slots = Vec::with_capacity(self.tracks.len());
         for (track, end) in self.tracks.iter_mut().zip(ended) {
             slots.push(match end {
@@ -327,7 +333,7 @@ impl Attributor {
                         Slot::Waits(Box::new(span))
                     } else {
                         let tick_ns = self.clock.tick_ns;
-                        Slot::Divided(track.divide(tick, tick_ns, &span, histories))
+                        Slot::Divided(track.divide(tick, tick_ns, &span, histories, &self.names))
                     }
                 }
             });

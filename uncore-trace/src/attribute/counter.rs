@@ -5,6 +5,8 @@ use std::mem;
 use std::rc::Rc;
 
 use super::history::Use;
+use super::monitor::{self, Part};
+use super::names::Names;
 use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid};
 use crate::catalog::exact::ExactBy;
@@ -67,6 +69,8 @@ pub(super) struct Span {
     io: Vec<(Owner, f64)>,
     /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
+    /// The parts of its count that monitors measured.
+    pub measured: Vec<Part>,
 }
 
 impl Span {
@@ -203,7 +207,7 @@ impl Track {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        Ended::Read(Span { from, delta, time, counts, io, io_part: 1.0 })
+        Ended::Read(Span { from, delta, time, counts, io, io_part: 1.0, measured: Vec::new() })
     }
 
     fn tell_missing(
@@ -249,8 +253,9 @@ impl Track {
         tick_ns: u64,
         span: &Span,
         histories: Option<&Histories>,
+        names: &Names,
     ) -> Divided {
-        let Span { from, delta, ref time, ref counts, ref io, io_part } = *span;
+        let Span { from, delta, ref time, ref counts, ref io, io_part, ref measured } = *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
@@ -277,6 +282,10 @@ impl Track {
                 share.confidence *= io_part as f32;
                 share.lasting *= io_part as f32;
             }
+        }
+        if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
+        {
+            monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
         }
         cgroups::unite(&mut shares);
         if !matches!(method, Method::Exact | Method::Source) {

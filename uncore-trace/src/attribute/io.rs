@@ -25,24 +25,19 @@
 //! The same holds for the share of the devices, with the differences of all windows scaled by the
 //! owners' part.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
+use super::agreement::{Agreement, within_rest};
 use super::source::SourceMethod;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
-use crate::schema::fabric::RIGHT_WITHIN;
-
-/// Number of windows in the memory.
-const MEMORY: usize = 50;
 
 /// What the method has learnt about one counter.
 #[derive(Debug, Default)]
 pub(super) struct Io {
-    /// Mean of `ln(Y / X)` over the windows with both a count and bytes.
-    mean: Option<f64>,
-    /// Deviations of the last windows from the mean at that time.
-    off: VecDeque<f64>,
+    /// How well the count agrees with the bytes.
+    agreement: Agreement,
     /// Each owner's part `x / X` in the last window with bytes.
     before: HashMap<Owner, f64>,
 }
@@ -61,14 +56,14 @@ impl Io {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let ratio = if sum > 0.0 { total / sum } else { 0.0 };
         let (part, rest) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
-        self.learn(ratio);
+        self.agreement.learn(ratio);
         let others =
             |who: Owner, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
         let mut shares: Vec<Share> = moved
             .iter()
             .filter(|(who, bytes)| *who != Owner::Device && bytes * part > 0.0)
             .map(|&(who, bytes)| {
-                let right = self.agree(others(who, bytes / sum)) * within_rest(rest);
+                let right = self.agreement.agree(others(who, bytes / sum)) * within_rest(rest);
                 let known = if who == Owner::Unattributed { 0.0 } else { right };
                 Share::new(who, bytes * part, known as f32 * running)
             })
@@ -80,43 +75,11 @@ impl Io {
         let own = total - given;
         if own > total * 1e-12 {
             let by = given / own;
-            let right = self.agree(by) * within_rest(rest * by);
+            let right = self.agreement.agree(by) * within_rest(rest * by);
             shares.push(Share::new(Owner::Device, own, right as f32 * running));
         }
         shares
     }
-
-    fn learn(&mut self, ratio: f64) {
-        if ratio <= 0.0 {
-            return;
-        }
-        let Some(mean) = &mut self.mean else {
-            self.mean = Some(ratio.ln());
-            return;
-        };
-        let off = ratio.ln() - *mean;
-        if self.off.len() == MEMORY {
-            self.off.pop_front();
-        }
-        self.off.push_back(off.abs());
-        *mean += off / (self.off.len() + 1) as f64;
-    }
-
-    /// The probability that a share is correct despite the difference between count and bytes,
-    /// scaled by `by`: the part of earlier windows for which it would be. A prior of one half
-    /// counts as one window.
-    fn agree(&self, by: f64) -> f64 {
-        if by <= 0.0 {
-            return 1.0;
-        }
-        let right = self.off.iter().filter(|off| **off * by < RIGHT_WITHIN).count();
-        (right as f64 + 0.5) / (self.off.len() + 1) as f64
-    }
-}
-
-/// The probability that a share is correct if an unknown part of `rest` belongs to it.
-fn within_rest(rest: f64) -> f64 {
-    if rest > RIGHT_WITHIN { RIGHT_WITHIN / rest } else { 1.0 }
 }
 
 #[cfg(test)]

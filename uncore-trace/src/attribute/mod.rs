@@ -4,6 +4,7 @@
 //! count: what cannot be attributed goes to [`Owner::Unattributed`]. A new method is a file, and
 //! its lines in [`Method`], [`Choice`] and [`Methods`].
 
+mod agreement;
 mod attributor;
 mod calibration;
 mod cgroups;
@@ -16,6 +17,7 @@ mod history;
 mod io;
 mod learner;
 mod misses;
+mod monitor;
 mod names;
 mod pool;
 mod regression;
@@ -53,6 +55,8 @@ pub enum Method {
     Exact,
     /// Not divided: by its hardware, the counter counts only traffic of devices or other systems.
     Source,
+    /// Measured by a monitor of the hardware for the owner's cgroup.
+    Monitor,
     /// By time on the CPUs whose traffic the counter sees.
     Residency,
     /// By the bytes moved on the counter's devices.
@@ -67,9 +71,10 @@ pub enum Method {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Exact,
         Self::Source,
+        Self::Monitor,
         Self::Residency,
         Self::Io,
         Self::Misses,
@@ -82,6 +87,7 @@ impl Method {
         match self {
             Self::Exact => "exact",
             Self::Source => "source",
+            Self::Monitor => "monitor",
             Self::Residency => "residency",
             Self::Io => "io",
             Self::Misses => "misses",
@@ -174,7 +180,7 @@ impl Methods {
                 Box::new(Misses::new(plan.tick_ns, self.effort, compare))
             }
             Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
-            Method::Residency | Method::None => Box::new(Residency),
+            Method::Residency | Method::Monitor | Method::None => Box::new(Residency),
         }
     }
 
@@ -217,12 +223,14 @@ pub struct Share {
     /// is within 10 % of the truth over a longer time, 0 to 1. Errors that cancel out between the
     /// processes of a cgroup, or from window to window, are not in it.
     pub lasting: f32,
+    /// Whether a monitor measured it: then its method is [`Method::Monitor`].
+    pub is_measured: bool,
 }
 
 impl Share {
     /// A share whose errors all last.
     const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { who, value, confidence, lasting: confidence }
+        Self { who, value, confidence, lasting: confidence, is_measured: false }
     }
 }
 

@@ -275,10 +275,8 @@ impl Regression {
         let mut shares: Vec<Share> = owners
             .into_iter()
             .map(|(who, [value, known, lasting])| Share {
-                who,
-                value,
-                confidence: (known / value) as f32 * window.running,
                 lasting: (lasting / value) as f32 * window.running,
+                ..Share::new(who, value, (known / value) as f32 * window.running)
             })
             .collect();
         leave_rest(&mut shares, window.total);

@@ -10,6 +10,7 @@
 //! | [`Entry::Switches`] | `runtime` |
 //! | [`Entry::Reading`] | `readings` |
 //! | [`Entry::Moved`] | `io` |
+//! | [`Entry::Monitored`] | `monitors` |
 //! | [`Entry::Cgroup`] | `cgroups` |
 //! | [`Entry::Interrupt`] | `irqs` |
 //! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
@@ -20,6 +21,7 @@
 //! window. A reading may be logged before the end of an earlier tick.
 
 mod consumer;
+mod monitored;
 mod moved;
 mod owner;
 
@@ -27,6 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
+pub use self::monitored::{Monitored, MonitoredSum};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
 use crate::schema::cgroups::CgroupNames;
@@ -52,6 +55,8 @@ pub enum Entry<'a> {
     Reading(Reading),
     /// A device moved bytes in the current tick.
     Moved(&'a Moved),
+    /// A monitor of the hardware measured bytes that ended in the current window.
+    Monitored(&'a Monitored),
     /// The path of a cgroup, from the current tick on.
     Cgroup {
         /// Its id.

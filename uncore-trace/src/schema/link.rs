@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::Planned;
 
+/// [`Link::kind`] of the memory of a socket.
+pub const MEMORY: &str = "memory";
+
 /// The direction of bytes, as seen from the CPUs of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

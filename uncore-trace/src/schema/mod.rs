@@ -27,6 +27,7 @@ pub mod loss;
 pub mod marks;
 pub mod metadata;
 pub mod metric;
+pub mod monitors;
 pub mod origin;
 pub mod owner;
 pub mod probe;
@@ -96,6 +97,7 @@ tables! {
     slices,
     irqs,
     io,
+    monitors,
     tasks,
     cgroups,
     counters,

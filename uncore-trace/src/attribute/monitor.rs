@@ -1,0 +1,242 @@
+//! `monitor`: bytes of cgroups that the hardware measured (resctrl), which are taken off the counts
+//! of the memory before the rest is divided.
+//!
+//! A link has the counters of a socket's memory. `Y` is the sum of their counts in a window, `X` the
+//! bytes of all groups, which is what all CPUs moved, and `x` those of one cgroup. The cgroup gets
+//! `x` of `Y`, or `x Y / X` if less was counted than measured. Each counter gives it the same part.
+//! Its processes share it in the proportions of the counter's own method, and the others share the
+//! rest in these proportions. So a cgroup that has no group, the devices and the kernel lose or gain
+//! what the method was wrong by.
+//!
+//! A window is left to the counter's method if a counter of the link was not read at its begin or
+//! its end, because the bytes are those of whole windows.
+//!
+//! # Confidence
+//!
+//! The probability that a cgroup's share is within 10 % of the truth is the product of four factors:
+//!
+//! - `Y` agrees with `X`, as in [`super::agreement`], for the part of the bytes that others moved.
+//!   Without the bytes of all groups nothing can agree, and the factor is one half.
+//! - `Y / X - 1` may belong to any cgroup, and so may `X / Y - 1` if that is more.
+//! - The part of the link's count that the counters of the same direction have: a cgroup's bytes are
+//!   measured for reads and writes together, and its parts of them may differ.
+//! - The part of the window in which the counter ran.
+//!
+//! A process has the confidence of its cgroup at most, or that of its own share if it is not alone.
+
+use std::sync::Arc;
+
+use super::agreement::{Agreement, within_rest};
+use super::counter::{Ended, Track};
+use super::names::Names;
+use super::{Share, leave_rest};
+use crate::entries::{Monitored, MonitoredSum, Owner};
+use crate::plan::Plan;
+use crate::schema::link::{Direction, MEMORY};
+
+/// The part of a counter's count that a cgroup moved.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    /// Path of the cgroup.
+    pub cgroup: Arc<str>,
+    /// Its part of the count, 0 to 1. The parts of a counter sum to 1 at most.
+    pub part: f64,
+    /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
+    pub confidence: f64,
+}
+
+/// A link whose bytes are measured, if any are.
+#[derive(Debug)]
+struct Link {
+    socket: i16,
+    /// Indexes of its counters, with their directions.
+    members: Vec<(usize, Direction)>,
+    agreement: Agreement,
+    /// The tick at which `bytes` begin.
+    since: u64,
+    bytes: MonitoredSum,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub(super) struct Monitors {
+    links: Vec<Link>,
+    /// The bytes of the current window.
+    bytes: Vec<Monitored>,
+}
+
+impl Monitors {
+    /// Before the first tick. `index_of` has the index of each counter that has one.
+    pub(super) fn new(plan: &Plan, index_of: &[Option<usize>], start_tick: u64) -> Self {
+        let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
+            let of = |both: bool| {
+                let its = link.counters.iter();
+                let its = its.filter(|its| (its.direction == Direction::Both) == both);
+                let index = |counter: u32| index_of.get(counter as usize).copied().flatten();
+                its.filter_map(|its| Some((index(its.counter)?, its.direction))).collect::<Vec<_>>()
+            };
+            // A counter of both directions counts the bytes of the others again.
+            let single = of(false);
+            let members = if single.is_empty() { of(true) } else { single };
+            Some(Link {
+                socket: link.socket.filter(|_| !members.is_empty())?,
+                members,
+                agreement: Agreement::default(),
+                since: start_tick,
+                bytes: MonitoredSum::default(),
+            })
+        });
+        Self { links: links.collect(), bytes: Vec::new() }
+    }
+
+    /// Takes bytes of the current window.
+    pub(super) fn add(&mut self, monitored: &Monitored) {
+        self.bytes.push(monitored.clone());
+    }
+
+    /// Notes in each counter's window, which ends at `tick`, the parts that were measured.
+    pub(super) fn measure(&mut self, tick: u64, tracks: &[Track], ended: &mut [Ended]) {
+        let bytes = std::mem::take(&mut self.bytes);
+        for link in &mut self.links {
+            for its in bytes.iter().filter(|its| its.socket == link.socket) {
+                link.bytes.add(its);
+            }
+            let counts: Vec<Option<(u64, f64)>> = link
+                .members
+                .iter()
+                .map(|(at, _)| match ended.get(*at) {
+                    Some(Ended::Read(span)) => {
+                        Some((span.from, tracks.get(*at)?.total(span).unwrap_or_default()))
+                    }
+                    _ => None,
+                })
+                .collect();
+            // All counters are read together: none of them is in a window that is extended.
+            if counts.iter().all(Option::is_none) {
+                continue;
+            }
+            let whole = counts.iter().all(|its| its.is_some_and(|(from, _)| from == link.since));
+            if whole {
+                let counts: Vec<f64> =
+                    counts.into_iter().flatten().map(|(_, count)| count).collect();
+                link.note(&counts, ended);
+            }
+            link.since = tick;
+            link.bytes.clear();
+        }
+    }
+}
+
+impl Link {
+    /// Notes the parts in the windows of its counters, which have these counts.
+    fn note(&mut self, counts: &[f64], ended: &mut [Ended]) {
+        let total: f64 = counts.iter().sum();
+        let mut all = None;
+        let mut groups: Vec<(Arc<str>, u64)> = Vec::new();
+        for (cgroup, bytes) in self.bytes.of_socket(self.socket) {
+            match cgroup {
+                Some(cgroup) => groups.push((Arc::clone(cgroup), bytes)),
+                None => all = Some(bytes as f64),
+            }
+        }
+        let parts = parts(total, &groups, all, &mut self.agreement);
+        if parts.is_empty() {
+            return;
+        }
+        for (at, direction) in &self.members {
+            let same = self.members.iter().zip(counts).filter(|((_, other), _)| other == direction);
+            let by = same.map(|(_, count)| count).sum::<f64>() / total;
+            if let Some(Ended::Read(span)) = ended.get_mut(*at) {
+                let scaled = |its: &Part| Part { confidence: its.confidence * by, ..its.clone() };
+                span.measured = parts.iter().map(scaled).collect();
+            }
+        }
+    }
+}
+
+/// The part of each cgroup in the count of a link; empty if nothing was counted or measured.
+fn parts(
+    total: f64,
+    groups: &[(Arc<str>, u64)],
+    all: Option<f64>,
+    agreement: &mut Agreement,
+) -> Vec<Part> {
+    let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
+    // The groups are read one after another, so their sum may be a little more than all.
+    let measured = all.unwrap_or_default().max(sum);
+    if total <= 0.0 || measured <= 0.0 {
+        return Vec::new();
+    }
+    let ratio = total / measured;
+    if all.is_some() {
+        agreement.learn(ratio);
+    }
+    let off = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
+    let part = |(cgroup, bytes): &(Arc<str>, u64)| {
+        let bytes = *bytes as f64;
+        let agrees = all.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
+        Part {
+            cgroup: Arc::clone(cgroup),
+            part: (bytes / measured.max(total)).clamp(0.0, 1.0),
+            confidence: agrees * within_rest(off),
+        }
+    };
+    groups.iter().map(part).collect()
+}
+
+/// Gives the measured parts of a count to their cgroups, and divides the rest among the others as
+/// it was divided. The shares sum to `total` before and after.
+///
+/// A cgroup without an owner among the shares has no part: its bytes remain in the rest.
+pub(super) fn apply(
+    total: f64,
+    running: f32,
+    parts: &[Part],
+    names: &Names,
+    shares: &mut Vec<Share>,
+) {
+    let place = |who: &Owner| {
+        let Owner::Task { cgroup_id, .. } = who else { return None };
+        let path = &names.of_cgroup(*cgroup_id)?.path;
+        let holds = |part: &&(usize, &Part)| is_in(path, &part.1.cgroup);
+        let found = parts.iter().enumerate().filter(|part| holds(&part));
+        found.max_by_key(|(_, part)| part.cgroup.len()).map(|(at, _)| at)
+    };
+    let places: Vec<Option<usize>> = shares.iter().map(|share| place(&share.who)).collect();
+    let mut before = vec![(0.0, 0_usize); parts.len()];
+    let mut others = 0.0;
+    for (share, place) in shares.iter().zip(&places) {
+        match place.and_then(|at| before.get_mut(at)) {
+            Some((sum, count)) => (*sum, *count) = (*sum + share.value, *count + 1),
+            None => others += share.value,
+        }
+    }
+    let with_owners = || parts.iter().zip(&before).filter(|(_, (_, count))| *count > 0);
+    if with_owners().next().is_none() {
+        return;
+    }
+    let given: f64 = with_owners().map(|(part, _)| part.part * total).sum();
+    let rest = (total - given).max(0.0);
+    for (share, place) in shares.iter_mut().zip(&places) {
+        let Some((part, (sum, count))) = place.and_then(|at| parts.get(at).zip(before.get(at)))
+        else {
+            share.value *= if others > 0.0 { rest / others } else { 0.0 };
+            continue;
+        };
+        let own = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
+        share.value = part.part * total * own;
+        let confidence = part.confidence as f32 * running;
+        share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };
+        share.lasting = confidence;
+        share.is_measured = true;
+    }
+    leave_rest(shares, total);
+}
+
+/// Whether a cgroup is `above`, or below it.
+fn is_in(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! A recording with bytes of monitors is divided as it was live.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+
+use super::*;
+use crate::attribute::Methods;
+use crate::drain::Comm;
+use crate::entries::{Monitored, Owner, Reading, Trigger, Value};
+use crate::schema::cgroups::CgroupNames;
+use crate::schema::columns::{f32s, f64s, get, i64s, words};
+use crate::schema::origin::Origin;
+use crate::schema::{cgroups, monitors};
+
+const LAST: i64 = START + 5;
+
+/// A counter of the bytes of a socket's memory.
+fn plan() -> Plan {
+    serde_json::from_value(serde_json::json!({
+        "tick_ns": TICK_NS, "window_ns": TICK_NS, "metrics": [], "notes": [],
+        "counters": [{
+            "id": 0, "pmu": "imc", "family": "imc", "subsystem": "mem", "event": "reads",
+            "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 9, "config": [0, 0, 0, 0, 0],
+            "cpu": 0, "socket": 0, "sees": "0", "per_cpu": false, "at_switch": false, "leader": null
+        }],
+        "links": [{ "name": "memory 0", "kind": "memory", "subsystem": "mem", "socket": 0,
+                    "counters": [{ "counter": 0, "direction": "both" }] }],
+    }))
+    .unwrap()
+}
+
+/// The bytes that /a moved in a tick, of 1000; nothing was read in one.
+fn moved(tick: i64) -> Option<u64> {
+    (tick != START + 3).then_some(600 + 10 * (tick - START) as u64)
+}
+
+/// End, cgroup, value, method and confidence of each row.
+type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
+
+fn rows(batch: &RecordBatch) -> Rows {
+    let (end, cgroup) = (i64s(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
+    let (value, method) = (f64s(batch, "value").unwrap(), words(batch, "method").unwrap());
+    let sure = f32s(batch, "confidence").unwrap();
+    let row = |row| {
+        (
+            end.value(row),
+            cgroup.get(row).map(str::to_owned),
+            get(value, row).unwrap().to_bits(),
+            method.get(row).unwrap().to_owned(),
+            get(sure, row).map(f32::to_bits),
+        )
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+fn live() -> Rows {
+    let plan = plan();
+    let mut attributor = Attributor::new(&RecordingFacts {
+        plan: &plan,
+        counters: &[0],
+        methods: Methods { choice: Choice::Residency, io: false, lag_ns: 0, effort: Effort::Live },
+        start_tick: START as u64,
+        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+        origin: &Origin::of(&BTreeMap::new()),
+    });
+    let mut fabric = fabric::Builder::default();
+    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();
+    let task = |cgroup_id| Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
+    for tick in START..=LAST {
+        let value = Ok(Value { value: 1000 * (tick - START) as u64, times: None });
+        let (time, trigger, tick) = ((tick * TICK_NS) as u64, Trigger::Timer, tick as u64);
+        let (counter, cpu, owner) = (0, 0, None);
+        take(Entry::Reading(Reading { tick, time, counter, cpu, trigger, value, owner }));
+        if tick == START as u64 {
+            continue;
+        }
+        let half = TICK_NS as u64 / 2;
+        take(Entry::Usage { cpu: 0, parts: &[(task(1), half), (task(2), half)] });
+        if let Some(bytes) = moved(tick as i64) {
+            for (cgroup, bytes) in [(None, 1000), (Some("/a".into()), bytes)] {
+                take(Entry::Monitored(&Monitored { cgroup, socket: 0, bytes }));
+            }
+        }
+        if tick == START as u64 + 1 {
+            for (id, path) in [(1, "/a"), (2, "/b")] {
+                let names = CgroupNames { path: path.into(), ..CgroupNames::default() };
+                take(Entry::Cgroup { id, names: &Arc::new(names) });
+            }
+        }
+        take(Entry::EndOfTick { tick, is_last: false });
+    }
+    attributor.finish(&mut fabric);
+    while !attributor.more(&mut fabric) {}
+    rows(&fabric.finish())
+}
+
+fn replayed() -> Rows {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
+    let pairs: BTreeMap<String, String> = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::PLAN, serde_json::to_string(&plan()).unwrap()),
+        (metadata::CLOCKS, serde_json::to_string(&[clock]).unwrap()),
+        (metadata::TICK_NS, TICK_NS.to_string()),
+        (metadata::INTERVAL_NS, TICK_NS.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+    let path = dir.path().join("run");
+    let mut writer =
+        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs).unwrap();
+    let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
+    let (mut paths, mut bytes) = (cgroups::Builder::default(), monitors::Builder::default());
+    for tick in START..=LAST {
+        let value = Some(1000 * (tick - START) as u64);
+        read.append(&readings::Row { value, ..reading(tick, 0) });
+        if tick == START {
+            continue;
+        }
+        let mono_ns = tick * TICK_NS;
+        for id in 1..=2 {
+            time.append(&runtime::Row {
+                mono_ns,
+                tick_ns: TICK_NS,
+                owner: "task",
+                tid: id,
+                pid: id,
+                cgroup_id: id as u64,
+                run_ns: TICK_NS / 2,
+                slices: 1,
+                process: Some(""),
+                owner_cgroup_id: Some(id as u64),
+                ..runtime::Row::default()
+            });
+        }
+        if let Some(moved) = moved(tick) {
+            for (cgroup, moved) in [(None, 1000), (Some("/a"), moved)] {
+                let (read_ns, span_ns) = (mono_ns, TICK_NS);
+                let row =
+                    monitors::Row { mono_ns, read_ns, span_ns, cgroup, socket: 0, bytes: moved };
+                bytes.append(&row);
+            }
+        }
+    }
+    for (id, path) in [(1, "/a"), (2, "/b")] {
+        let mono_ns = (START + 1) * TICK_NS;
+        paths.append(&cgroups::Row { id, path, mono_ns, ..cgroups::Row::default() });
+    }
+    writer.write(&readings::TABLE, &read.finish()).unwrap();
+    writer.write(&runtime::TABLE, &time.finish()).unwrap();
+    writer.write(&cgroups::TABLE, &paths.finish()).unwrap();
+    writer.write(&monitors::TABLE, &bytes.finish()).unwrap();
+    writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
+    writer.finish(&pairs).unwrap();
+    let file = dir.path().join("fabric.parquet");
+    let recording = Recording::open(&path).unwrap();
+    let target = Target::File(file.clone());
+    attribute(&recording, Overrides::default(), target, Create::default()).unwrap();
+    let made = Recording::open(&file).unwrap();
+    let wanted = ["mono_ns", "cgroup", "value", "method", "confidence"];
+    let scan = made.table(&fabric::TABLE).unwrap().scan(&wanted).unwrap();
+    scan.flat_map(|batch| rows(&batch.unwrap())).collect()
+}
+
+#[test]
+fn what_was_measured_is_divided_again_as_live() {
+    let live = live();
+    assert_eq!(live.len(), 10);
+    for (end, cgroup, value, method, _) in &live {
+        let tick = end / TICK_NS;
+        let of_a = moved(tick).map_or(500.0, |bytes| bytes as f64);
+        let (is_a, value) = (cgroup.as_deref() == Some("/a"), f64::from_bits(*value));
+        // Rounded to a 1024th.
+        let right = if is_a { of_a } else { 1000.0 - of_a };
+        assert!((value - right).abs() < 1.0, "{tick} {cgroup:?} {value}");
+        let is_measured = is_a && moved(tick).is_some();
+        assert_eq!(method == "monitor", is_measured, "{tick} {cgroup:?} {method}");
+    }
+    assert_eq!(replayed(), live);
+}
