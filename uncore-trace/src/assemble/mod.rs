@@ -11,6 +11,7 @@ mod cputime;
 mod io;
 mod looks;
 mod loss;
+mod monitors;
 mod moves;
 mod offline;
 mod output;
@@ -25,6 +26,7 @@ mod unnamed;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
@@ -32,6 +34,8 @@ use self::cputime::CpuTimes;
 use self::io::IoUse;
 use self::looks::{Look, Looks};
 pub use self::loss::Ledger;
+pub use self::monitors::Measured;
+use self::monitors::Monitors;
 use self::offline::Offline;
 use self::output::Output;
 use self::readers::Readers;
@@ -131,6 +135,7 @@ pub struct Timeline {
     times: CpuTimes,
     io: Option<IoUse>,
     statistics: Statistics,
+    monitors: Monitors,
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
@@ -186,6 +191,7 @@ impl Timeline {
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
             statistics: Statistics::new(setup.plan, setup.opened),
+            monitors: Monitors::new(start, window_ns),
             unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
@@ -227,6 +233,11 @@ impl Timeline {
                 }
             }
         }
+    }
+
+    /// Takes a reading of the hardware's monitors.
+    pub fn monitors(&mut self, measured: &Arc<Measured>) {
+        self.monitors.take(measured);
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
@@ -411,7 +422,7 @@ impl Timeline {
     ) -> bool {
         // A request is reported when it ends, so the I/O of a tick arrives later than its other
         // records.
-        let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
+        let lag = if self.io.is_some() { io::LAG_NS } else { self.monitors.lag_ns() };
         let horizon = horizon.saturating_sub(lag);
         // A peek shows the CPU after the horizon, so one peek serves every bin that is closed
         // here.
@@ -549,6 +560,7 @@ impl Timeline {
         if end.is_multiple_of(self.window_ns) || is_last {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
             self.statistics.log(end, &mut self.ledger, &mut output);
+            self.monitors.close(end, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.

@@ -5,7 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::history::Use;
-use super::monitor::{self, Part};
+use super::monitor::{self, MeasuredPart};
 use super::names::Names;
 use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid};
@@ -70,7 +70,7 @@ pub(super) struct Span {
     /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
     /// The parts of its count that monitors measured.
-    pub measured: Vec<Part>,
+    pub measured: Vec<MeasuredPart>,
 }
 
 impl Span {

@@ -36,7 +36,7 @@ use crate::schema::link::{Direction, MEMORY};
 
 /// The part of a counter's count that a cgroup moved.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct MeasuredPart {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
     /// Its part of the count, 0 to 1. The parts of a counter sum to 1 at most.
@@ -147,7 +147,10 @@ impl Link {
             let same = self.members.iter().zip(counts).filter(|((_, other), _)| other == direction);
             let by = same.map(|(_, count)| count).sum::<f64>() / total;
             if let Some(Ended::Read(span)) = ended.get_mut(*at) {
-                let scaled = |its: &Part| Part { confidence: its.confidence * by, ..its.clone() };
+                let scaled = |its: &MeasuredPart| MeasuredPart {
+                    confidence: its.confidence * by,
+                    ..its.clone()
+                };
                 span.measured = parts.iter().map(scaled).collect();
             }
         }
@@ -160,7 +163,7 @@ fn parts(
     groups: &[(Arc<str>, u64)],
     all: Option<f64>,
     agreement: &mut Agreement,
-) -> Vec<Part> {
+) -> Vec<MeasuredPart> {
     let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
     // The groups are read one after another, so their sum may be a little more than all.
     let measured = all.unwrap_or_default().max(sum);
@@ -175,7 +178,7 @@ fn parts(
     let part = |(cgroup, bytes): &(Arc<str>, u64)| {
         let bytes = *bytes as f64;
         let agrees = all.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
-        Part {
+        MeasuredPart {
             cgroup: Arc::clone(cgroup),
             part: (bytes / measured.max(total)).clamp(0.0, 1.0),
             confidence: agrees * within_rest(off),
@@ -191,14 +194,14 @@ fn parts(
 pub(super) fn apply(
     total: f64,
     running: f32,
-    parts: &[Part],
+    parts: &[MeasuredPart],
     names: &Names,
     shares: &mut Vec<Share>,
 ) {
     let place = |who: &Owner| {
         let Owner::Task { cgroup_id, .. } = who else { return None };
         let path = &names.of_cgroup(*cgroup_id)?.path;
-        let holds = |part: &&(usize, &Part)| is_in(path, &part.1.cgroup);
+        let holds = |part: &&(usize, &MeasuredPart)| is_in(path, &part.1.cgroup);
         let found = parts.iter().enumerate().filter(|part| holds(&part));
         found.max_by_key(|(_, part)| part.cgroup.len()).map(|(at, _)| at)
     };

@@ -1,4 +1,4 @@
-//! The monitoring groups of resctrl: Intel RDT, AMD QoS, Arm MPAM.
+//! The monitoring groups of resctrl: Intel RDT, AMD `QoS`, Arm MPAM.
 //!
 //! The hardware counts the traffic of the tasks of a group between a last-level cache, a domain, and
 //! the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Groups are

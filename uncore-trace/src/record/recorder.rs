@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
 use super::marks::Marks;
+use super::monitors::Monitors;
 use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
@@ -69,6 +70,8 @@ struct Recorder<'a> {
     drops: Drops,
     /// Watches the witnesses, if they may be dropped.
     watch: Option<Watch<'a>>,
+    /// The monitors of resctrl, if any measure what is counted.
+    monitors: Option<Monitors>,
     /// When counters last changed their reader CPUs, ns.
     changed: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
@@ -140,6 +143,7 @@ pub async fn record(
         parts: Parts::new(live, rotation, marks, (canary, probe), timer),
         drops: Drops::default(),
         watch,
+        monitors: None,
         changed: 0,
         looks: VecDeque::new(),
         followed: 0,
@@ -154,6 +158,8 @@ pub async fn record(
     let rotated = recorder.parts.needs();
     let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
     confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
+    // Its thread is confined as this one.
+    recorder.monitors = Monitors::start(machine, plan);
     if !over {
         recorder.run(workload, signals).await?;
     }
@@ -208,6 +214,8 @@ impl Recorder<'_> {
         // programs are detached, nothing refills the ring.
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
+        self.take_measured();
+        self.monitors = None;
         // Marks that the command wrote just before it ended have been read by now.
         self.parts.marks.close();
         // Counters that stopped because a CPU went offline for a time too short to be noticed
@@ -291,6 +299,7 @@ impl Recorder<'_> {
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
         self.read_statistics(now);
+        self.take_measured();
         let online = self.online.look()?;
         // Every change is queued, not only the latest list: a CPU that leaves and returns while the
         // ring is behind was offline all the same.
@@ -339,6 +348,15 @@ impl Recorder<'_> {
             let sampled = self.session.statistics().read(now);
             for part in self.parts.open() {
                 part.timeline.statistics(&sampled);
+            }
+        }
+    }
+
+    /// Takes what the monitors have measured.
+    fn take_measured(&mut self) {
+        for measured in self.monitors.iter().flat_map(Monitors::take) {
+            for part in self.parts.open() {
+                part.timeline.monitors(&measured);
             }
         }
     }

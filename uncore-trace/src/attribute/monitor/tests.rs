@@ -29,8 +29,8 @@ fn names() -> Names {
     names
 }
 
-fn part(cgroup: &str, part: f64) -> Part {
-    Part { cgroup: cgroup.into(), part, confidence: 0.9 }
+fn part(cgroup: &str, part: f64) -> MeasuredPart {
+    MeasuredPart { cgroup: cgroup.into(), part, confidence: 0.9 }
 }
 
 fn values(shares: &[Share]) -> Vec<f64> {
@@ -101,13 +101,13 @@ fn plan() -> Plan {
             "per_cpu": false, "at_switch": false, "leader": null,
         })
     };
-    let counted =
+    let of_link =
         |id: u32, direction: &str| serde_json::json!({ "counter": id, "direction": direction });
     serde_json::from_value(serde_json::json!({
         "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [],
         "counters": [counter(0), counter(1)],
         "links": [{ "name": "memory 0", "kind": "memory", "subsystem": "mem", "socket": 0,
-                    "counters": [counted(0, "in"), counted(1, "out")] }],
+                    "counters": [of_link(0, "in"), of_link(1, "out")] }],
     }))
     .unwrap()
 }

@@ -53,10 +53,13 @@ impl Fake {
     fn at(&self, path: &str, text: &str) {
         let path = self.root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        // As in the kernel, a reader never sees a part of a text.
+        let new = path.with_extension("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, path).unwrap();
     }
 }
 
 fn lines(ids: &[u32]) -> String {
-    ids.iter().map(|id| format!("{id}\n")).collect()
+    ids.iter().flat_map(|id| [id.to_string(), "\n".to_owned()]).collect()
 }

@@ -1,0 +1,161 @@
+//! Readings of hardware monitors, as entries of the windows in which they were made.
+//!
+//! The monitors are read when a window ends, and their readings arrive before its last tick is
+//! closed, which is [`WAIT_NS`] later at least if anything is monitored. Those that arrive later
+//! belong to the next window: no bytes are lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::output::Output;
+use crate::entries::{Entry, Monitored};
+use crate::schema::monitors;
+
+/// With monitors, ticks are closed with this delay, ns: to read a group takes an interrupt of a CPU
+/// in each domain, some microseconds.
+const WAIT_NS: u64 = 20_000_000;
+
+/// What was measured between two readings of all monitors.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// When the monitors were read, ns on `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Time since they were read before, ns.
+    pub span_ns: u64,
+    /// The bytes.
+    pub bytes: Vec<Monitored>,
+}
+
+/// The readings of windows that are not closed.
+#[derive(Debug)]
+pub(super) struct Monitors {
+    start: u64,
+    window_ns: u64,
+    /// Oldest first.
+    waiting: VecDeque<Arc<Measured>>,
+    /// Whether there was one.
+    are_read: bool,
+}
+
+impl Monitors {
+    /// Before the first window, which begins at `start`.
+    pub(super) const fn new(start: u64, window_ns: u64) -> Self {
+        Self { start, window_ns, waiting: VecDeque::new(), are_read: false }
+    }
+
+    /// How long a tick waits for readings, ns.
+    pub(super) const fn lag_ns(&self) -> u64 {
+        if self.are_read { WAIT_NS } else { 0 }
+    }
+
+    /// Takes a reading. Readings are in the order of time.
+    pub(super) fn take(&mut self, measured: &Arc<Measured>) {
+        self.are_read = true;
+        // One in the first half of the first window is of a window before the recording.
+        if measured.time >= self.start + self.window_ns / 2 {
+            self.waiting.push_back(Arc::clone(measured));
+        }
+    }
+
+    /// Logs the readings of the window that ends at `end`: those that arrived, up to the middle of
+    /// the next window.
+    pub(super) fn close(&mut self, end: u64, output: &mut Output<'_>) {
+        let is_due = |its: &mut Arc<Measured>| its.time < end + self.window_ns / 2;
+        while let Some(measured) = self.waiting.pop_front_if(is_due) {
+            for monitored in &measured.bytes {
+                output.entry(Entry::Monitored(monitored));
+                if output.raw {
+                    output.sink.rows.monitors.append(&monitors::Row {
+                        mono_ns: end as i64,
+                        read_ns: measured.time as i64,
+                        span_ns: measured.span_ns as i64,
+                        cgroup: monitored.cgroup.as_deref(),
+                        socket: monitored.socket,
+                        bytes: monitored.bytes,
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::{Consumer, Disorder, Missing};
+    use crate::schema::columns::{bits, i64s};
+    use crate::schema::fabric;
+
+    /// Keeps the bytes.
+    #[derive(Debug, Default)]
+    struct Kept(Vec<u64>);
+
+    impl Consumer for Kept {
+        fn take(&mut self, entry: Entry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
+            if let Entry::Monitored(monitored) = entry {
+                self.0.push(monitored.bytes);
+            }
+            Ok(())
+        }
+
+        fn more(&mut self, _: &mut fabric::Builder) -> bool {
+            true
+        }
+
+        fn finish(&mut self, _: &mut fabric::Builder) {}
+
+        fn waits(&self) -> bool {
+            false
+        }
+
+        fn needs_ticks(&self) -> bool {
+            false
+        }
+
+        fn needs_switches(&self) -> bool {
+            false
+        }
+
+        fn needs_readings(&self, _: u64) -> bool {
+            false
+        }
+
+        fn open_tick(&self) -> u64 {
+            0
+        }
+
+        fn take_missing(&mut self) -> Vec<Missing> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_reading_is_of_the_window_that_ends_before_it() {
+        let (mut consumer, mut sink) = (Kept::default(), super::super::Sink::default());
+        let mut monitors = Monitors::new(1000, 100);
+        assert_eq!(monitors.lag_ns(), 0);
+        // One of the window before the first, two of the first, one of the second, and one in the
+        // middle of the third, which is of that one.
+        for (time, bytes) in [(1001, 1), (1102, 2), (1149, 3), (1201, 4), (1250, 5)] {
+            let bytes = vec![Monitored { cgroup: None, socket: 0, bytes }];
+            monitors.take(&Arc::new(Measured { time, span_ns: 100, bytes }));
+        }
+        assert_eq!(monitors.lag_ns(), WAIT_NS);
+        let mut ends = Vec::new();
+        for end in [1100, 1200, 1300] {
+            let before = consumer.0.len();
+            let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
+            monitors.close(end, &mut output);
+            ends.extend(vec![end as i64; consumer.0.len() - before]);
+        }
+        assert_eq!(
+            (ends.as_slice(), consumer.0.as_slice()),
+            (&[1100, 1100, 1200, 1300][..], &[2, 3, 4, 5][..])
+        );
+        let rows = sink.rows.monitors.finish();
+        let (end, bytes) = (i64s(&rows, "mono_ns").unwrap(), bits(&rows, "bytes").unwrap());
+        let logged: Vec<_> =
+            (0..rows.num_rows()).map(|row| (end.value(row), bytes.value(row))).collect();
+        assert_eq!(logged, ends.into_iter().zip(consumer.0).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,136 @@
+use std::path::Path;
+
+use super::*;
+use crate::discover;
+use crate::discover::cpus::CpuPlace;
+use crate::discover::resctrl::fake::Fake;
+
+/// A machine with this number of sockets, one CPU and one cache with the socket's number each.
+pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
+    let mut machine = discover::captured("vm-no-uncore");
+    machine.root = root.to_owned();
+    machine.cgroups.v2 = Some("/sys/fs/cgroup".into());
+    machine.cpus = discover::Cpus::default();
+    machine.cpus.online = (0..sockets).collect();
+    for cpu in 0..sockets {
+        let (package, node, cache) = (Some(cpu as i16), Some(cpu), Some(cpu));
+        machine.cpus.places.insert(cpu, CpuPlace { package, node, cache, ..CpuPlace::default() });
+        let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index3"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("level"), "3\n").unwrap();
+        std::fs::write(dir.join("id"), format!("{cpu}\n")).unwrap();
+    }
+    machine
+}
+
+/// Cgroup, socket and bytes.
+fn flat(measured: &Measured) -> Vec<(Option<&str>, i16, u64)> {
+    let its = measured.bytes.iter();
+    its.map(|its| (its.cgroup.as_deref(), its.socket, its.bytes)).collect()
+}
+
+/// The default group, and the control group `web` of /pods/a with a monitoring group of /pods/a/x.
+pub(crate) fn fill(fake: &Fake) {
+    fake.cgroup("/pods", &[]);
+    fake.cgroup("/pods/a", &[]);
+    fake.cgroup("/pods/a/x", &[1, 2]);
+    fake.cgroup("/pods/a/y", &[3]);
+    fake.cgroup("/pods/b", &[4]);
+    fake.group("", &[4], "0-1");
+    fake.group("web", &[1, 2, 3], "");
+    fake.group("web/mon_groups/x", &[1, 2], "");
+}
+
+fn set(fake: &Fake, group: &str, domain: u32, total: &str, local: &str) {
+    fake.value(group, domain, "mbm_total_bytes", total);
+    fake.value(group, domain, "mbm_local_bytes", local);
+}
+
+#[test]
+fn bytes_are_those_since_the_last_reading() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    for (group, total) in [("", "1000"), ("web", "500"), ("web/mon_groups/x", "100")] {
+        fake.value(group, 0, "mbm_total_bytes", total);
+    }
+    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    assert!(reader.read(1).is_none());
+    for (group, total) in [("", "1010"), ("web", "600"), ("web/mon_groups/x", "170")] {
+        fake.value(group, 0, "mbm_total_bytes", total);
+    }
+    let measured = reader.read(101).unwrap();
+    assert_eq!(measured.span_ns, 100);
+    let right = [(None, 0, 110), (Some("/pods/a"), 0, 30), (Some("/pods/a/x"), 0, 70)];
+    assert_eq!(flat(&measured), right);
+}
+
+#[test]
+fn what_is_no_count_is_left_out_until_there_are_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    let total = |group: &str, text: &str| fake.value(group, 0, "mbm_total_bytes", text);
+    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    let mut read = |texts: [&str; 3]| {
+        for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
+            total(group, text);
+        }
+        reader.read(1).map(|its| its.bytes.into_iter().map(|its| its.bytes).collect::<Vec<_>>())
+    };
+    assert_eq!(read(["0", "0", "0"]), None);
+    // All, /pods/a without x, x.
+    assert_eq!(read(["10", "50", "20"]), Some(vec![60, 30, 20]));
+    // Without x, the rest of web is not known; all is.
+    assert_eq!(read(["20", "100", "Unavailable"]), Some(vec![60]));
+    assert_eq!(read(["30", "150", "70"]), Some(vec![60]));
+    assert_eq!(read(["Unassigned", "200", "90"]), Some(vec![30, 20]));
+    // A group whose count begins anew.
+    assert_eq!(read(["0", "5", "95"]), Some(vec![5]));
+    assert_eq!(read(["1", "15", "100"]), Some(vec![11, 5, 5]));
+}
+
+#[test]
+fn with_two_sockets_the_rest_goes_to_the_other_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
+    let mut reader = Reader::new(&machine(dir.path(), 2)).unwrap();
+    for domain in 0..2 {
+        set(&fake, "", domain, "0", "0");
+        set(&fake, "web", domain, "0", "0");
+    }
+    assert!(reader.read(1).is_none());
+    set(&fake, "web", 0, "100", "70");
+    set(&fake, "web", 1, "50", "45");
+    let measured = reader.read(2).unwrap();
+    let right = [(None, 0, 75), (Some("/pods/a"), 0, 75), (None, 1, 75), (Some("/pods/a"), 1, 75)];
+    assert_eq!(flat(&measured), right);
+    set(&fake, "web", 0, "110", "80");
+    let measured = reader.read(3).unwrap();
+    assert_eq!(flat(&measured)[1], (Some("/pods/a"), 0, 10));
+    assert_eq!(flat(&measured)[3], (Some("/pods/a"), 1, 0));
+    assert!(Reader::new(&machine(dir.path(), 3)).is_none());
+}
+
+#[test]
+fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    fake.group("web", &[1, 3], "");
+    fake.group("web/mon_groups/x", &[1, 2], "0");
+    for now in 0..3 {
+        assert!(reader.read(now).is_none());
+    }
+    // Seen at the next look.
+    fake.group("web", &[1, 2, 3], "");
+    assert!(reader.read(LOOK_NS - 1).is_none());
+    for (group, total) in [("", "1"), ("web", "1")] {
+        fake.value(group, 0, "mbm_total_bytes", total);
+    }
+    assert!(reader.read(LOOK_NS).is_none());
+    assert_eq!(flat(&reader.read(LOOK_NS + 1).unwrap()), [(None, 0, 0), (Some("/pods/a"), 0, 0)]);
+}
