@@ -183,7 +183,7 @@ impl Attributor {
             clock,
             wall,
             origin: origin.clone(),
-            monitors: Monitors::new(plan, &index_of, start_tick),
+            monitors: Monitors::new(plan, &tracks, start_tick),
             index_of,
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),

@@ -1,7 +1,7 @@
 //! `monitor`: bytes of cgroups that the hardware measured (resctrl), which are taken off the counts
 //! of the memory before the rest is divided.
 //!
-//! A link has the counters of a socket's memory. `Y` is the sum of their counts in a window, `X` the
+//! A link has the counters of a socket's memory, without those of devices alone. `Y` is the sum of their counts in a window, `X` the
 //! bytes of all groups, which is what all CPUs moved, and `x` those of one cgroup. The cgroup gets
 //! `x` of `Y`, or `x Y / X` if less was counted than measured. Each counter gives it the same part.
 //! Its processes share it in the proportions of the counter's own method, and the others share the
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use super::agreement::{Agreement, within_rest};
 use super::counter::{Ended, Track};
 use super::names::Names;
-use super::{Share, leave_rest};
+use super::{Method, Share, leave_rest};
 use crate::entries::{Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
@@ -66,13 +66,19 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
-    /// Before the first tick. `index_of` has the index of each counter that has one.
-    pub(super) fn new(plan: &Plan, index_of: &[Option<usize>], start_tick: u64) -> Self {
+    /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
+    /// count nothing that is measured.
+    pub(super) fn new(plan: &Plan, tracks: &[Track], start_tick: u64) -> Self {
         let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
             let of = |both: bool| {
                 let its = link.counters.iter();
                 let its = its.filter(|its| (its.direction == Direction::Both) == both);
-                let index = |counter: u32| index_of.get(counter as usize).copied().flatten();
+                let is_divided =
+                    |track: &Track| !matches!(track.kind, Method::Exact | Method::Source);
+                let index = |counter: u32| {
+                    let its = |track: &Track| track.counter.id == counter && is_divided(track);
+                    tracks.iter().position(its)
+                };
                 its.filter_map(|its| Some((index(its.counter)?, its.direction))).collect::<Vec<_>>()
             };
             // A counter of both directions counts the bytes of the others again.

@@ -91,13 +91,13 @@ fn more_than_was_counted_is_scaled_and_trusted_less() {
     assert!(parts(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
 }
 
-/// Two counters of a socket's memory, of which reads move 300 and writes 100 bytes per tick.
+/// Three counters of a socket's memory: reads of CPUs, writes of CPUs, and writes of devices.
 fn plan() -> Plan {
-    let counter = |id: u32| {
+    let counter = |id: u32, sees: &str, cause: Option<&str>| {
         serde_json::json!({
             "id": id, "pmu": "imc", "family": "imc", "subsystem": "mem", "event": format!("{id}"),
             "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
-            "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": "0", "far": "",
+            "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "cause": cause, "far": "",
             "per_cpu": false, "at_switch": false, "leader": null,
         })
     };
@@ -105,14 +105,14 @@ fn plan() -> Plan {
         |id: u32, direction: &str| serde_json::json!({ "counter": id, "direction": direction });
     serde_json::from_value(serde_json::json!({
         "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [],
-        "counters": [counter(0), counter(1)],
+        "counters": [counter(0, "0", None), counter(1, "0", None), counter(2, "", Some("device"))],
         "links": [{ "name": "memory 0", "kind": "memory", "subsystem": "mem", "socket": 0,
-                    "counters": [of_link(0, "in"), of_link(1, "out")] }],
+                    "counters": [of_link(0, "in"), of_link(1, "out"), of_link(2, "out")] }],
     }))
     .unwrap()
 }
 
-/// Value, method and confidence of the rows of `/a`, if both counters are read at these ticks and
+/// Value, method and confidence of the rows of `/a`, if the counters are read at these ticks and
 /// `/a` and `/ab` run equally long, but `/a` moves three quarters.
 fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let plan = plan();
@@ -130,7 +130,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         take(Entry::Cgroup { id, names: &named(path) });
     }
     for tick in 10..=last {
-        for (counter, bytes) in (0..).zip([300, 100]) {
+        for (counter, bytes) in (0..).zip([300, 100, 800]) {
             if tick == 10 || read.contains(&tick) {
                 let value = Ok(Value { value: bytes * (tick - 10), times: None });
                 let (cpu, trigger, owner) = (0, Trigger::Timer, None);
