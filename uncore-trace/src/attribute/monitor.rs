@@ -1,28 +1,30 @@
-//! `monitor`: bytes of cgroups that the hardware measured (resctrl), which are taken off the counts
-//! of the memory before the rest is divided.
+//! `monitor`: bytes of cgroups that the hardware measured (resctrl), which are taken off the
+//! counts of the memory before the rest is divided.
 //!
-//! A link has the counters of a socket's memory, without those of devices alone. `Y` is the sum of their counts in a window, `X` the
-//! bytes of all groups, which is what all CPUs moved, and `x` those of one cgroup. The cgroup gets
-//! `x` of `Y`, or `x Y / X` if less was counted than measured. Each counter gives it the same part.
-//! Its processes share it in the proportions of the counter's own method, and the others share the
-//! rest in these proportions. So a cgroup that has no group, the devices and the kernel lose or gain
-//! what the method was wrong by.
+//! A link has the counters of a socket's memory, without those of devices alone. `Y` is the sum of
+//! their counts in a window, `X` the bytes of all groups, which is what all CPUs moved, and `x`
+//! those of one cgroup. The cgroup gets `x` of `Y`, or `x Y / X` if less was counted than
+//! measured. Each counter gives it the same part. Its processes share it in the proportions of the
+//! counter's own method, and the others share the rest in these proportions. So a cgroup that has
+//! no group, the devices and the kernel lose or gain what the method was wrong by.
 //!
 //! A window is left to the counter's method if a counter of the link was not read at its begin or
 //! its end, because the bytes are those of whole windows.
 //!
 //! # Confidence
 //!
-//! The probability that a cgroup's share is within 10 % of the truth is the product of four factors:
+//! The probability that a cgroup's share is within 10 % of the truth is the product of four
+//! factors:
 //!
 //! - `Y` agrees with `X`, as in [`super::agreement`], for the part of the bytes that others moved.
 //!   Without the bytes of all groups nothing can agree, and the factor is one half.
 //! - `Y / X - 1` may belong to any cgroup, and so may `X / Y - 1` if that is more.
-//! - The part of the link's count that the counters of the same direction have: a cgroup's bytes are
-//!   measured for reads and writes together, and its parts of them may differ.
+//! - The part of the link's count that the counters of the same direction have: a cgroup's bytes
+//!   are measured for reads and writes together, and its parts of them may differ.
 //! - The part of the window in which the counter ran.
 //!
-//! A process has the confidence of its cgroup at most, or that of its own share if it is not alone.
+//! A process has the confidence of its cgroup at most, or that of its own share if it is not
+//! alone.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The monitoring groups of resctrl: Intel RDT, AMD `QoS`, Arm MPAM.
 //!
-//! The hardware counts the traffic of the tasks of a group between a last-level cache, a domain, and
-//! the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Groups are
-//! read only, never made or changed.
+//! The hardware counts the traffic of the tasks of a group between a last-level cache, a domain,
+//! and the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Groups
+//! are read only, never made or changed.
 //!
 //! A control group has the tasks and the bytes of its monitoring groups too. So the default group,
 //! the root of the file system, and the other control groups have all traffic of CPUs.
@@ -69,8 +69,8 @@ impl Event {
 /// The count of a group in a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
-    /// Bytes since the group was made. The kernel extends hardware counters, of 24 to 44 bits, to 64
-    /// bits.
+    /// Bytes since the group was made. The kernel extends hardware counters, of 24 to 44 bits, to
+    /// 64 bits.
     Bytes(u64),
     /// The hardware has no valid count at this time: no counter for it, or it has just begun.
     Unavailable,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// Bytes between the CPUs and the memory of a socket, by a monitor of the hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitored {
-    /// Path of the cgroup whose tasks the monitor's group has, and no others; `None`: the sum of all
-    /// groups, which is the traffic of all CPUs.
+    /// Path of the cgroup whose tasks the monitor's group has, and no others; `None`: the sum of
+    /// all groups, which is the traffic of all CPUs.
     pub cgroup: Option<Arc<str>>,
     /// The socket of the memory.
     pub socket: i16,

@@ -20,8 +20,8 @@ use crate::schema::link::MEMORY;
 /// Readings that wait for the recorder, which takes them at each drain. More are dropped.
 const MOST_WAITING: usize = 64;
 
-/// Shortest window at whose end monitors are read: each reading interrupts a CPU of every domain for
-/// every group.
+/// Shortest window at whose end monitors are read: each reading interrupts a CPU of every domain
+/// for every group.
 const SHORTEST_WINDOW_NS: u64 = 10_000_000;
 
 /// The monitors of a recording; the thread ends when this is dropped.
@@ -33,8 +33,8 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
-    /// Starts to read; `None` if nothing could be measured: the plan counts no memory, or resctrl is
-    /// not mounted or does not say how much goes to which memory.
+    /// Starts to read; `None` if nothing could be measured: the plan counts no memory, or resctrl
+    /// is not mounted or does not say how much goes to which memory.
     pub(super) fn start(machine: &Machine, plan: &Plan) -> Option<Self> {
         if !plan.links.iter().any(|link| link.kind == MEMORY && link.socket.is_some()) {
             return None;
@@ -102,8 +102,10 @@ mod tests {
 
     fn plan(window_ns: u64, kind: &str) -> Plan {
         serde_json::from_value(serde_json::json!({
-            "tick_ns": 1_000_000, "window_ns": window_ns, "counters": [], "metrics": [], "notes": [],
-            "links": [{ "name": "a", "kind": kind, "subsystem": "mem", "socket": 0, "counters": [] }],
+            "tick_ns": 1_000_000, "window_ns": window_ns,
+            "counters": [], "metrics": [], "notes": [],
+            "links": [{ "name": "a", "kind": kind, "subsystem": "mem", "socket": 0,
+                        "counters": [] }],
         }))
         .unwrap()
     }

@@ -133,9 +133,9 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
         tick += 1;
         let end = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
-        // The last count may be logged in a tick after the last one.
-        // The order within a tick is that of the recorder: readings, CPU time, I/O, monitors, names, and
-        // last the end of the tick, which divides the windows that are complete then.
+        // The last count may be logged in a tick after the last one. The order within a tick is
+        // that of the recorder: readings, CPU time, I/O, monitors, names, and last the end of the
+        // tick, which divides the windows that are complete then.
         readings.feed(if is_last { u64::MAX } else { tick }, &mut log)?;
         time.feed(end, &mut log)?;
         io.feed(end, &mut log)?;

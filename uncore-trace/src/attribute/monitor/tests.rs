@@ -97,7 +97,8 @@ fn plan() -> Plan {
         serde_json::json!({
             "id": id, "pmu": "imc", "family": "imc", "subsystem": "mem", "event": format!("{id}"),
             "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
-            "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "cause": cause, "far": "",
+            "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "cause": cause,
+            "far": "",
             "per_cpu": false, "at_switch": false, "leader": null,
         })
     };

@@ -34,8 +34,8 @@ pub fn domains(root: &Path, cpus: &Cpus) -> Vec<Domain> {
 
 /// Id of the level-3 cache of a CPU.
 fn cache_id(root: &Path, cpu: u32) -> Option<u32> {
-    // The index of a cache is not its level (`index3` is the level-3 cache of all CPUs that have two
-    // caches of level 1, but not of others).
+    // The index of a cache is not its level (`index3` is the level-3 cache of all CPUs that have
+    // two caches of level 1, but not of others).
     (0..8).find_map(|index| {
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}"));
         let number = |file: &str| {

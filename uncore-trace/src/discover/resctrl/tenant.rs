@@ -12,8 +12,9 @@ const MOST_CGROUPS: usize = 4096;
 /// The cgroup whose threads, with those of the cgroups below it, are these; `None` if there is no
 /// such cgroup: then the group has a part of a tenant only, or several tenants.
 ///
-/// `mount` is the mount point of the v2 hierarchy below `root`. The path is that in `/proc/PID/cgroup`.
-/// A thread that begins or ends meanwhile may hide the cgroup until the next look.
+/// `mount` is the mount point of the v2 hierarchy below `root`. The path is that in
+/// `/proc/PID/cgroup`. A thread that begins or ends meanwhile may hide the cgroup until the next
+/// look.
 pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
     let mut common: Option<PathBuf> = None;
     for thread in threads {

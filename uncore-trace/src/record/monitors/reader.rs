@@ -44,9 +44,9 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A reader that has read nothing; `None` if resctrl is not mounted, there is no v2 hierarchy of
-    /// cgroups, or the bytes do not tell the memory: with more than two sockets, or with two that
-    /// have several NUMA nodes each.
+    /// A reader that has read nothing; `None` if resctrl is not mounted, there is no v2 hierarchy
+    /// of cgroups, or the bytes do not tell the memory: with more than two sockets, or with two
+    /// that have several NUMA nodes each.
     pub(super) fn new(machine: &Machine) -> Option<Self> {
         let resctrl = Resctrl::find(&machine.root)?;
         let domains = domains(&machine.root, &machine.cpus);
@@ -61,8 +61,8 @@ impl Reader {
         };
         if !tells {
             log::info!(
-                "resctrl is not read: it does not say to which memory its bytes go on a machine with {} \
-                 sockets and {} NUMA nodes",
+                "resctrl is not read: it does not say to which memory its bytes go on a machine \
+                 with {} sockets and {} NUMA nodes",
                 sockets.len(),
                 nodes.len()
             );
