@@ -4,7 +4,8 @@
 `{"datasets": [{"dir", "counters", "made": {LABEL: FABRIC}, "reports": {LABEL: JSON_LINES}}]}`:
 DIR has run/ and truth.bin, each counter its pmu, event and truth, each FABRIC is a table made of
 it. Prints, over all datasets, the figures of each LABEL and of the floor of any rate model (floor.py)
-in windows of the same length, and which part of its tenants' CPUs the recorder used.
+in windows of the same length, which part of its tenants' CPUs the recorder used, and how the CPU
+times of tenants on different CPUs are correlated.
 
 What is compared, for each counter that counted something:
 
@@ -25,6 +26,7 @@ What is compared, for each counter that counted something:
   and so is `unattributed`, which claims nothing.
 """
 
+import itertools
 import json
 import pathlib
 import sys
@@ -64,6 +66,9 @@ DEVICE = "/lab/device"
 WITHIN = 0.1
 
 BINS = 10
+
+# Processes with less of a CPU's time are not compared with those of other CPUs.
+LEAST_USED = 0.05
 
 
 class Counter:
@@ -275,6 +280,34 @@ def recorders_part(db):
     ).fetchone()[0]
 
 
+def correlations(db, tick_ns):
+    """Of each pair of CPUs near the counters: the largest correlation, without its sign, of the CPU times
+    per tick of a process on one and a process on the other. Only processes with a part of LEAST_USED of
+    the CPU count."""
+    rows = db.execute(
+        f"""SELECT cpu, pid, mono_ns // {tick_ns} AS tick, sum(run_ns) AS ns FROM runtime
+            WHERE owner = 'task' AND process <> '{RECORDER}'
+              AND cpu IN (SELECT cpus.cpu FROM cpus JOIN counters USING (socket)) GROUP BY ALL"""
+    ).fetchnumpy()
+    rows = {name: np.asarray(column) for name, column in rows.items()}
+    if not len(rows["tick"]):
+        return []
+    first = rows["tick"].min()
+    ticks = rows["tick"].max() - first + 1
+    used = {}
+    for cpu in np.unique(rows["cpu"]):
+        on = rows["cpu"] == cpu
+        pids, pid = np.unique(rows["pid"][on], return_inverse=True)
+        series = np.zeros((len(pids), ticks))
+        series[pid, rows["tick"][on] - first] = rows["ns"][on]
+        series = series[series.mean(axis=1) > LEAST_USED * tick_ns]
+        series = series[series.std(axis=1) > 0]
+        if len(series):
+            used[cpu] = (series - series.mean(axis=1)[:, None]) / series.std(axis=1)[:, None]
+    pairs = itertools.combinations(used.values(), 2)
+    return [float(np.abs(one @ other.T).max() / ticks) for one, other in pairs]
+
+
 def dataset(task, all_found):
     directory = pathlib.Path(task["dir"])
     truth = np.fromfile(directory / "truth.bin", TRUTH)
@@ -312,7 +345,7 @@ def dataset(task, all_found):
             found.hold([json.loads(line) for line in lines], paths)
         found.moved.clear()
         all_found.setdefault(label, Found()).add(found)
-    return recorders_part(db)
+    return recorders_part(db), correlations(db, tick_ns)
 
 
 def recorded(directory, counters):
@@ -326,9 +359,11 @@ def recorded(directory, counters):
 def main():
     task = json.loads(pathlib.Path(sys.argv[1]).read_text())
     all_found = {}
-    recorder = [dataset(one, all_found) for one in task["datasets"]]
+    recorder, correlated = zip(*(dataset(one, all_found) for one in task["datasets"]))
     figures = {label: found.figures() for label, found in all_found.items()}
-    json.dump({"figures": figures, "recorder": float(np.mean(recorder))}, sys.stdout)
+    correlated = [of_pair for of_dataset in correlated for of_pair in of_dataset]
+    about = {"recorder": float(np.mean(recorder)), "correlations": correlated}
+    json.dump({"figures": figures, **about}, sys.stdout)
 
 
 if __name__ == "__main__":

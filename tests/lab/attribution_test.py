@@ -81,8 +81,10 @@ def compared(directory, tenants, rows, report=()):
     label = "auto 2ms"
     task |= {"made": {label: fabric(directory, rows)}, "reports": {label: lines}}
     found = {}
-    recorder = attribution.dataset(task, found)
+    recorder, correlated = attribution.dataset(task, found)
     assert recorder == 0, recorder
+    # All run all the time.
+    assert correlated == [], correlated
     return found[label].figures(), found["floor 2ms"].figures()
 
 
@@ -126,8 +128,27 @@ def device(directory):
     assert made["errors"] == 4
 
 
+def correlated(directory):
+    """On each of three CPUs two processes take turns: on CPUs 0 and 1 at the same times."""
+    path = directory / "runtime.parquet"
+    save(
+        f"""SELECT tick * {TICK_NS} AS mono_ns, cpu, 'task' AS owner, 'x' AS process,
+                   10 * cpu + (CASE WHEN cpu < 2 THEN tick ELSE tick // 2 END) % 2 AS pid,
+                   {TICK_NS} AS run_ns
+            FROM range(40) AS t(tick), range(3) AS c(cpu)""",
+        path,
+    )
+    db = duckdb.connect()
+    db.execute(f"CREATE VIEW runtime AS SELECT * FROM read_parquet('{path}')")
+    db.execute("CREATE VIEW cpus AS SELECT range AS cpu, 0 AS socket FROM range(3)")
+    db.execute("CREATE VIEW counters AS SELECT 0 AS socket")
+    found = attribution.correlations(db, TICK_NS)
+    for value, wanted in zip(found, [1, 0, 0], strict=True):
+        near(value, wanted)
+
+
 def main():
-    for case in (shares, device):
+    for case in (shares, device, correlated):
         with tempfile.TemporaryDirectory() as directory:
             case(pathlib.Path(directory))
 

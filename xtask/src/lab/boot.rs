@@ -95,7 +95,8 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
     let online = machine.online.map(|cpus| format!("nr_cpus={cpus}")).unwrap_or_default();
-    let words = format!("initcall_blacklist={LEFT_OUT} {online} {shell}");
+    // Without skew_tick the timer interrupts of all CPUs, and with them their slices, are in step.
+    let words = format!("initcall_blacklist={LEFT_OUT} skew_tick=1 {online} {shell}");
     let started = Instant::now();
     let run = qemu::Run {
         arch: machine.arch,

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
 pub(crate) use uncore_trace_lab::spec::{
-    Action, Burst, Change, Disk, Move, Phase, Stay, Tenant, Witness, Work,
+    Action, Burst, Change, Disk, Move, Phase, Stay, Tenant, Witness, Work, Yields,
 };
 
 use super::mixes::Counted;

@@ -165,6 +165,8 @@ pub struct Tenant {
     pub duty: f64,
     /// CPU time between two sleeps; none: one period.
     pub stint_us: Option<u32>,
+    /// Gives its CPU to another process at random times; none: only sleeps and the scheduler do.
+    pub yields: Option<Yields>,
     /// Scales of the flows by time since the start, repeated; none: always 1.
     pub phases: Vec<Phase>,
     /// Additional scale of some periods.
@@ -195,6 +197,7 @@ impl Default for Tenant {
             period_us: 1000,
             duty: 1.0,
             stint_us: None,
+            yields: None,
             phases: Vec::new(),
             burst: None,
             kernel_us: None,
@@ -252,6 +255,16 @@ pub struct Burst {
     pub every: u32,
     /// Scale of such a period, multiplied by that of the phase.
     pub factor: f64,
+}
+
+/// Times at which a thread gives its CPU away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Yields {
+    /// Mean CPU time between two of them; the times are exponentially distributed.
+    pub mean_us: u32,
+    /// Seed of their random numbers.
+    pub seed: u64,
 }
 
 /// Requests to a disk.
@@ -341,6 +354,7 @@ impl Tenant {
         ensure!(self.period_us > 0, "it needs a period above 0 us");
         ensure!(self.duty > 0.0 && self.duty <= 1.0, "duty {} is no share", self.duty);
         ensure!(self.stint_us != Some(0), "it needs a stint above 0 us");
+        ensure!(self.yields.is_none_or(|its| its.mean_us > 0), "it needs yields above 0 us");
         // With flows that never run, a scenario would pass without testing anything.
         ensure!(self.flows.is_empty() || self.duration_ms > 0, "flows need a duration_ms");
         if let Some(disk) = &self.disk {

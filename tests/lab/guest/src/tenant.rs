@@ -11,13 +11,15 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use fastrand::Rng;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::sched_yield;
 use rustix::thread::{CpuSet, sched_setaffinity, set_name};
-use uncore_trace_lab::spec::{Move, Tenant, Work};
+use uncore_trace_lab::spec::{Move, Tenant, Work, Yields};
 
 use crate::flow::{self, Flow};
 use crate::model::Model;
-use crate::witness::Misses;
+use crate::witness::{Misses, random};
 use crate::{cgroup, disk, time};
 
 const NS_PER_US: u64 = 1_000;
@@ -101,6 +103,7 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
     let mut reported = first;
     let stint = u64::from(tenant.stint_us.unwrap_or(tenant.period_us)) * NS_PER_US;
     let mut rested = first;
+    let mut yielding = tenant.yields.map(|its| Yielding::new(its, thread, first));
     for period in 1.. {
         if time::now() >= end {
             break;
@@ -124,6 +127,9 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
             model.moves(&moves)?;
         }
         reported = used;
+        if let Some(yielding) = &mut yielding {
+            yielding.yield_if_due(used);
+        }
         if tenant.duty < 1.0 && used - rested >= stint {
             rested = used;
             // Relative to the total, so that the delays of late wake-ups and a busy CPU do not
@@ -133,6 +139,36 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
         }
     }
     Ok(())
+}
+
+/// Gives the CPU away at random times, as threads on a machine do that wait for something short.
+/// Without it, emulated CPUs begin their slices together, and all of them keep the same order.
+struct Yielding {
+    mean_ns: f64,
+    rng: Rng,
+    /// CPU time of the thread at which it yields.
+    due: u64,
+}
+
+impl Yielding {
+    fn new(yields: Yields, thread: u32, used: u64) -> Self {
+        let mean_ns = f64::from(yields.mean_us) * NS_PER_US as f64;
+        let mut yielding = Self { mean_ns, rng: random(yields.seed, thread), due: 0 };
+        yielding.due = used + yielding.draw();
+        yielding
+    }
+
+    /// An exponentially distributed time, ns.
+    fn draw(&mut self) -> u64 {
+        (-self.mean_ns * (1.0 - self.rng.f64()).ln()) as u64
+    }
+
+    fn yield_if_due(&mut self, used: u64) {
+        if used >= self.due {
+            self.due = used + self.draw();
+            sched_yield();
+        }
+    }
 }
 
 /// Runs until the thread has used this much CPU time, or until the time `end`.

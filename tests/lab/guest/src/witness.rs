@@ -3,13 +3,14 @@
 //! Guarantees: the same work file gives the same factors in the same order, and rounding loses no
 //! count.
 
+use fastrand::Rng;
 use uncore_trace_lab::spec::{Move, Witness};
 
 /// The misses that the moves of one thread cause.
 #[derive(Debug)]
 pub(crate) struct Misses<'a> {
     witness: &'a Witness,
-    random: u64,
+    rng: Rng,
     /// The fraction of a count that was not counted yet.
     owed: f64,
 }
@@ -17,8 +18,7 @@ pub(crate) struct Misses<'a> {
 impl<'a> Misses<'a> {
     /// For a thread that has moved nothing yet. Each thread has its own sequence of factors.
     pub(crate) fn new(witness: &'a Witness, thread: u32) -> Self {
-        let random = witness.seed ^ u64::from(thread).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        Self { witness, random, owed: 0.0 }
+        Self { witness, rng: random(witness.seed, thread), owed: 0.0 }
     }
 
     /// The count for these moves, in the order of the flows; none if it is below 1.
@@ -28,7 +28,7 @@ impl<'a> Misses<'a> {
             .map(|(moved, per_count)| moved.map_or(0.0, |moved| moved.amount as f64 * per_count))
             .sum();
         // A uniform distribution: its standard deviation is its width / √12.
-        let factor = 1.0 + self.witness.noise * 12.0_f64.sqrt() * (self.uniform() - 0.5);
+        let factor = 1.0 + self.witness.noise * 12.0_f64.sqrt() * (self.rng.f64() - 0.5);
         self.owed += right * factor.max(0.0);
         let amount = self.owed.floor();
         self.owed -= amount;
@@ -37,16 +37,12 @@ impl<'a> Misses<'a> {
         let amount = amount as u64;
         (amount > 0).then_some(Move { device, event, source: 0, target: 0, amount })
     }
+}
 
-    /// Uniform in [0, 1) (`SplitMix64`).
-    fn uniform(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut hash = self.random;
-        hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^= hash >> 31;
-        (hash >> 11) as f64 / (1_u64 << 53) as f64
-    }
+/// The random numbers of a thread.
+pub(crate) fn random(seed: u64, thread: u32) -> Rng {
+    // Far apart, for seeds of tenants follow one another.
+    Rng::with_seed(seed ^ u64::from(thread).wrapping_mul(0xbf58_476d_1ce4_e5b9))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Prepared;
 use super::recordings::Arrangement;
+use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
 
 /// Least number of rows of a bin for its calibration to be significant.
@@ -23,6 +24,8 @@ pub(super) struct Compared {
     pub figures: BTreeMap<String, Figure>,
     /// Fraction of the time of the CPUs near a counter that the recorder used.
     pub recorder: f64,
+    /// Of each pair of CPUs: the largest correlation of the CPU times of two tenants.
+    pub correlations: Vec<f64>,
 }
 
 /// Figures of one mix, method and window, over all seeds and counters.
@@ -69,6 +72,7 @@ pub(super) struct Cell {
     pub method: String,
     pub window: String,
     pub recorder: f64,
+    pub correlation: Option<Summary>,
     #[serde(flatten)]
     pub figure: Figure,
 }
@@ -125,13 +129,14 @@ pub(super) fn of_mix(
     python: &Path,
     made: &Prepared,
 ) -> Result<Vec<Cell>> {
-    let Compared { figures, recorder } = made.compared(python)?;
+    let Compared { figures, recorder, correlations } = made.compared(python)?;
+    let correlation = Summary::of(correlations);
     Ok(figures
         .into_iter()
         .filter_map(|(label, figure)| {
             let (method, window) = label.split_once(' ')?;
             let (method, window) = (method.to_owned(), window.to_owned());
-            Some(Cell { arrangement, mix: mix.name, method, window, recorder, figure })
+            Some(Cell { arrangement, mix: mix.name, method, window, recorder, correlation, figure })
         })
         .collect())
 }

@@ -126,8 +126,16 @@ fn about(view: View<'_>) -> String {
 
 /// The list of mixes.
 fn mixes(view: View<'_>) -> Vec<String> {
-    let of_mix = |mix: &&Mix| format!("| {} | {} |", mix.name, mix.about);
-    let mut lines = vec!["| mix | tenants |".to_owned(), "|---|---|".to_owned()];
+    let of_mix = |mix: &&Mix| {
+        let cell = view.cells().find(|cell| cell.mix == mix.name);
+        let correlation = cell.and_then(|cell| cell.correlation).map_or_else(
+            || "-".to_owned(),
+            |of_pairs| format!("{:.2} / {:.2}", of_pairs.median, of_pairs.max),
+        );
+        format!("| {} | {} | {correlation} |", mix.name, mix.about)
+    };
+    let title = "correlation of two CPUs: median / largest";
+    let mut lines = vec![format!("| mix | tenants | {title} |"), "|---|---|---|".to_owned()];
     lines.extend(view.mixes.iter().map(of_mix));
     if view.mixes.iter().any(|mix| !mix.separable) {
         let about = "\\* What is recorded does not tell its tenants apart: not separable.";

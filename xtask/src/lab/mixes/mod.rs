@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::draw::Draw;
 use super::machine::Machine;
-use super::step::{Move, Step, Tenant, Truth, Work};
+use super::step::{Move, Step, Tenant, Truth, Work, Yields};
 use super::{traffic, witness};
 
 mod draw;
@@ -34,6 +34,12 @@ const OF_DISK: [(&str, f64); 2] = [("wr_bytes_loc", 1.0), ("rd_bytes_loc", 1.0)]
 /// The cgroup of a tenant that stands for a device: its traffic does not count as its own
 /// (`tests/lab/attribution.py`).
 const DEVICE: &str = "device";
+
+/// Tenants start at random within this time, which is the period of a CPU quota
+/// (`sched_cfs_period_us`), and yield at random, ms and us of CPU time: the CPUs of a machine are not
+/// in step for long, but those of an emulator are.
+const START_MS: u32 = 100;
+const YIELD_US: u32 = 20_000;
 
 /// The machine with many CPUs, and the time after which the log of moves is full there, ms.
 const LARGE: &str = "grace-large";
@@ -184,7 +190,11 @@ impl Mix {
             .fold(seed, |seed, byte| (seed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let rng = Rng::with_seed(seed);
         let mut draw = Draw { rng, machine, memory: &memory, disk: &disk, duration_ms };
-        let tenants = (self.tenants)(&mut draw);
+        let mut tenants = (self.tenants)(&mut draw);
+        for tenant in &mut tenants {
+            tenant.start_ms += draw.rng.u32(0..START_MS);
+            tenant.yields = Some(Yields { mean_us: YIELD_US, seed: draw.rng.u64(..) });
+        }
         let work = Work { tenants, settle_ms: 50, ..Work::default() };
         let mut options: Vec<&str> = ["--tick", "1ms"].iter().chain(options).copied().collect();
         let counters: Vec<Counted> = memory.into_iter().flatten().chain(disk).collect();
