@@ -5,8 +5,8 @@
 //! the CPU's next timer tick, [`TIMER_NS`] apart, at times of its own. A thread wakes on its last CPU if that
 //! is idle, else on an idle one of its socket if one of [`SEARCHED`] is, else where the fewest of three wait.
 //! CPUs without work take a thread from others of their socket, and others do every 10 to 30 ms. A tenant that
-//! has used its quota waits for the next period. With probes, one tenant at a time is paused for a random
-//! 5 to 20 ms, at random times and in random order; none for more than its part of the time.
+//! has used its quota waits for the next period. With probes, tenants are paused for a random 5 to
+//! 10 ms, at random times and in random order; none for more than its part of the time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ const SEARCHED: usize = 16;
 /// A CPU is looked at this often at least, ns.
 const POLL_NS: u64 = 20_000_000;
 /// Shortest and longest pause of a probe, ns.
-const PROBE_NS: (f64, f64) = (5e6, 20e6);
+const PROBE_NS: (f64, f64) = (5e6, 10e6);
 const FOREVER: i64 = 1 << 60;
 
 /// A time for which a CPU runs a thread, ns from the begin.
@@ -119,8 +119,8 @@ struct Simulator<'a> {
 struct Probes {
     /// Part of its time for which a tenant is paused at most.
     budget: f64,
-    /// The tenant that is paused.
-    paused: Option<usize>,
+    /// By tenant.
+    paused: Vec<bool>,
     /// Those that are still to be paused in this round.
     round: Vec<usize>,
     /// By tenant, ns.
@@ -151,7 +151,12 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: R
     }
     let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of, paused: 0.0 };
     let tenants = machine.tenants.len();
-    let probes = Probes { budget: probe, spent: vec![0; tenants], ..Probes::default() };
+    let probes = Probes {
+        budget: probe,
+        spent: vec![0; tenants],
+        paused: vec![false; tenants],
+        ..Probes::default()
+    };
     let mut simulator = Simulator {
         machine,
         random,
@@ -256,7 +261,7 @@ impl Simulator<'_> {
             Kind::Gang(_) => (thread.run * random.uniform(0.5, 1.5)) as i64,
         };
         self.threads[id].left = left;
-        if self.throttled[thread.tenant] || self.probes.paused == Some(thread.tenant) {
+        if self.throttled[thread.tenant] || self.probes.paused[thread.tenant] {
             self.threads[id].state = State::Parked;
             return;
         }
@@ -343,7 +348,7 @@ impl Simulator<'_> {
             if thread.left <= 0 {
                 self.leave(cpu);
                 self.sleep(id);
-            } else if self.throttled[tenant] || self.probes.paused == Some(tenant) {
+            } else if self.throttled[tenant] || self.probes.paused[tenant] {
                 thread.state = State::Parked;
                 self.leave(cpu);
             } else if thread.time >= thread.deadline {
@@ -353,7 +358,7 @@ impl Simulator<'_> {
         let Self { cpus, threads, throttled, probes, machine, .. } = self;
         cpus[cpu].queue.retain(|id| {
             let tenant = machine.threads[*id].tenant;
-            let parks = throttled[tenant] || probes.paused == Some(tenant);
+            let parks = throttled[tenant] || probes.paused[tenant];
             if parks {
                 threads[*id].state = State::Parked;
             }
@@ -488,7 +493,7 @@ impl Simulator<'_> {
             return;
         }
         self.throttled[tenant] = false;
-        if self.probes.paused != Some(tenant) {
+        if !self.probes.paused[tenant] {
             self.unpark(tenant);
         }
     }
@@ -501,12 +506,16 @@ impl Simulator<'_> {
         }
         let len = self.random.uniform(PROBE_NS.0, PROBE_NS.1) as u64;
         let budget = self.probes.budget * (self.now + len) as f64;
-        let Probes { round, spent, paused, .. } = &mut self.probes;
-        let within = |tenant: &usize| (spent[*tenant] + len) as f64 <= budget;
-        if let Some(at) = round.iter().position(within) {
+        let each = self.probes.budget * tenants as f64;
+        // As many together as use the budget while nobody is paused for half of the time.
+        let together = (2.0 * each).ceil();
+        for _ in 0..together as usize {
+            let Probes { round, spent, paused, .. } = &mut self.probes;
+            let within = |tenant: &usize| (spent[*tenant] + len) as f64 <= budget;
+            let Some(at) = round.iter().position(within) else { break };
             let tenant = round.swap_remove(at);
             spent[tenant] += len;
-            *paused = Some(tenant);
+            paused[tenant] = true;
             self.at(self.now + len, Event::Thaw(tenant));
             for cpu in 0..self.cpus.len() {
                 let its = &self.cpus[cpu];
@@ -516,13 +525,13 @@ impl Simulator<'_> {
                 }
             }
         }
-        let every = f64::midpoint(PROBE_NS.0, PROBE_NS.1) / (self.probes.budget * tenants as f64);
-        let pause = self.random.exponential((every - len as f64).max(1e6));
+        let mean = f64::midpoint(PROBE_NS.0, PROBE_NS.1);
+        let pause = self.random.exponential(mean * (together / each - 1.0));
         self.at(self.now + len + 1 + pause as u64, Event::Probe);
     }
 
     fn thaw(&mut self, tenant: usize) {
-        self.probes.paused = None;
+        self.probes.paused[tenant] = false;
         if !self.throttled[tenant] {
             self.unpark(tenant);
         }

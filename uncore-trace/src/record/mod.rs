@@ -11,7 +11,6 @@ mod parts;
 mod planned;
 pub mod probe;
 mod progress;
-mod random;
 mod recorder;
 mod room;
 mod rotate;

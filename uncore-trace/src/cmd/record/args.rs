@@ -154,8 +154,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
 
-    /// Pause cgroups whose traffic cannot be told apart, one at a time, each for at most this part of its
-    /// time, from 0.1% to 5%: for a random 5 to 20 ms, at random times (cgroup.freeze). This recorder, init
+    /// Pause cgroups whose traffic cannot be told apart, each for at most this part of its time, from
+    /// 0.1% to 5%: for a random 5 to 10 ms, at random times (cgroup.freeze). This recorder, init
     /// and what contains them are never paused
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = DIVIDE)]
     pub(super) probe: Option<f64>,

@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::super::random::Random;
 use super::memory::chunks;
 use super::orders;
 
@@ -31,7 +31,7 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Makes the file and fills it.
-    pub(super) fn new(orders: &orders::Disk, random: &mut Random) -> Result<Self> {
+    pub(super) fn new(orders: &orders::Disk, random: &mut Rng) -> Result<Self> {
         let shown = orders.directory.display();
         let file = made(&orders.directory).with_context(|| {
             format!("cannot make a file without a name and for direct reads in {shown}")
@@ -42,7 +42,7 @@ impl Disk {
         for at in (0..FILE).step_by(CHUNK) {
             // Numbers that no file system can compress.
             let room = &mut disk.buffer[begin..begin + CHUNK];
-            room.chunks_mut(8).for_each(|to| to.copy_from_slice(&random.next().to_le_bytes()));
+            room.chunks_mut(8).for_each(|to| to.copy_from_slice(&random.u64(..).to_le_bytes()));
             let full = || format!("cannot fill a file of {} MiB in {shown}", FILE >> 20);
             disk.file.write_all_at(room, at as u64).with_context(full)?;
         }
@@ -79,7 +79,7 @@ mod tests {
     fn a_file_without_a_name_is_read_again_and_again() {
         let directory = tempfile::tempdir().unwrap();
         let orders = orders::Disk { directory: directory.path().to_owned(), bytes_per_s: 1e6 };
-        let mut disk = Disk::new(&orders, &mut Random::new()).unwrap();
+        let mut disk = Disk::new(&orders, &mut Rng::new()).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         for _ in 0..=FILE / CHUNK {
             assert_eq!(disk.read().unwrap(), CHUNK as u64);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_place_without_direct_reads_is_named() {
         let orders = orders::Disk { directory: "/proc/self".into(), bytes_per_s: 1e6 };
-        let error = Disk::new(&orders, &mut Random::new()).unwrap_err().to_string();
+        let error = Disk::new(&orders, &mut Rng::new()).unwrap_err().to_string();
         assert!(error.contains("direct reads in /proc/self"), "{error}");
     }
 }

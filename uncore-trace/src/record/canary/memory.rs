@@ -6,9 +6,9 @@ use std::hint::black_box;
 use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::super::random::Random;
 use super::orders::{self, Node};
 
 /// Bytes that are read at once, between two pauses.
@@ -73,11 +73,11 @@ impl Memory {
 
     /// Chooses a node and one of its CPUs, moves this process there, and chooses an array. Returns
     /// the CPU, the node of the array, and the array's place.
-    pub(super) fn choose(&self, random: &mut Random) -> Result<(u32, Option<u32>, usize)> {
-        let (near, _) = random.one(&self.nodes).context("no node")?;
-        let cpu = *random.one(&near.cpus).context("the node has no CPU")?;
+    pub(super) fn choose(&self, random: &mut Rng) -> Result<(u32, Option<u32>, usize)> {
+        let (near, _) = random.choice(&self.nodes).context("no node")?;
+        let cpu = *random.choice(&near.cpus).context("the node has no CPU")?;
         run_on(cpu)?;
-        let far = (random.next() % self.nodes.len().max(1) as u64) as usize;
+        let far = random.usize(..self.nodes.len().max(1));
         let node = self.nodes.get(far).and_then(|(node, _)| node.node);
         Ok((cpu, node, far))
     }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn an_array_is_read_from_end_to_end_again_and_again() {
         let mut memory = Memory::new(orders(3 * CHUNK), Some(1 << 20)).unwrap();
-        assert_eq!(memory.choose(&mut Random::new()).unwrap(), (0, None, 0));
+        assert_eq!(memory.choose(&mut Rng::new()).unwrap(), (0, None, 0));
         assert_eq!(memory.chunks(0.01), 152);
         let mut ends = Vec::new();
         for _ in 0..4 {

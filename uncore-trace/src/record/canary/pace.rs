@@ -4,7 +4,7 @@
 //! end of each burst the lengths of all bursts so far are at most [`PART_OF_TIME`] of the time since
 //! the begin. A burst that has to wait for its CPU or disk takes longer, and moves no more.
 
-use super::super::random::Random;
+use fastrand::Rng;
 
 /// Largest part of the time that bursts take.
 pub(super) const PART_OF_TIME: f64 = 0.01;
@@ -32,10 +32,10 @@ impl Pace {
     }
 
     /// Begin and length of the next burst, ns; now is `now_ns`.
-    pub(super) fn next(&self, now_ns: i64, random: &mut Random) -> (i64, i64) {
+    pub(super) fn next(&self, now_ns: i64, random: &mut Rng) -> (i64, i64) {
         let (shortest, longest) = LENGTH_NS;
-        let length = (shortest + (longest - shortest) * random.part()) as i64;
-        let pause = (-PAUSE_NS * (1.0 - random.part()).ln()).min(LONGEST_PAUSE_NS) as i64;
+        let length = (shortest + (longest - shortest) * random.f64()) as i64;
+        let pause = (-PAUSE_NS * (1.0 - random.f64()).ln()).min(LONGEST_PAUSE_NS) as i64;
         let used = (self.used_ns + length) as f64;
         let least = self.begin_ns + (used / PART_OF_TIME) as i64 - length;
         ((now_ns + pause).max(least), length)
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn bursts_are_random_and_take_a_hundredth_of_the_time_at_most() {
         for seed in 0..50 {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let (mut pace, mut now) = (Pace::new(7), 7_i64);
             let mut used = 0;
             let mut begins = Vec::new();

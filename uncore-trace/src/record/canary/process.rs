@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::super::random::Random;
 use super::disk::Disk;
 use super::memory::{Memory, run_on};
 use super::network::Network;
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
     io::stdin().lock().read_line(&mut orders).context("cannot read orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
     let place = Place::enter(&orders.mount)?;
-    let mut random = Random::new();
+    let mut random = Rng::new();
     let mut skipped = Vec::new();
     let room = place.room(&orders.mount);
     let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
@@ -75,7 +75,7 @@ fn needs(place: &Place) -> Needs {
 }
 
 /// Moves bytes until standard input ends.
-fn bursts(movers: &mut Movers, random: &mut Random) -> Result<()> {
+fn bursts(movers: &mut Movers, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
     let mut round: Vec<Kind> = Vec::new();
     loop {
@@ -138,7 +138,7 @@ impl Movers {
     fn new(
         orders: Orders,
         room: Option<u64>,
-        random: &mut Random,
+        random: &mut Rng,
         skipped: &mut Vec<Skipped>,
     ) -> Self {
         let mut or_skip = |kind, error: anyhow::Error| {
@@ -185,7 +185,7 @@ impl Movers {
         &mut self,
         kind: Kind,
         length_ns: i64,
-        random: &mut Random,
+        random: &mut Rng,
     ) -> Result<(u32, Option<u32>, u64)> {
         let seconds = length_ns as f64 / 1e9;
         match kind {
@@ -213,8 +213,8 @@ impl Movers {
 }
 
 /// Moves this process to any of these CPUs.
-fn any(cpus: &[u32], random: &mut Random) -> Result<u32> {
-    let cpu = *random.one(cpus).context("no CPU")?;
+fn any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
+    let cpu = *random.choice(cpus).context("no CPU")?;
     run_on(cpu)?;
     Ok(cpu)
 }

@@ -3,7 +3,7 @@
 //!
 //! [`Probe`] is the recorder's end. It starts the process ([`process`]), tells it which cgroups
 //! cannot be told apart, and takes a line for each pause. Guarantees: a cgroup is paused for at most
-//! its budget ([`pace`]) and at most 20 ms at a time, unless the process has to wait for a CPU; the
+//! its budget ([`pace`]) and at most 10 ms at a time, unless the process has to wait for a CPU; the
 //! recorder, init and all that contain them are never paused ([`place`]). The process ends when the
 //! recorder does, also by `kill -9`, because its standard input ends then, and thaws what it froze
 //! first. If it is killed, the recorder thaws it; if both are, the next recorder or `repair` does

@@ -1,12 +1,12 @@
 //! Which cgroups may be paused, and how they are thawed whatever happens.
 //!
-//! Before a cgroup is frozen, its directory is noted in a file in [`RUN`]. Who finds a note of a
-//! process that has gone thaws that cgroup ([`thaw_left`]): the recorder, the next one, or `repair`.
+//! Before cgroups are frozen, their directories are noted in a file in [`RUN`]. Who finds a note of a
+//! process that has gone thaws those cgroups ([`thaw_left`]): the recorder, the next one, or `repair`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -23,6 +23,9 @@ pub(super) const RUN: &str = "/run";
 
 /// Begin of a note's name; the process's id follows.
 const PREFIX: &str = "uncore-trace-probe-";
+
+/// No directory has this in its name.
+const BETWEEN: u8 = 0;
 
 /// The canary moves bytes at times that it has noted.
 const CANARY: &str = "uncore-trace-canary-";
@@ -99,18 +102,29 @@ impl Freezer {
         Self { note: run.join(format!("{PREFIX}{}", process::id())) }
     }
 
-    /// Pauses a cgroup; returns for how long, ns.
-    pub(super) fn pause(&self, directory: &Path, length_ns: i64) -> Result<i64> {
-        let file = directory.join("cgroup.freeze");
-        let failed = || format!("cannot freeze {}", directory.display());
-        let mut switch = OpenOptions::new().write(true).open(file).with_context(failed)?;
-        fs::write(&self.note, directory.as_os_str().as_bytes())
+    /// Pauses cgroups together; returns for how long each, ns.
+    pub(super) fn pause(&self, directories: &[&Path], length_ns: i64) -> Result<Vec<i64>> {
+        if directories.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&[u8]> = directories.iter().map(|its| its.as_os_str().as_bytes()).collect();
+        fs::write(&self.note, names.join(&BETWEEN))
             .with_context(|| format!("cannot write {}", self.note.display()))?;
-        let begin = mono_ns();
-        let frozen = switch.write_all(b"1").map(|()| Frozen(switch)).with_context(failed)?;
+        let begins = directories.iter().map(|directory| {
+            let failed = || format!("cannot freeze {}", directory.display());
+            let file = directory.join("cgroup.freeze");
+            let mut switch = OpenOptions::new().write(true).open(file).with_context(failed)?;
+            let begin = mono_ns();
+            switch.write_all(b"1").with_context(failed)?;
+            Ok((Frozen(switch), begin))
+        });
+        let frozen: Vec<(Frozen, i64)> = begins.collect::<Result<_>>()?;
         thread::sleep(Duration::from_nanos(length_ns as u64));
-        drop(frozen);
-        let took = mono_ns() - begin;
+        let thaw = |(frozen, begin)| {
+            drop(frozen);
+            mono_ns() - begin
+        };
+        let took = frozen.into_iter().map(thaw).collect();
         fs::write(&self.note, "").ok();
         Ok(took)
     }
@@ -147,18 +161,25 @@ fn is_running(pid: u32) -> bool {
     line.split(|byte| *byte == 0).next() == Some(NAME.as_bytes())
 }
 
-/// Thaws the cgroup of a note.
+/// Thaws the cgroups of a note.
 fn thaw(note: &Path) -> Result<()> {
-    let directory = PathBuf::from(std::ffi::OsString::from_vec(fs::read(note)?));
-    if directory.as_os_str().is_empty() || !directory.is_dir() {
-        return Ok(());
+    for name in fs::read(note)?.split(|byte| *byte == BETWEEN).filter(|name| !name.is_empty()) {
+        let directory = Path::new(OsStr::from_bytes(name));
+        ensure!(directory.is_absolute(), "the note is damaged");
+        if directory.is_dir() {
+            OpenOptions::new()
+                .write(true)
+                .open(directory.join("cgroup.freeze"))?
+                .write_all(b"0")?;
+        }
     }
-    ensure!(directory.is_absolute(), "the note is damaged");
-    Ok(OpenOptions::new().write(true).open(directory.join("cgroup.freeze"))?.write_all(b"0")?)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]
@@ -186,18 +207,24 @@ mod tests {
 
     #[test]
     fn what_a_process_that_has_gone_left_is_thawed() {
-        let (run, cgroup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let switch = cgroup.path().join("cgroup.freeze");
-        fs::write(&switch, "0").unwrap();
+        let run = tempfile::tempdir().unwrap();
+        let cgroups = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let cgroups = cgroups.each_ref().map(TempDir::path);
+        let switches = cgroups.map(|its| its.join("cgroup.freeze"));
+        let all = |text: &str| switches.iter().all(|its| fs::read_to_string(its).unwrap() == text);
+        let write = |text: &str| switches.iter().try_for_each(|its| fs::write(its, text));
+        write("0").unwrap();
         let freezer = Freezer::new(run.path());
-        assert!(freezer.pause(cgroup.path(), 1_000_000).unwrap() >= 1_000_000);
+        let took = freezer.pause(&cgroups, 1_000_000).unwrap();
+        assert!(took.len() == 2 && took.iter().all(|ns| *ns >= 1_000_000), "{took:?}");
         // A file, unlike the kernel's, keeps all that is written to it.
-        assert_eq!(fs::read_to_string(&switch).unwrap(), "10");
+        assert!(all("10"));
         assert!(freezer.note.exists());
-        fs::write(&freezer.note, cgroup.path().as_os_str().as_bytes()).unwrap();
-        fs::write(&switch, "1").unwrap();
+        let names = cgroups.map(|its| its.as_os_str().as_bytes());
+        fs::write(&freezer.note, names.join(&BETWEEN)).unwrap();
+        write("1").unwrap();
         thaw_left_in(run.path());
-        assert_eq!(fs::read_to_string(&switch).unwrap(), "0");
+        assert!(all("0"));
         assert!(!freezer.note.exists());
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_name;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::super::random::Random;
 use super::pace::Pace;
 use super::place::{Freezer, RUN, Spared};
 use crate::clock::mono_ns;
@@ -72,7 +72,7 @@ fn run() -> Result<()> {
     };
     confine::process(&needs);
     tell(&Told::Ready)?;
-    let mut random = Random::new();
+    let mut random = Rng::new();
     let mut pace = Pace::new(mono_ns(), orders.budget);
     let mut confused: Vec<u64> = Vec::new();
     let mut next = pace.next(mono_ns(), 1, &mut random);
@@ -85,18 +85,20 @@ fn run() -> Result<()> {
             break;
         }
         let length = Pace::length(&mut random);
-        if let Some(id) = pace.choose(mono_ns(), length, &confused, &mut random) {
+        let mut found: Vec<(u64, PathBuf)> = Vec::new();
+        for id in pace.choose(mono_ns(), length, &confused, &mut random) {
             match spared.find(id) {
-                Some(directory) => {
-                    let ns = freezer.pause(&directory, length)?;
-                    pace.paused(id, ns);
-                    let below = directory.strip_prefix(&orders.mount).unwrap_or(&directory);
-                    let cgroup = format!("/{}", below.to_string_lossy());
-                    tell(&Told::Paused { cgroup, ns })?;
-                }
+                Some(directory) => found.push((id, directory)),
                 // It is gone or must not be paused: it is not looked for again.
                 None => pace.paused(id, i64::MAX / 4),
             }
+        }
+        let directories: Vec<&Path> = found.iter().map(|its| its.1.as_path()).collect();
+        let paused = freezer.pause(&directories, length)?;
+        for ((id, directory), ns) in found.iter().zip(paused) {
+            pace.paused(*id, ns);
+            let below = directory.strip_prefix(&orders.mount).unwrap_or(directory);
+            tell(&Told::Paused { cgroup: format!("/{}", below.to_string_lossy()), ns })?;
         }
         next = pace.next(mono_ns(), confused.len(), &mut random);
     }
