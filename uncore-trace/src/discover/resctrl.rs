@@ -1,8 +1,8 @@
 //! The monitoring groups of resctrl: Intel RDT, AMD `QoS`, Arm MPAM.
 //!
 //! The hardware counts the traffic of the tasks of a group between a last-level cache, a domain,
-//! and the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Groups
-//! are read only, never made or changed.
+//! and the memory. The format is that of Documentation/filesystems/resctrl.rst, Linux 7.1. Nothing
+//! is made or changed here.
 //!
 //! A control group has the tasks and the bytes of its monitoring groups too. So the default group,
 //! the root of the file system, and the other control groups have all traffic of CPUs.
@@ -19,12 +19,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 pub use self::domain::{Domain, domains};
-pub use self::tenant::tenant;
+pub use self::tenant::{cgroup_of, tenant, threads_of};
 use super::cgroups::unescape;
 use super::read;
 
+/// The directory in a control group that has its monitoring groups.
+pub const MONITORING: &str = "mon_groups";
+
 /// Directories at the top of the file system that are no control groups.
-const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
+const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITORING];
 
 /// A mounted resctrl file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +60,11 @@ pub enum Event {
 }
 
 impl Event {
+    /// All events.
+    const ALL: [Self; 2] = [Self::Total, Self::Local];
+
     /// The file in the directory of a domain.
-    const fn file(self) -> &'static str {
+    pub const fn file(self) -> &'static str {
         match self {
             Self::Total => "mbm_total_bytes",
             Self::Local => "mbm_local_bytes",
@@ -127,10 +133,33 @@ impl Resctrl {
         }
         Ok(groups)
     }
+
+    /// Its mount point, with the root.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How many groups there can be, the default one included; `None` if nothing is monitored.
+    pub fn rmids(&self) -> Option<usize> {
+        let text = fs::read_to_string(self.dir.join("info/L3_MON/num_rmids")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// For how many more groups there are counters, where groups are assigned counters (AMD ABMC,
+    /// MPAM); `None` where each group has its own.
+    pub fn unassigned(&self) -> Option<usize> {
+        let file = self.dir.join("info/L3_MON/available_mbm_cntrs");
+        let text = fs::read_to_string(file).ok()?;
+        // `0=30;1=30`: of each domain. A group has one for each event.
+        let counters = |its: &str| its.rsplit('=').next()?.trim().parse::<usize>().ok();
+        let fewest = text.trim().split(';').filter_map(counters).min()?;
+        Some(fewest / Event::ALL.len())
+    }
 }
 
 impl Group {
-    fn read(name: String, dir: &Path, is_control: bool) -> Option<Self> {
+    /// The group in the directory `dir`, by this name; `None` if it does not exist.
+    pub fn read(name: String, dir: &Path, is_control: bool) -> Option<Self> {
         let inode = fs::metadata(dir).ok()?.ino();
         Some(Self { name, is_control, inode, dir: dir.to_owned() })
     }
@@ -140,6 +169,18 @@ impl Group {
     pub fn has_cpus(&self) -> bool {
         let cpus = fs::read_to_string(self.dir.join("cpus_list")).unwrap_or_default();
         !cpus.trim().is_empty()
+    }
+
+    /// Its directory, with the root.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Name of its control group; its own if it is one.
+    pub fn control(&self) -> &str {
+        let above = self.name.rsplit_once('/').map_or("", |(above, _)| above);
+        let control = above.strip_suffix(MONITORING).unwrap_or_default();
+        if self.is_control { &self.name } else { control.trim_end_matches('/') }
     }
 
     /// Ids of its threads; empty if it has none or cannot be read.
@@ -171,10 +212,10 @@ fn mount_point(mountinfo: &str) -> Option<PathBuf> {
 
 /// The monitoring groups of a control group.
 fn monitoring(control: &Path, name: &str) -> Vec<Group> {
-    let dir = control.join("mon_groups");
+    let dir = control.join(MONITORING);
     let names = subdirectories(&dir).unwrap_or_default().into_iter();
     let groups = names.filter_map(|its| {
-        let path = Path::new(name).join("mon_groups").join(&its);
+        let path = Path::new(name).join(MONITORING).join(&its);
         Group::read(path.to_str()?.to_owned(), &dir.join(&its), false)
     });
     groups.collect()
@@ -227,6 +268,11 @@ mod tests {
         assert_eq!(groups[3].value(11, Event::Local), Value::Bytes(u64::MAX));
         assert_eq!(groups[0].value(5, Event::Total), Value::Failed);
         assert_eq!(groups[0].tasks(), [1, 2, 3]);
+        let controls: Vec<_> = groups.iter().map(Group::control).collect();
+        assert_eq!(controls, ["", "", "web", "web"]);
+        assert_eq!((resctrl.rmids(), resctrl.unassigned()), (Some(16), None));
+        fake.write("info/L3_MON/available_mbm_cntrs", "0=30;1=7\n");
+        assert_eq!(resctrl.unassigned(), Some(3));
         assert_eq!(
             groups.iter().map(Group::has_cpus).collect::<Vec<_>>(),
             [true, false, false, true]

@@ -19,7 +19,7 @@ pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
     let mut common: Option<PathBuf> = None;
     for thread in threads {
         // One that has ended belongs to nobody.
-        let Some(path) = cgroup(root, *thread) else { continue };
+        let Some(path) = cgroup_of(root, *thread) else { continue };
         common = Some(match common {
             None => path,
             Some(common) => prefix(&common, &path),
@@ -29,12 +29,11 @@ pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
     let dir =
         root.join(mount.strip_prefix("/").unwrap_or(mount)).join(path.strip_prefix("/").ok()?);
     let known: BTreeSet<u32> = threads.iter().copied().collect();
-    let mut left = MOST_CGROUPS;
-    has_only(&dir, &known, &mut left).then(|| path.to_str().map(str::to_owned))?
+    threads_of(&dir)?.is_subset(&known).then(|| path.to_str().map(str::to_owned))?
 }
 
-/// The path of a thread's cgroup in the v2 hierarchy.
-fn cgroup(root: &Path, thread: u32) -> Option<PathBuf> {
+/// The path of a thread's cgroup in the v2 hierarchy; `None` if it has ended.
+pub fn cgroup_of(root: &Path, thread: u32) -> Option<PathBuf> {
     let text = read::bytes(&root.join(format!("proc/{thread}/cgroup"))).ok()?;
     let text = String::from_utf8(text).ok()?;
     text.lines().find_map(|line| line.strip_prefix("0::")).map(PathBuf::from)
@@ -46,18 +45,21 @@ fn prefix(one: &Path, other: &Path) -> PathBuf {
     pairs.take_while(|(one, other)| one == other).map(|(part, _)| part).collect()
 }
 
-/// Whether all threads in a cgroup and below it are known.
-fn has_only(dir: &Path, known: &BTreeSet<u32>, left: &mut usize) -> bool {
-    let Some(rest) = left.checked_sub(1) else { return false };
-    *left = rest;
-    let Ok(threads) = fs::read_to_string(dir.join("cgroup.threads")) else { return false };
-    let is_known = |line: &str| line.trim().parse().is_ok_and(|thread| known.contains(&thread));
-    if !threads.lines().all(is_known) {
-        return false;
+/// The threads of the cgroup in `dir` and of those below it; `None` if it cannot be read, or has too
+/// many cgroups below it.
+pub fn threads_of(dir: &Path) -> Option<BTreeSet<u32>> {
+    let mut threads = BTreeSet::new();
+    let mut waiting = vec![dir.to_owned()];
+    let mut left = MOST_CGROUPS;
+    while let Some(dir) = waiting.pop() {
+        left = left.checked_sub(1)?;
+        let text = fs::read_to_string(dir.join("cgroup.threads")).ok()?;
+        threads.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
+        let dirs = fs::read_dir(&dir).ok()?.flatten();
+        let dirs = dirs.filter(|its| its.file_type().is_ok_and(|kind| kind.is_dir()));
+        waiting.extend(dirs.map(|its| its.path()));
     }
-    let Ok(entries) = fs::read_dir(dir) else { return false };
-    let dirs = entries.flatten().filter(|its| its.file_type().is_ok_and(|kind| kind.is_dir()));
-    dirs.map(|its| its.path()).all(|dir| has_only(&dir, known, left))
+    Some(threads)
 }
 
 #[cfg(test)]
