@@ -27,6 +27,7 @@ mod platforms;
 mod pmus;
 mod privileges;
 mod program;
+mod resctrl;
 mod sample_rate;
 mod tracefs;
 
@@ -104,6 +105,7 @@ const CHECKS: &[Check] = &[
     sample_rate::check,
     pmus::check,
     drivers::check,
+    resctrl::check,
 ];
 
 /// Runs every check on the machine.

@@ -1,0 +1,86 @@
+//! The file system resctrl: monitors of the bandwidth of memory, for groups of tasks.
+//!
+//! The kernel has this file system only where the CPU has what it is for (`resctrl_init`,
+//! fs/resctrl/rdtgroup.c, Linux 6.18).
+
+use super::{Finding, Machine, State};
+use crate::discover::resctrl::Resctrl;
+
+const NAME: &str = "resctrl";
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let Ok(types) = machine.text("proc/filesystems") else {
+        let what = "/proc/filesystems cannot be read";
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    };
+    let is_there = types.lines().any(|line| line.split_whitespace().last() == Some(NAME));
+    let finding = match Resctrl::find(machine.root()) {
+        Some(resctrl) => mounted(&resctrl),
+        None if is_there => {
+            let what =
+                "not mounted: bytes of cgroups that have a monitoring group are not measured";
+            Finding::new(NAME, State::Warn, what)
+                .mend(machine.as_root("mount -t resctrl resctrl /sys/fs/resctrl"))
+        }
+        None => {
+            let what =
+                "this CPU has no monitors of bandwidth, or the kernel has no driver for them";
+            Finding::new(NAME, State::NotHere, what)
+        }
+    };
+    vec![finding]
+}
+
+fn mounted(resctrl: &Resctrl) -> Finding {
+    let groups = match resctrl.groups() {
+        Ok(groups) => groups.len(),
+        Err(error) => {
+            let what = format!("its groups cannot be listed: {error}");
+            return Finding::new(NAME, State::Warn, what);
+        }
+    };
+    let Some(rmids) = resctrl.rmids() else {
+        let what = "mounted, but this CPU has no monitors of bandwidth (info/L3_MON)";
+        return Finding::new(NAME, State::NotHere, what);
+    };
+    let free = rmids.saturating_sub(groups).min(resctrl.unassigned().unwrap_or(usize::MAX));
+    let own = groups.saturating_sub(1);
+    let what = format!(
+        "mounted: {own} groups beside the default one, {rmids} RMIDs; --monitor can make {free} more"
+    );
+    Finding::new(NAME, State::Ok, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::finding;
+    use super::*;
+
+    const TYPES: (&str, &str) = ("proc/filesystems", "nodev\tresctrl\n\text4\n");
+    const MOUNT: (&str, &str) =
+        ("proc/self/mountinfo", "31 23 0:29 / /sys/fs/resctrl rw - resctrl resctrl rw\n");
+    const RMIDS: (&str, &str) = ("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");
+    const GROUP: (&str, &str) = ("sys/fs/resctrl/mon_groups/a/tasks", "");
+
+    #[test]
+    fn what_is_there_is_to_be_mounted() {
+        assert_eq!(finding(check, &[]).state, State::NotHere);
+        assert_eq!(finding(check, &[("proc/filesystems", "\text4\n")]).state, State::NotHere);
+        let absent = finding(check, &[TYPES]);
+        assert_eq!(absent.state, State::Warn);
+        assert_eq!(absent.mend, ["mount -t resctrl resctrl /sys/fs/resctrl"]);
+    }
+
+    #[test]
+    fn groups_and_rmids_are_counted() {
+        let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
+        assert_eq!(found.state, State::Ok);
+        let right =
+            "mounted: 1 groups beside the default one, 16 RMIDs; --monitor can make 14 more";
+        assert_eq!(found.what, right);
+        let counters = ("sys/fs/resctrl/info/L3_MON/available_mbm_cntrs", "0=8;1=6\n");
+        let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);
+        assert!(found.what.ends_with("make 3 more"), "{}", found.what);
+        assert_eq!(finding(check, &[TYPES, MOUNT, GROUP]).state, State::NotHere);
+    }
+}
