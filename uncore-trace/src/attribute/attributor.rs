@@ -4,8 +4,10 @@
 //! depend on the length of the log.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::counter::{self, Close, Track};
+use super::credit::Credit;
 use super::history::Histories;
 use super::monitor::Monitors;
 use super::names::Names;
@@ -65,6 +67,7 @@ pub struct Attributor {
     pools: Pools,
     moved: Sum,
     monitors: Monitors,
+    credit: Credit,
     /// The use of each set of CPUs, if a counter that sees the set learns from it.
     histories: Vec<Option<Histories>>,
     schedule: Schedule,
@@ -154,6 +157,11 @@ impl Consumer for Attributor {
         found.sort_by(|one, other| other.1.total_cmp(&one.1));
         found.into_iter().map(|(id, _)| id).collect()
     }
+
+    fn largest(&mut self) -> Vec<Arc<str>> {
+        let ids = self.credit.largest().into_iter();
+        ids.filter_map(|id| Some(Arc::from(&*self.names.of_cgroup(id)?.path))).collect()
+    }
 }
 
 impl Attributor {
@@ -191,6 +199,7 @@ impl Attributor {
             witnesses: Witnesses::of(&mut tracks, has_misses.contains(&true)),
             tracks,
             moved: Sum::default(),
+            credit: Credit::default(),
             histories: learnt
                 .into_iter()
                 .zip(has_misses)
@@ -319,6 +328,7 @@ impl Attributor {
             };
             ended.push(end);
         }
+        times.iter().for_each(|times| self.credit.add_time(times));
         self.pools.divide(&self.tracks, &mut ended);
         self.monitors.measure(tick, &self.tracks, &mut ended);
         let mut slots = Vec::with_capacity(self.tracks.len());
@@ -347,7 +357,17 @@ impl Attributor {
         let (origin, names, tracks) = (&self.origin, &self.names, &self.tracks);
         let rows = Rows { tick_ns: self.clock.tick_ns, wall: self.wall, origin, names };
         loop {
-            let next = || self.waiting.pop().map(|window| Making::new(window, tracks));
+            let next = || {
+                let window = self.waiting.pop()?;
+                for (at, slot) in window.slots.iter().enumerate() {
+                    if let Slot::Divided(divided) = slot
+                        && self.monitors.sees(at)
+                    {
+                        self.credit.add(&divided.shares);
+                    }
+                }
+                Some(Making::new(window, tracks))
+            };
             let Some(mut making) = self.making.take().or_else(next) else { return true };
             if !rows.append(&mut making, tracks, fabric, most) {
                 self.making = Some(making);

@@ -11,6 +11,7 @@ mod cgroups;
 mod columns;
 mod confidence;
 mod counter;
+mod credit;
 mod exact;
 mod grid;
 mod history;

@@ -97,6 +97,11 @@ impl Monitors {
         Self { links: links.collect(), bytes: Vec::new() }
     }
 
+    /// Whether the counter at this index counts bytes of memory that can be measured.
+    pub(super) fn sees(&self, at: usize) -> bool {
+        self.links.iter().any(|link| link.members.iter().any(|(member, _)| *member == at))
+    }
+
     /// Takes bytes of the current window.
     pub(super) fn add(&mut self, monitored: &Monitored) {
         self.bytes.push(monitored.clone());

@@ -1,6 +1,7 @@
 //! The reader of a log that is being written.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::{Disorder, Entry};
 use crate::schema::fabric;
@@ -46,6 +47,12 @@ pub trait Consumer: Debug {
     /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
     /// traffic in doubt first.
     fn confused(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Paths of the cgroups that were credited the most bytes of memory lately, the largest first;
+    /// then those without any, by CPU time. What is credited is summed from the first call on.
+    fn largest(&mut self) -> Vec<Arc<str>> {
         Vec::new()
     }
 }

@@ -84,7 +84,7 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let mut attributor = attributor(&plan);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
-    let names = std::sync::Arc::new(crate::schema::cgroups::CgroupNames {
+    let names = Arc::new(crate::schema::cgroups::CgroupNames {
         path: "/later".into(),
         ..Default::default()
     });
