@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::monitors::MonitorLost;
 use super::sink::{Dropped, Sink};
 use crate::entries::{Lack, Missing};
 use crate::open::Why;
@@ -73,6 +74,19 @@ impl Ledger {
             counter: None,
             count: dropped.rows,
             detail: Some("slices came faster than they could be written".to_owned()),
+        });
+    }
+
+    /// Enters readings of a hardware monitor that are missing.
+    pub fn monitor_lost(&mut self, lost: &MonitorLost) {
+        self.enter(Entry {
+            cause: Cause::MonitorLost,
+            time: lost.time,
+            span: lost.span_ns,
+            cpu: None,
+            counter: None,
+            count: lost.count,
+            detail: Some(lost.detail.clone()),
         });
     }
 

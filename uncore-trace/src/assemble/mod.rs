@@ -34,8 +34,8 @@ use self::cputime::CpuTimes;
 use self::io::IoUse;
 use self::looks::{Look, Looks};
 pub use self::loss::Ledger;
-pub use self::monitors::Measured;
 use self::monitors::Monitors;
+pub use self::monitors::{Measured, MonitorLost};
 use self::offline::Offline;
 use self::output::Output;
 use self::readers::Readers;
@@ -388,6 +388,11 @@ impl Timeline {
     /// Whether rows of `fabric` wait for what comes after their window.
     pub fn waits(&self) -> bool {
         self.consumer.waits()
+    }
+
+    /// Paths of the cgroups that moved the most bytes of memory lately, the largest first.
+    pub fn largest(&mut self) -> Vec<Arc<str>> {
+        self.consumer.largest()
     }
 
     /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most

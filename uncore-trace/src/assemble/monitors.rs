@@ -24,6 +24,21 @@ pub struct Measured {
     pub span_ns: u64,
     /// The bytes.
     pub bytes: Vec<Monitored>,
+    /// What could not be read.
+    pub lost: Vec<MonitorLost>,
+}
+
+/// Readings of a group that are missing: their windows are divided without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorLost {
+    /// When it was noticed, ns on `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Time before that without bytes, ns.
+    pub span_ns: u64,
+    /// Number of readings.
+    pub count: u64,
+    /// The group, and why.
+    pub detail: String,
 }
 
 /// The readings of windows that are not closed.
@@ -138,7 +153,7 @@ mod tests {
         // middle of the third, which is of that one.
         for (time, bytes) in [(1001, 1), (1102, 2), (1149, 3), (1201, 4), (1250, 5)] {
             let bytes = vec![Monitored { cgroup: None, socket: 0, bytes }];
-            monitors.take(&Arc::new(Measured { time, span_ns: 100, bytes }));
+            monitors.take(&Arc::new(Measured { time, span_ns: 100, bytes, lost: Vec::new() }));
         }
         assert_eq!(monitors.lag_ns(), WAIT_NS);
         let mut ends = Vec::new();

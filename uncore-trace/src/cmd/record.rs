@@ -201,6 +201,7 @@ fn options(
         io: args.io,
         canary: args.canary,
         probe: args.probe,
+        monitor: args.monitor.map(usize::from),
         timer: args.timer,
         buffer,
         listen: true,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::output::print;
-use crate::record::{canary, probe};
+use crate::record::{canary, monitors, probe};
 use crate::tables::names::parts_of;
 use crate::tables::repair::{Repaired, repair};
 use crate::text::printable;
@@ -17,7 +17,8 @@ use crate::units;
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
 /// A finished recording is not changed, and one that is being written is refused. FILE has the
 /// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired. An
-/// empty cgroup that a canary left on this machine is removed, and one that a probe left frozen is thawed.
+/// empty cgroup that a canary left on this machine is removed, one that a probe left frozen is thawed, and
+/// monitoring groups that --monitor left are removed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,6 +34,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     canary::remove_left();
     probe::thaw_left();
+    monitors::remove_left();
     let parts = parts_of(&args.path);
     if parts.is_empty() {
         return one(&args.path);

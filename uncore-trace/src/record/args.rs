@@ -88,6 +88,9 @@ pub struct Options {
     pub canary: bool,
     /// Part of its time for which a cgroup is paused at most ([`super::probe`]), 0.001 to 0.05.
     pub probe: Option<f64>,
+    /// Number of monitoring groups that are made for the largest tenants at most
+    /// ([`super::monitors`]); `None`: none are made.
+    pub monitor: Option<usize>,
     /// What triggers the readings.
     pub timer: Timer,
     /// Ring size in bytes.
@@ -161,6 +164,7 @@ impl Options {
             io: Choice::Auto.sees_io(plan),
             canary: false,
             probe: None,
+            monitor: None,
             timer: Timer::Auto,
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
             listen: false,

@@ -4,7 +4,7 @@ mod args;
 pub mod canary;
 pub mod marks;
 mod metadata;
-mod monitors;
+pub mod monitors;
 mod needs;
 mod part;
 mod parts;

@@ -1,19 +1,34 @@
 //! Reads the monitors of resctrl at the end of each window, on a thread of its own: each read
 //! interrupts a CPU in each domain, which must not hold up the drain.
 //!
-//! Groups are found again once a second, since tenants come and go. Nothing is changed.
+//! Groups are found again once a second, since tenants come and go. Nothing is changed, unless
+//! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end, or
+//! by [`remove_left`] if the recorder was killed.
 
+mod choose;
+mod groups;
+mod lost;
 mod reader;
+mod tree;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use self::reader::Reader;
+pub use self::tree::remove_left;
+use self::tree::{Kernel, Tree};
 use crate::assemble::Measured;
 use crate::clock::mono_ns;
+use crate::confine;
 use crate::discover::Machine;
+use crate::discover::resctrl::MONITORING;
 use crate::plan::Plan;
 use crate::schema::link::MEMORY;
 
@@ -24,70 +39,151 @@ const MOST_WAITING: usize = 64;
 /// for every group.
 const SHORTEST_WINDOW_NS: u64 = 10_000_000;
 
+/// Time between two lists of the largest tenants.
+const RANKS: Duration = Duration::from_secs(1);
+
 /// The monitors of a recording; the thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Monitors {
     measured: Receiver<Measured>,
-    stop: Option<Sender<()>>,
+    /// Paths of cgroups, the largest first, if groups are made.
+    tenants: Option<Sender<Vec<Arc<str>>>>,
+    makes: bool,
+    ranked: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Monitors {
-    /// Starts to read; `None` if nothing could be measured: the plan counts no memory, or resctrl
-    /// is not mounted or does not say how much goes to which memory.
-    pub(super) fn start(machine: &Machine, plan: &Plan) -> Option<Self> {
+/// Monitors that are not read yet.
+#[derive(Debug)]
+pub(super) struct Ready {
+    reader: Reader,
+    window_ns: u64,
+    makes: bool,
+}
+
+impl Ready {
+    /// Finds what is to be read, and makes up to `most` groups during the recording. `None` if
+    /// nothing could be measured and no groups are to be made.
+    ///
+    /// # Errors
+    ///
+    /// Groups are to be made, and cannot be, or nothing would be measured.
+    pub(super) fn of(machine: &Machine, plan: &Plan, most: Option<usize>) -> Result<Option<Self>> {
+        Self::with(machine, plan, most, Box::new(Kernel))
+    }
+
+    fn with(
+        machine: &Machine,
+        plan: &Plan,
+        most: Option<usize>,
+        tree: Box<dyn Tree>,
+    ) -> Result<Option<Self>> {
+        let found = Self::find(machine, plan);
+        let Some(most) = most else {
+            return Ok(found.inspect_err(|why| log::info!("resctrl is not read: {why}")).ok());
+        };
+        let failed = |why: String| {
+            anyhow::anyhow!("cannot make monitoring groups: {why}; or leave out --monitor")
+        };
+        let mut ready = found.map_err(failed)?;
+        let resctrl = ready.reader.resctrl();
+        if resctrl.rmids().is_none() {
+            bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
+        }
+        let dir = resctrl.dir().join(MONITORING);
+        accessat(CWD, &dir, Access::WRITE_OK, AtFlags::EACCESS)
+            .with_context(|| failed(format!("{} cannot be written: be root", dir.display())))?;
+        ready.reader.make(most, tree);
+        ready.makes = true;
+        Ok(Some(ready))
+    }
+
+    fn find(machine: &Machine, plan: &Plan) -> Result<Self, String> {
         if !plan.links.iter().any(|link| link.kind == MEMORY && link.socket.is_some()) {
-            return None;
+            return Err("no bytes of memory are counted: count them, e.g. with -p mem".to_owned());
         }
-        let reader = Reader::new(machine)?;
         if plan.window_ns < SHORTEST_WINDOW_NS {
-            log::info!("resctrl is not read: its windows would be shorter than 10 ms");
-            return None;
+            return Err("windows are shorter than 10 ms: choose a longer --interval".to_owned());
         }
-        let (stop, stopped) = channel();
+        Ok(Self { reader: Reader::new(machine)?, window_ns: plan.window_ns, makes: false })
+    }
+
+    /// Starts to read.
+    pub(super) fn start(self) -> Option<Monitors> {
+        let (tenants, ranks) = channel();
         let (sender, measured) = sync_channel(MOST_WAITING);
-        let window_ns = plan.window_ns;
+        let Self { reader, window_ns, makes } = self;
         let thread = std::thread::Builder::new()
             .name("monitors".to_owned())
-            .spawn(move || read(reader, window_ns, &stopped, &sender));
+            .spawn(move || read(reader, window_ns, &ranks, &sender));
         match thread {
-            Ok(thread) => Some(Self { measured, stop: Some(stop), thread: Some(thread) }),
+            Ok(thread) => {
+                let (tenants, thread) = (Some(tenants), Some(thread));
+                Some(Monitors { measured, tenants, makes, ranked: None, thread })
+            }
             Err(error) => {
                 log::warn!("resctrl is not read: cannot start a thread: {error}");
                 None
             }
         }
     }
+}
 
+impl Monitors {
     /// The readings since the last call.
     pub(super) fn take(&self) -> impl Iterator<Item = Arc<Measured>> {
         self.measured.try_iter().map(Arc::new)
+    }
+
+    /// Once a second, names the largest tenants, if groups are made for them.
+    pub(super) fn rank(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
+        if self.makes && self.ranked.is_none_or(|ranked| ranked.elapsed() >= RANKS) {
+            self.ranked = Some(Instant::now());
+            // A thread that has ended was reported by the panic handler.
+            self.tenants.as_ref().map(|tenants| tenants.send(largest()));
+        }
+    }
+
+    /// Reads no more. Groups that were made are removed, within the time of a reading.
+    pub(super) fn stop(&mut self) {
+        drop(self.tenants.take());
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
 impl Drop for Monitors {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        // It ends within the time of a reading. A panic in it was reported by the panic handler.
-        self.thread.take().map(JoinHandle::join);
+        self.stop();
     }
 }
 
-fn read(mut reader: Reader, window_ns: u64, stopped: &Receiver<()>, sender: &SyncSender<Measured>) {
+fn read(
+    mut reader: Reader,
+    window_ns: u64,
+    ranks: &Receiver<Vec<Arc<str>>>,
+    sender: &SyncSender<Measured>,
+) {
+    confine::thread(&reader.needs());
     loop {
         let now = mono_ns() as u64;
         let rest = Duration::from_nanos(window_ns - now % window_ns);
-        if stopped.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
-            return;
+        match ranks.recv_timeout(rest) {
+            Ok(tenants) => {
+                reader.rank(tenants);
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
         }
         if let Some(measured) = reader.read(mono_ns() as u64) {
             // A full queue means that the recorder is far behind: these bytes are lost, and their
             // windows are divided without them.
-            if sender.try_send(measured).is_err() {
-                log::debug!("a reading of resctrl is dropped: the recorder is behind");
+            if let Err(TrySendError::Full(measured)) = sender.try_send(measured) {
+                reader.dropped(measured);
             }
         }
     }
+    reader.end(mono_ns() as u64).map(|last| sender.try_send(last));
 }
 
 #[cfg(test)]
@@ -110,6 +206,10 @@ mod tests {
         .unwrap()
     }
 
+    fn started(machine: &Machine, plan: &Plan) -> Option<Monitors> {
+        Ready::of(machine, plan, None).unwrap().and_then(Ready::start)
+    }
+
     #[test]
     fn all_bytes_are_in_one_reading() {
         let dir = tempfile::tempdir().unwrap();
@@ -122,7 +222,7 @@ mod tests {
         };
         set(1000);
         let machine = machine(dir.path(), 1);
-        let monitors = Monitors::start(&machine, &plan(WINDOW_NS, MEMORY)).unwrap();
+        let monitors = started(&machine, &plan(WINDOW_NS, MEMORY)).unwrap();
         // The bytes of x so far, and whether there is a new reading without any.
         let begin = Instant::now();
         let mut sum = 0;
@@ -157,10 +257,32 @@ mod tests {
     fn what_nothing_is_measured_of_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
-        assert!(Monitors::start(&machine, &plan(WINDOW_NS, MEMORY)).is_none());
+        assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_none());
         fill(&Fake::new(dir.path()));
-        assert!(Monitors::start(&machine, &plan(WINDOW_NS, MEMORY)).is_some());
-        assert!(Monitors::start(&machine, &plan(WINDOW_NS / 10, MEMORY)).is_none());
-        assert!(Monitors::start(&machine, &plan(WINDOW_NS, "PCIe")).is_none());
+        assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_some());
+        assert!(started(&machine, &plan(WINDOW_NS / 10, MEMORY)).is_none());
+        assert!(started(&machine, &plan(WINDOW_NS, "PCIe")).is_none());
+    }
+
+    #[test]
+    fn what_groups_cannot_be_made_for_is_said_with_a_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = machine(dir.path(), 1);
+        let fake = Fake::new(dir.path());
+        let why = |plan: &Plan| {
+            let ready = Ready::with(&machine, plan, Some(4), Box::new(fake.clone()));
+            ready.map(drop).map_err(|error| error.to_string()).err()
+        };
+        let memory = plan(WINDOW_NS, MEMORY);
+        assert!(why(&memory).unwrap().contains("no monitors of bandwidth"));
+        fake.write("info/L3_MON/num_rmids", "16\n");
+        assert!(why(&memory).unwrap().contains("be root"));
+        fake.group("mon_groups/a", &[], "");
+        assert_eq!(why(&memory), None);
+        assert!(why(&plan(WINDOW_NS, "PCIe")).unwrap().contains("-p mem"));
+        assert!(why(&plan(WINDOW_NS / 10, MEMORY)).unwrap().contains("--interval"));
+        std::fs::write(dir.path().join("proc/self/mountinfo"), "").unwrap();
+        let not_mounted = why(&memory).unwrap();
+        assert!(not_mounted.contains("mount -t resctrl") && not_mounted.contains("--monitor"));
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
 use super::marks::Marks;
-use super::monitors::Monitors;
+use super::monitors::{self, Monitors};
 use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
@@ -102,8 +102,10 @@ pub async fn record(
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    // A recorder that was killed may have left a cgroup frozen.
+    // A recorder that was killed may have left a cgroup frozen, or monitoring groups.
     probe::thaw_left();
+    monitors::remove_left();
+    let ready = monitors::Ready::of(machine, plan, options.monitor)?;
     let marks = Marks::open(options, &target)?;
     let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
     let probe = options.probe.map(|budget| Probe::start(machine, budget)).transpose()?;
@@ -155,11 +157,11 @@ pub async fn record(
         *workload = Workload::start(&options.command)?;
     }
     priority::raise_priority();
+    // Its thread confines itself: it may change resctrl, and this thread may not.
+    recorder.monitors = ready.and_then(monitors::Ready::start);
     let rotated = recorder.parts.needs();
     let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
     confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
-    // Its thread is confined as this one.
-    recorder.monitors = Monitors::start(machine, plan);
     if !over {
         recorder.run(workload, signals).await?;
     }
@@ -187,6 +189,7 @@ impl Recorder<'_> {
                     }
                     self.parts.take_bursts()?;
                     self.parts.probe()?;
+                    self.rank();
                     self.seal_if_due()?;
                     self.parts.rotate(&self.common, &self.session)?;
                     progress.update(self.parts.rows(), &self.parts.losses());
@@ -214,6 +217,7 @@ impl Recorder<'_> {
         // programs are detached, nothing refills the ring.
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
+        self.monitors.iter_mut().for_each(Monitors::stop);
         self.take_measured();
         self.monitors = None;
         // Marks that the command wrote just before it ended have been read by now.
@@ -358,6 +362,16 @@ impl Recorder<'_> {
             for part in self.parts.open() {
                 part.timeline.monitors(&measured);
             }
+            for lost in &measured.lost {
+                self.parts.ledger(lost.time).monitor_lost(lost);
+            }
+        }
+    }
+
+    /// Tells the monitors who is large.
+    fn rank(&mut self) {
+        if let Some(monitors) = &mut self.monitors {
+            monitors.rank(|| self.parts.live.timeline.largest());
         }
     }
 

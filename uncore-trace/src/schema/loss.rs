@@ -105,6 +105,10 @@ causes! {
     /// A witness could not be opened, was dropped, or was not read. Counts are divided by another
     /// method, and `detail` says why.
     WitnessLost = "witness_lost", ["witness was lost", "witnesses were lost"], Cost::Precision;
+    /// A group of resctrl could not be read: `Unavailable`, `Unassigned`, an error, a count that
+    /// decreases, or a group that is gone. Its windows are divided without it. `detail` has the
+    /// group, and why.
+    MonitorLost = "monitor_lost", ["reading of a monitor is missing", "readings of monitors are missing"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;

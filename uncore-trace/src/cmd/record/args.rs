@@ -160,6 +160,21 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = DIVIDE)]
     pub(super) probe: Option<f64>,
 
+    /// Make monitoring groups of resctrl for the largest tenants, at most N and as many as the CPU has
+    /// RMIDs for, and remove them at the end: their bytes of memory are measured. Where there are fewer
+    /// groups than tenants, a quarter of the groups go from tenant to tenant. Threads that are in
+    /// monitoring groups of others stay there
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "16",
+        value_parser = clap::value_parser!(u8).range(1..),
+        help_heading = DIVIDE
+    )]
+    pub(super) monitor: Option<u8>,
+
     /// How long a method that learns waits for later counts before it divides a window; with 0 it uses
     /// only the counts up to that window; at most 10s and at most half of --flush; a bare number is
     /// seconds [default: 1s, or half of --flush if that is shorter]

@@ -4,19 +4,32 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::groups::{Groups, Worth};
+use super::lost::Runs;
+use super::tree::Tree;
 use crate::assemble::Measured;
+use crate::confine::{Needs, RECORDER};
 use crate::discover::Machine;
-use crate::discover::resctrl::{Domain, Event, Group, Resctrl, domains, tenant};
+use crate::discover::resctrl::{Domain, Event, Group, Resctrl, Value, domains, tenant};
 use crate::entries::Monitored;
 
 /// Time between two looks for groups and their tasks, ns.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// The counts of a group in a domain; `None` if there is no valid count.
-#[derive(Clone, Copy, Debug, Default)]
+/// The counts of a group in a domain.
+#[derive(Clone, Copy, Debug)]
 struct Counts {
-    total: Option<u64>,
-    local: Option<u64>,
+    total: Value,
+    local: Value,
+}
+
+/// Why it is not known what a group moved.
+#[derive(Clone, Debug)]
+enum Lack {
+    /// There is no reading before.
+    Begin,
+    /// A count is missing, or less than before.
+    Lost(String),
 }
 
 /// A group that is read.
@@ -25,6 +38,8 @@ struct Watched {
     group: Group,
     /// Path of the cgroup that has its tasks, and no others.
     cgroup: Option<Arc<str>>,
+    /// Whether this recorder made it.
+    is_made: bool,
 }
 
 /// Reads the groups of a machine.
@@ -36,6 +51,9 @@ pub(super) struct Reader {
     domains: Vec<Domain>,
     sockets: Vec<i16>,
     groups: Vec<Watched>,
+    /// Groups that this recorder makes, if it makes any.
+    own: Option<Groups>,
+    runs: Runs,
     /// The last counts, by inode of the group and domain.
     last: HashMap<(u64, u32), Counts>,
     /// Time of the last reading, and of the last look for groups.
@@ -44,11 +62,18 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A reader that has read nothing; `None` if resctrl is not mounted, there is no v2 hierarchy
-    /// of cgroups, or the bytes do not tell the memory: with more than two sockets, or with two
-    /// that have several NUMA nodes each.
-    pub(super) fn new(machine: &Machine) -> Option<Self> {
-        let resctrl = Resctrl::find(&machine.root)?;
+    /// A reader that has read nothing.
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be read, and why: resctrl is not mounted, there is no v2 hierarchy of cgroups, or
+    /// the bytes do not tell the memory: with more than two sockets, or with two that have several
+    /// NUMA nodes each.
+    pub(super) fn new(machine: &Machine) -> Result<Self, String> {
+        let resctrl = Resctrl::find(&machine.root).ok_or(
+            "resctrl is not mounted: `mount -t resctrl resctrl /sys/fs/resctrl`, where the CPU \
+             has monitors of bandwidth",
+        )?;
         let domains = domains(&machine.root, &machine.cpus);
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
         let places = machine.cpus.places.values();
@@ -60,92 +85,207 @@ impl Reader {
             sockets => sockets == 2 && nodes.len() == 2,
         };
         if !tells {
-            log::info!(
-                "resctrl is not read: it does not say to which memory its bytes go on a machine \
-                 with {} sockets and {} NUMA nodes",
+            return Err(format!(
+                "resctrl does not say to which memory its bytes go on a machine with {} sockets \
+                 and {} NUMA nodes",
                 sockets.len(),
                 nodes.len()
-            );
-            return None;
+            ));
         }
-        Some(Self {
+        let cgroups = machine.cgroups.v2.clone();
+        Ok(Self {
             root: machine.root.clone(),
-            cgroups: machine.cgroups.v2.clone()?,
+            cgroups: cgroups.ok_or("there is no v2 hierarchy of cgroups")?,
             resctrl,
             domains,
             sockets: sockets.into_iter().collect(),
             groups: Vec::new(),
+            own: None,
+            runs: Runs::default(),
             last: HashMap::new(),
             read: None,
             looked: None,
         })
     }
 
-    /// Reads all groups at `now`. `None` the first time, and if no cgroup has a group of its own.
+    /// The file system that is read.
+    pub(super) const fn resctrl(&self) -> &Resctrl {
+        &self.resctrl
+    }
+
+    /// Makes up to `most` groups for the largest tenants from now on.
+    pub(super) fn make(&mut self, most: usize, tree: Box<dyn Tree>) {
+        let resctrl = self.resctrl.clone();
+        self.own = Some(Groups::new(&self.root, &self.cgroups, resctrl, most, tree));
+    }
+
+    /// Takes the paths of cgroups, the largest first.
+    pub(super) fn rank(&mut self, tenants: Vec<Arc<str>>) {
+        if let Some(own) = &mut self.own {
+            own.rank(tenants);
+        }
+    }
+
+    /// Reads all groups at `now`. `None` the first time, and if no cgroup has a group of its own,
+    /// unless something was lost.
     pub(super) fn read(&mut self, now: u64) -> Option<Measured> {
-        if self.looked.is_none_or(|looked| now >= looked + LOOK_NS) {
-            self.look();
+        let is_torn = self.own.as_mut().is_some_and(|own| own.follow(now));
+        if is_torn || self.looked.is_none_or(|looked| now >= looked + LOOK_NS) {
+            self.look(now);
             self.looked = Some(now);
         }
         if self.groups.iter().all(|its| its.cgroup.is_none()) {
             self.last.clear();
             self.read = None;
-            return None;
+            return self.lost(now);
         }
         let mut last = HashMap::new();
         let groups = std::mem::take(&mut self.groups);
-        let moved: Vec<Option<Vec<u64>>> =
-            groups.iter().map(|its| self.moved(&its.group, &mut last)).collect();
+        let before = self.read.replace(now);
+        let mut moved = Vec::with_capacity(groups.len());
+        for Watched { group, .. } in &groups {
+            let its = self.moved(group, &mut last);
+            match &its {
+                Ok(_) => self.runs.end(group.inode, now),
+                Err(Lack::Begin) => self.runs.begins(group.inode),
+                Err(Lack::Lost(why)) => {
+                    let before = before.unwrap_or(now);
+                    self.runs.missing(group.inode, &group.name, why.clone(), before, now);
+                }
+            }
+            moved.push(its.ok());
+        }
         self.groups = groups;
         self.last = last;
-        let before = self.read.replace(now)?;
-        Some(Measured { time: now, span_ns: now.saturating_sub(before), bytes: self.bytes(&moved) })
+        let Some(before) = before else { return self.lost(now) };
+        let (span_ns, bytes) = (now.saturating_sub(before), self.bytes(&moved));
+        Some(Measured { time: now, span_ns, bytes, lost: self.runs.take() })
+    }
+
+    /// Tells of a reading that did not reach the recorder.
+    pub(super) fn dropped(&mut self, measured: Measured) {
+        self.runs.dropped(measured);
+    }
+
+    /// What its thread needs: to read cgroups and groups, and to change these if any are made.
+    pub(super) fn needs(&self) -> Needs {
+        let trees = ["proc", "sys"].map(|tree| self.root.join(tree));
+        let writes = self.own.iter().map(|_| self.resctrl.dir().to_owned());
+        Needs {
+            capabilities: RECORDER,
+            reads: trees.into_iter().chain([self.cgroups.clone()]).collect(),
+            writes: writes.collect(),
+            ..Needs::default()
+        }
+    }
+
+    /// Removes what was made, and tells what was lost until `now`.
+    pub(super) fn end(mut self, now: u64) -> Option<Measured> {
+        self.own = None;
+        self.runs.end_all(now);
+        self.lost(now)
+    }
+
+    /// The losses since the last call, if there are any.
+    fn lost(&mut self, now: u64) -> Option<Measured> {
+        let lost = self.runs.take();
+        let measured = Measured { time: now, span_ns: 0, bytes: Vec::new(), lost };
+        (!measured.lost.is_empty()).then_some(measured)
     }
 
     /// Finds the groups and the cgroups of their tasks. Only groups that have a cgroup and control
     /// groups are kept.
-    fn look(&mut self) {
+    fn look(&mut self, now: u64) {
         let groups = self.resctrl.groups().unwrap_or_else(|error| {
             log::debug!("cannot list the groups of resctrl: {error}");
             Vec::new()
         });
-        self.groups.clear();
-        for group in groups {
+        let own = self.own.as_ref();
+        let made = |inode: u64| own.is_some_and(|own| own.made(inode));
+        let mut watched: Vec<Watched> = Vec::new();
+        for group in groups.iter().filter(|group| !made(group.inode)) {
             // The default group has the tasks that nobody put elsewhere.
             let is_own = !group.name.is_empty() && !group.has_cpus();
             let found = is_own.then(|| tenant(&self.root, &self.cgroups, &group.tasks())).flatten();
             let cgroup = found.map(Arc::<str>::from);
             // A monitoring group with all the tasks of its control group says nothing more.
-            let again = cgroup.is_some() && self.groups.iter().any(|its| its.cgroup == cgroup);
+            let again = cgroup.is_some() && watched.iter().any(|its| its.cgroup == cgroup);
             if group.is_control || (cgroup.is_some() && !again) {
-                self.groups.push(Watched { group, cgroup: cgroup.filter(|_| !again) });
+                let cgroup = cgroup.filter(|_| !again);
+                watched.push(Watched { group: group.clone(), cgroup, is_made: false });
             }
         }
+        for its in &self.groups {
+            let inode = its.group.inode;
+            let is_gone = !groups.iter().any(|group| group.inode == inode);
+            // Those that this recorder removes are not lost.
+            if is_gone && its.cgroup.is_some() && (!its.is_made || made(inode)) {
+                self.runs.removed(inode, &its.group.name, self.read.unwrap_or(now), now);
+            }
+        }
+        if let Some(own) = &mut self.own {
+            let measured = watched.iter().filter_map(|its| its.cgroup.clone()).collect();
+            own.look(now, &groups, &measured);
+            watched.extend(own.all().map(|(group, cgroup)| Watched {
+                group: group.clone(),
+                cgroup: Some(Arc::clone(cgroup)),
+                is_made: true,
+            }));
+        }
+        self.groups = watched;
     }
 
-    /// What a group moved to and from the memory of each socket since the last reading; `None` if a
-    /// count is missing, or begins anew. The counts go to `last`.
-    fn moved(&self, group: &Group, last: &mut HashMap<(u64, u32), Counts>) -> Option<Vec<u64>> {
+    /// What a group moved to and from the memory of each socket since the last reading. The counts
+    /// go to `last`.
+    fn moved(
+        &mut self,
+        group: &Group,
+        last: &mut HashMap<(u64, u32), Counts>,
+    ) -> Result<Vec<u64>, Lack> {
+        let worth = self.own.as_mut().map_or(Worth::Whole, |own| own.take_worth(group.inode));
+        if worth == Worth::Nothing {
+            return Err(Lack::Begin);
+        }
         let mut moved = vec![0_u64; self.sockets.len()];
-        let mut is_known = true;
+        let mut lack = None;
         for domain in &self.domains {
-            let value = |event| group.value(domain.id, event).bytes();
+            let value = |event| group.value(domain.id, event);
             let counts = Counts { total: value(Event::Total), local: value(Event::Local) };
             let key = (group.inode, domain.id);
-            let before = self.last.get(&key).copied().unwrap_or_default();
+            let before = self.last.get(&key).copied();
             last.insert(key, counts);
-            let since = |after: Option<u64>, before: Option<u64>| after?.checked_sub(before?);
-            let total = since(counts.total, before.total);
-            let local = since(counts.local, before.local);
-            let near = if self.sockets.len() == 1 { total.or(local) } else { local };
-            let far = total.zip(local).map(|(total, local)| total.saturating_sub(local));
+            let since = |event: Event, of: fn(&Counts) -> Value| {
+                let lost = |what| Lack::Lost(format!("{} {what}", file(*domain, event)));
+                let after = match of(&counts) {
+                    Value::Bytes(after) => after,
+                    Value::Unavailable => return Err(lost("is Unavailable")),
+                    Value::Unassigned => return Err(lost("is Unassigned")),
+                    Value::Failed => return Err(lost("cannot be read")),
+                };
+                let before = before.and_then(|before| of(&before).bytes()).ok_or(Lack::Begin)?;
+                after.checked_sub(before).ok_or_else(|| lost("decreases"))
+            };
+            let total = since(Event::Total, |counts| counts.total);
+            let local = since(Event::Local, |counts| counts.local);
+            let near = match (&total, &local) {
+                (Err(_), Ok(bytes)) if self.sockets.len() == 1 => Ok(*bytes),
+                _ if self.sockets.len() == 1 => total.clone(),
+                _ => local.clone(),
+            };
+            let far = total.and_then(|total| Ok(total.saturating_sub(local?)));
             for (sum, socket) in moved.iter_mut().zip(&self.sockets) {
-                let bytes = if *socket == domain.socket { near } else { far };
-                is_known &= bytes.is_some();
-                *sum = sum.saturating_add(bytes.unwrap_or_default());
+                match if *socket == domain.socket { &near } else { &far } {
+                    Ok(bytes) => *sum = sum.saturating_add(*bytes),
+                    // A count that is missing says more than one that begins.
+                    Err(Lack::Begin) => lack = lack.or(Some(Lack::Begin)),
+                    Err(lost) => lack = Some(lost.clone()),
+                }
             }
         }
-        is_known.then_some(moved)
+        if worth == Worth::Begin {
+            lack = lack.or(Some(Lack::Begin));
+        }
+        lack.map_or(Ok(moved), Err)
     }
 
     /// The bytes of each cgroup, without those of groups of cgroups below it, and of all groups.
@@ -180,6 +320,11 @@ impl Reader {
         }
         bytes
     }
+}
+
+/// Where a count is.
+fn file(domain: Domain, event: Event) -> String {
+    format!("{} of domain {}", event.file(), domain.id)
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ fn with_two_sockets_the_rest_goes_to_the_other_memory() {
     let measured = reader.read(3).unwrap();
     assert_eq!(flat(&measured)[1], (Some("/pods/a"), 0, 10));
     assert_eq!(flat(&measured)[3], (Some("/pods/a"), 1, 0));
-    assert!(Reader::new(&machine(dir.path(), 3)).is_none());
+    assert!(Reader::new(&machine(dir.path(), 3)).is_err());
 }
 
 #[test]
@@ -133,4 +133,80 @@ fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
     }
     assert!(reader.read(LOOK_NS).is_none());
     assert_eq!(flat(&reader.read(LOOK_NS + 1).unwrap()), [(None, 0, 0), (Some("/pods/a"), 0, 0)]);
+}
+
+#[test]
+fn what_is_missing_is_a_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    let mut read = |now: u64, texts: [&str; 3]| {
+        for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
+            fake.value(group, 0, "mbm_total_bytes", text);
+        }
+        let lost = reader.read(now).map(|its| its.lost).unwrap_or_default();
+        lost.into_iter()
+            .map(|its| (its.time, its.span_ns, its.count, its.detail))
+            .collect::<Vec<_>>()
+    };
+    let none: Vec<(u64, u64, u64, String)> = Vec::new();
+    assert_eq!(read(10, ["0", "0", "0"]), none);
+    assert_eq!(read(20, ["1", "1", "1"]), none);
+    assert_eq!(read(30, ["2", "2", "Unavailable"]), none);
+    assert_eq!(read(40, ["3", "3", "Unavailable"]), none);
+    // Has no begin.
+    assert_eq!(read(50, ["4", "4", "2"]), none);
+    let group = "group web/mon_groups/x: mbm_total_bytes of domain 0";
+    let right = (60, 40, 3, format!("{group} is Unavailable"));
+    assert_eq!(read(60, ["5", "5", "3"]), [right]);
+    assert_eq!(read(70, ["5", "5", "2"]), none);
+    assert_eq!(read(80, ["5", "5", "2"]), [(80, 20, 1, format!("{group} decreases"))]);
+    assert_eq!(read(90, ["Unassigned", "5", "2"]), none);
+    std::fs::remove_dir_all(fake.dir().join("web/mon_groups/x")).unwrap();
+    assert_eq!(read(100, ["Error", "5", ""]), none);
+    std::fs::remove_dir_all(fake.dir().join("web/mon_groups/x")).unwrap();
+    fake.group("mon_groups/y", &[4], "");
+    fake.value("mon_groups/y", 0, "mbm_total_bytes", "0");
+    let lost = reader.read(LOOK_NS + 10).unwrap().lost;
+    let lost: Vec<_> = lost.into_iter().map(|its| its.detail).collect();
+    let removed = "group web/mon_groups/x: the group was removed".to_owned();
+    assert_eq!(lost, [format!("{group} cannot be read"), removed]);
+    let lost = reader.end(LOOK_NS + 20).unwrap().lost;
+    let default = "the default group: mbm_total_bytes of domain 0 is Unassigned";
+    let right = [(LOOK_NS + 20, 3, default)];
+    let its = lost.iter().map(|its| (its.time, its.count, &*its.detail));
+    assert_eq!(its.collect::<Vec<_>>(), right);
+}
+
+#[test]
+fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::new(dir.path());
+    fill(&fake);
+    fake.write("info/L3_MON/num_rmids", "16\n");
+    let mut reader = Reader::new(&machine(dir.path(), 1)).unwrap();
+    reader.make(4, Box::new(fake.clone()));
+    let set = |bytes: u64| {
+        for group in fake.groups() {
+            fake.value(&group, 0, "mbm_total_bytes", &bytes.to_string());
+        }
+    };
+    set(0);
+    assert!(reader.read(0).is_none());
+    set(10);
+    // /pods/a is measured by `web`, and x has a group of somebody else.
+    reader.rank(["/pods/b", "/pods/a", "/pods/a/x"].map(Arc::from).into());
+    let of_b = |measured: Option<Measured>| {
+        let bytes = measured.unwrap().bytes;
+        bytes.iter().find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
+    };
+    assert_eq!(of_b(reader.read(LOOK_NS)), None);
+    set(1000);
+    assert_eq!(of_b(reader.read(LOOK_NS + 10)), None);
+    set(1030);
+    assert_eq!(of_b(reader.read(LOOK_NS + 20)), Some(30));
+    assert_eq!(fake.groups().len(), 4);
+    assert!(reader.end(LOOK_NS + 30).is_none());
+    assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
 }

@@ -1,0 +1,169 @@
+//! Changes of the file system resctrl: groups are made and removed, threads are moved.
+//!
+//! Each group is locked by who made it, for as long as it runs: flock(2) ends with the process,
+//! also by `kill -9`. So a group by the name of this program that can be locked was left, and
+//! [`remove_left`] removes it: the kernel gives its threads back to the control group. The file
+//! system itself is locked during each change, as Documentation/filesystems/resctrl.rst asks.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::discover::resctrl::{Group, Resctrl};
+
+/// Begin of the names of the groups that this program makes: the process's id and a number follow.
+pub(super) const PREFIX: &str = "uncore-trace-";
+
+/// What the kernel does for whom changes its files.
+pub(super) trait Tree: Debug + Send {
+    /// Makes a group; the kernel fills its directory.
+    fn make(&mut self, group: &Path) -> io::Result<()>;
+
+    /// Removes a group with the files that the kernel made in it.
+    fn remove(&mut self, group: &Path) -> io::Result<()>;
+
+    /// Moves a thread to a group.
+    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()>;
+}
+
+/// The file system resctrl.
+#[derive(Debug)]
+pub(super) struct Kernel;
+
+impl Tree for Kernel {
+    fn make(&mut self, group: &Path) -> io::Result<()> {
+        fs::create_dir(group)
+    }
+
+    fn remove(&mut self, group: &Path) -> io::Result<()> {
+        fs::remove_dir(group)
+    }
+
+    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()> {
+        // One thread at a time: a list ends at the first that has exited.
+        let mut tasks = OpenOptions::new().write(true).open(group.join("tasks"))?;
+        tasks.write_all(thread.to_string().as_bytes())
+    }
+}
+
+/// Locks a directory until the file is dropped; `None` if somebody else has locked it.
+pub(super) fn lock(dir: &Path) -> Option<File> {
+    let file = File::open(dir).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
+}
+
+/// Removes the groups that recorders which were killed have left on this machine. Errors are for
+/// nobody: who may not remove a group has made none.
+pub fn remove_left() {
+    if let Some(resctrl) = Resctrl::find(Path::new("/")) {
+        remove_left_in(&resctrl, &mut Kernel);
+    }
+}
+
+pub(super) fn remove_left_in(resctrl: &Resctrl, tree: &mut dyn Tree) {
+    let groups = resctrl.groups().unwrap_or_default();
+    let mut left = groups.iter().filter(|group| is_own(group)).peekable();
+    if left.peek().is_none() {
+        return;
+    }
+    // A recorder that makes a group has locked the file system, until the group is locked too.
+    let Some(_changes) = lock(resctrl.dir()) else { return };
+    for group in left {
+        if let Some(_unused) = lock(group.dir()) {
+            tree.remove(group.dir()).ok();
+        }
+    }
+}
+
+/// Whether this program made a group.
+pub(super) fn is_own(group: &Group) -> bool {
+    let name = group.name.rsplit('/').next().unwrap_or_default();
+    let ids = name.strip_prefix(PREFIX).and_then(|ids| ids.split_once('-'));
+    let is_number = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+    !group.is_control && ids.is_some_and(|(pid, number)| is_number(pid) && is_number(number))
+}
+
+#[cfg(test)]
+impl Tree for crate::discover::resctrl::fake::Fake {
+    fn make(&mut self, group: &Path) -> io::Result<()> {
+        Self::make(self, group)
+    }
+
+    fn remove(&mut self, group: &Path) -> io::Result<()> {
+        Self::remove(self, group)
+    }
+
+    fn put(&mut self, thread: u32, group: &Path) -> io::Result<()> {
+        Self::put(self, thread, group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::discover::resctrl::fake::Fake;
+
+    #[test]
+    fn the_kernels_files_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path().join("group");
+        Kernel.make(&group).unwrap();
+        assert!(Kernel.make(&group).is_err());
+        assert!(Kernel.put(7, &group).is_err());
+        fs::write(group.join("tasks"), "").unwrap();
+        Kernel.put(7, &group).unwrap();
+        assert_eq!(fs::read_to_string(group.join("tasks")).unwrap(), "7");
+        fs::remove_file(group.join("tasks")).unwrap();
+        Kernel.remove(&group).unwrap();
+        assert!(!group.exists());
+    }
+
+    #[test]
+    fn what_a_killed_recorder_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut fake = Fake::new(dir.path());
+        fake.group("", &[1, 5], "0-1");
+        fake.group("web", &[2, 3], "");
+        fake.group("mon_groups/uncore-trace-7-0", &[1], "");
+        fake.group("web/mon_groups/uncore-trace-7-1", &[2], "");
+        let foreign = ["mon_groups/a", "mon_groups/uncore-trace-x", "uncore-trace-7-2"];
+        for name in foreign {
+            fake.group(name, &[], "");
+        }
+        let resctrl = Resctrl::find(dir.path()).unwrap();
+        let left = fake.dir().join("mon_groups/uncore-trace-7-0");
+        // The lock of a process that runs, and then is killed.
+        let mut holder =
+            Command::new("flock").arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap();
+        while lock(&left).is_some() {
+            std::thread::yield_now();
+        }
+        let names = || {
+            let groups = resctrl.groups().unwrap();
+            groups.into_iter().map(|its| its.name).collect::<Vec<_>>()
+        };
+        remove_left_in(&resctrl, &mut fake);
+        let with = |own: &[&'static str]| {
+            let mut all = [&["", "web"], &foreign[..], own].concat();
+            all.sort_unstable();
+            all
+        };
+        let sorted = || {
+            let mut names = names();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(sorted(), with(&["mon_groups/uncore-trace-7-0"]));
+        assert_eq!(fake.tasks("web"), [2, 3]);
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        remove_left_in(&resctrl, &mut fake);
+        assert_eq!(sorted(), with(&[]));
+        assert_eq!(fake.tasks(""), [1, 5]);
+    }
+}
