@@ -29,6 +29,7 @@ fn case() -> Case {
         plain: false,
         peak: 1.6,
         misses: None,
+        monitors: None,
     }
 }
 
@@ -145,4 +146,15 @@ fn the_rates_say_more_than_time() {
     let found = run(&case).unwrap();
     let (floor, residency) = (found.floor.misplaced, found.figures.misplaced);
     assert!(0.0 < floor && floor < residency / 2.0, "{floor} {residency}");
+}
+
+#[test]
+fn what_monitors_measure_is_misplaced_less() {
+    let case = Case { pauses: Pauses::Never, cpus: 8, seconds: 2.0, peak: 2.5, ..case() };
+    let misplaced = |monitors| {
+        let case = Case { monitors, ..case.clone() };
+        run(&case).unwrap().figures.misplaced
+    };
+    let (none, some, all) = (misplaced(None), misplaced(Some(2)), misplaced(Some(8)));
+    assert!(all < none / 3.0 && all < some && some < none, "{none} {some} {all}");
 }

@@ -1,7 +1,7 @@
 //! The accuracy and cost of attribution on large machines that are drawn at random, whose truth is known.
 //!
 //! `tenants.rs` draws who runs, `schedule.rs` when and where, `traffic.rs` what they move, and `ticks.rs` what
-//! a recorder logs of that: CPU time, readings of counters, and misses. Each says what is drawn from which
+//! a recorder logs of that: CPU time, readings of counters, and misses; `monitors.rs` what hardware measures. Each says what is drawn from which
 //! distribution. The attributor divides these entries as those of a live recording, with ticks of 1 ms, and
 //! `scores.rs` holds its rows against the truth. Its CPU time and memory are those of the attributor and of
 //! the file with the rows, without the machine. Prints one line of JSON; `cargo xtask bench truth` runs many
@@ -28,6 +28,7 @@ use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{Create, Target, Writer};
 
 pub(crate) mod floor;
+pub(crate) mod monitors;
 pub(crate) mod random;
 pub(crate) mod schedule;
 pub(crate) mod scores;
@@ -36,6 +37,7 @@ pub(crate) mod ticks;
 pub(crate) mod traffic;
 
 use self::floor::Floor;
+use self::monitors::Monitors;
 use self::random::Random;
 use self::scores::{Figures, Scores};
 use self::tenants::Machine;
@@ -80,6 +82,9 @@ pub(crate) struct Case {
     /// Misses are counted, with this noise in 50 us.
     #[serde(default)]
     pub(crate) misses: Option<f64>,
+    /// Number of tenants whose bytes monitors of the hardware measure.
+    #[serde(default)]
+    pub(crate) monitors: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -143,7 +148,8 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     let ticks = || Ticks::new(case, &traffic, case.start(), counters, stream(4));
     let tenant_of = &schedule.tenant_of;
     let scores = || Scores::new(tenant_of.clone(), counters, case.window, case.start());
-    let line = attribute(case, &plan, machine.tenants.len(), ticks(), scores())?;
+    let monitors = case.monitors.map(|most| Monitors::new(most, tenant_of, stream(5)));
+    let line = attribute(case, &plan, machine.tenants.len(), ticks(), (scores(), monitors))?;
     Ok(Line { floor: floor(ticks(), scores())?, paused: schedule.paused, ..line })
 }
 
@@ -165,7 +171,7 @@ fn attribute(
     plan: &Plan,
     tenants: usize,
     mut ticks: Ticks<'_>,
-    mut scores: Scores,
+    (mut scores, mut monitors): (Scores, Option<Monitors<'_>>),
 ) -> Result<Line> {
     let choice = Choice::of_name(&case.method)
         .with_context(|| format!("there is no method {}", case.method))?;
@@ -207,6 +213,15 @@ fn attribute(
     for number in 0..case.ticks() {
         let tick = ticks.advance().context("the recording is too short")?;
         scores.moved(number, &tick.parts, &tick.device);
+        let is_last = number + 1 == case.ticks();
+        let mut measured = Vec::new();
+        if let Some(monitors) = &mut monitors {
+            monitors.count(&tick);
+            if is_last || (number + 1).is_multiple_of(case.window) {
+                measured = monitors.read();
+                monitors.choose(number + 1, &mut attributor);
+            }
+        }
         let begin = cpu_s();
         for reading in &tick.readings {
             attributor.take(Entry::Reading(*reading), &mut fabric)?;
@@ -214,7 +229,9 @@ fn attribute(
         for (cpu, parts) in tick.usage.iter().enumerate() {
             attributor.take(Entry::Usage { cpu: cpu as u32, parts }, &mut fabric)?;
         }
-        let is_last = number + 1 == case.ticks();
+        for monitored in &measured {
+            attributor.take(Entry::Monitored(monitored), &mut fabric)?;
+        }
         let end = Entry::EndOfTick { tick: start + number as u64 + 1, is_last };
         attributor.take(end, &mut fabric)?;
         let mut batches = Vec::new();

@@ -14,6 +14,7 @@ use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{Owner, Reading, Trigger, Value};
 use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::schema::link::{Counted, Direction, Link, MEMORY};
 
 use super::random::Random;
 use super::traffic::{Piece, Places, Traffic};
@@ -345,5 +346,18 @@ pub(crate) fn plan(case: &Case) -> Plan {
         }));
     }
     let window_ns = case.window as u64 * TICK_NS;
-    Plan { tick_ns: TICK_NS, window_ns, counters, ..Plan::default() }
+    // Monitors measure the bytes of a link.
+    let link = |counter: &Counter| Link {
+        name: counter.pmu.clone(),
+        kind: MEMORY.to_owned(),
+        subsystem: counter.subsystem.clone(),
+        socket: counter.socket,
+        devices: None,
+        counters: vec![Counted { counter: counter.id, direction: Direction::Both }],
+        peaks: Vec::new(),
+        latencies: Vec::new(),
+    };
+    let counted = counters.iter().filter(|counter| counter.role == Role::Counted);
+    let links = case.monitors.map(|_| counted.map(link).collect()).unwrap_or_default();
+    Plan { tick_ns: TICK_NS, window_ns, counters, links, ..Plan::default() }
 }

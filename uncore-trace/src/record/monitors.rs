@@ -285,4 +285,41 @@ mod tests {
         let not_mounted = why(&memory).unwrap();
         assert!(not_mounted.contains("mount -t resctrl") && not_mounted.contains("--monitor"));
     }
+
+    #[test]
+    fn groups_of_the_largest_are_made_measured_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = machine(dir.path(), 1);
+        let fake = Fake::new(dir.path());
+        fill(&fake);
+        fake.write("info/L3_MON/num_rmids", "16\n");
+        let plan = plan(WINDOW_NS, MEMORY);
+        let ready = Ready::with(&machine, &plan, Some(4), Box::new(fake.clone()));
+        let mut monitors = ready.unwrap().and_then(Ready::start).unwrap();
+        monitors.rank(|| vec!["/pods/b".into()]);
+        let begin = Instant::now();
+        let mut bytes = 0;
+        let measured = loop {
+            assert!(begin.elapsed() < Duration::from_mins(1));
+            std::thread::sleep(Duration::from_nanos(WINDOW_NS / 4));
+            bytes += 10;
+            for group in fake.groups() {
+                fake.value(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
+            }
+            let of_b = |its: Arc<Measured>| {
+                let mut all = its.bytes.iter();
+                all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
+            };
+            if let Some(bytes) = monitors.take().find_map(of_b).filter(|bytes| *bytes > 0) {
+                break bytes;
+            }
+        };
+        assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
+        let own: Vec<String> =
+            fake.groups().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
+        assert_eq!(own.len(), 1);
+        assert_eq!(fake.tasks(&own[0]), [4]);
+        monitors.stop();
+        assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
+    }
 }

@@ -63,6 +63,9 @@ struct Kind {
     /// Count misses, with this noise in 50 us
     #[arg(long, value_name = "NOISE")]
     misses: Option<f64>,
+    /// Measure the bytes of this number of tenants, those with the most, as monitors of the hardware do
+    #[arg(long, value_name = "N")]
+    monitors: Option<u32>,
 }
 
 /// A part, from percent.
@@ -90,8 +93,15 @@ const MORE: [(Pauses, Kind); 5] = [
     (Pauses::Usual, Kind { misses: Some(0.2), ..NONE }),
     (Pauses::Never, Kind { quota: Some(0.98), ..NONE }),
 ];
-const NONE: Kind =
-    Kind { plain: false, group: None, peak: None, quota: None, probe: None, misses: None };
+const NONE: Kind = Kind {
+    plain: false,
+    group: None,
+    peak: None,
+    quota: None,
+    probe: None,
+    misses: None,
+    monitors: None,
+};
 /// CPUs and tenants of these.
 const OF_MORE: (u32, u32) = (72, 32);
 
@@ -241,6 +251,7 @@ fn name(machine: &Machine) -> String {
     parts.extend(kind.group.map(|cpus| format!("counters of {cpus} CPUs")));
     parts.extend(kind.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")));
     parts.extend(kind.misses.map(|noise| format!("misses ({noise})")));
+    parts.extend(kind.monitors.map(|most| format!("{most} monitors")));
     parts.join(", ")
 }
 

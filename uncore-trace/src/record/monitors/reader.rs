@@ -255,15 +255,15 @@ impl Reader {
             let before = self.last.get(&key).copied();
             last.insert(key, counts);
             let since = |event: Event, of: fn(&Counts) -> Value| {
-                let lost = |what| Lack::Lost(format!("{} {what}", file(*domain, event)));
+                let missing = |what| Lack::Lost(format!("{} {what}", file(*domain, event)));
                 let after = match of(&counts) {
                     Value::Bytes(after) => after,
-                    Value::Unavailable => return Err(lost("is Unavailable")),
-                    Value::Unassigned => return Err(lost("is Unassigned")),
-                    Value::Failed => return Err(lost("cannot be read")),
+                    Value::Unavailable => return Err(missing("is Unavailable")),
+                    Value::Unassigned => return Err(missing("is Unassigned")),
+                    Value::Failed => return Err(missing("cannot be read")),
                 };
                 let before = before.and_then(|before| of(&before).bytes()).ok_or(Lack::Begin)?;
-                after.checked_sub(before).ok_or_else(|| lost("decreases"))
+                after.checked_sub(before).ok_or_else(|| missing("decreases"))
             };
             let total = since(Event::Total, |counts| counts.total);
             let local = since(Event::Local, |counts| counts.local);
@@ -278,7 +278,7 @@ impl Reader {
                     Ok(bytes) => *sum = sum.saturating_add(*bytes),
                     // A count that is missing says more than one that begins.
                     Err(Lack::Begin) => lack = lack.or(Some(Lack::Begin)),
-                    Err(lost) => lack = Some(lost.clone()),
+                    Err(why) => lack = Some(why.clone()),
                 }
             }
         }

@@ -1,0 +1,87 @@
+//! What monitors of the hardware measure of a drawn machine: the bytes of the largest tenants, and of all CPUs,
+//! at each socket's memory.
+//!
+//! Every 5 s the tenants with the most credited bytes have the groups, as with `record --monitor`; none rotate.
+//! A group counts what the threads of its tenant moved in a window, with an error of 2 % of each window
+//! (normal). Interrupts count for the default group only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use uncore_trace::attribute::Attributor;
+use uncore_trace::entries::{Consumer as _, Monitored};
+
+use super::random::Random;
+use super::scores;
+use super::ticks::{Tick, Who};
+use super::{SOCKETS, TICK_NS};
+
+const NOISE: f64 = 0.02;
+const STAYS_NS: u64 = 5_000_000_000;
+/// The first tenants are chosen after this time, by CPU time.
+const FIRST_NS: u64 = 100_000_000;
+/// Lists of the largest tenants are made once a second.
+const RANKS_NS: u64 = 1_000_000_000;
+
+pub(crate) struct Monitors<'a> {
+    most: usize,
+    tenant_of: &'a [usize],
+    measured: BTreeSet<Arc<str>>,
+    /// Bytes of the window, by socket and tenant; `None`: all.
+    moved: BTreeMap<(usize, Option<usize>), f64>,
+    random: Random,
+}
+
+impl<'a> Monitors<'a> {
+    pub(crate) fn new(most: usize, tenant_of: &'a [usize], random: Random) -> Self {
+        let (measured, moved) = (BTreeSet::new(), BTreeMap::new());
+        Self { most, tenant_of, measured, moved, random }
+    }
+
+    /// Counts what was moved in a tick.
+    pub(crate) fn count(&mut self, tick: &Tick) {
+        for part in &tick.parts {
+            *self.moved.entry((part.counter, None)).or_default() += part.bytes;
+            if let Who::Process(process) = part.who {
+                let tenant = Some(self.tenant_of[process as usize]);
+                *self.moved.entry((part.counter, tenant)).or_default() += part.bytes;
+            }
+        }
+    }
+
+    /// Chooses the tenants that have a group after this number of ticks.
+    pub(crate) fn choose(&mut self, ticks: usize, attributor: &mut Attributor) {
+        let time = ticks as u64 * TICK_NS;
+        let is_first = time == FIRST_NS;
+        if !is_first && !time.is_multiple_of(RANKS_NS) {
+            return;
+        }
+        let largest = attributor.largest();
+        if is_first || time.is_multiple_of(STAYS_NS) {
+            let tenants = largest.into_iter().filter(|path| &**path != "/");
+            self.measured = tenants.take(self.most).collect();
+        }
+    }
+
+    /// Ends a window: what was measured in it.
+    pub(crate) fn read(&mut self) -> Vec<Monitored> {
+        let moved = std::mem::take(&mut self.moved);
+        let mut found = Vec::new();
+        for socket in 0..SOCKETS {
+            let of = |tenant| moved.get(&(socket, tenant)).copied().unwrap_or_default();
+            let mut read = |cgroup, bytes: f64| {
+                let bytes = (bytes * self.random.normal(1.0, NOISE)).max(0.0) as u64;
+                found.push(Monitored { cgroup, socket: socket as i16, bytes });
+            };
+            read(None, of(None));
+            let tenants: BTreeSet<usize> = self.tenant_of.iter().copied().collect();
+            for tenant in tenants {
+                let path: Arc<str> = scores::cgroup(tenant).into();
+                if self.measured.contains(&path) {
+                    read(Some(path), of(Some(tenant)));
+                }
+            }
+        }
+        found
+    }
+}
