@@ -328,7 +328,9 @@ impl Attributor {
             };
             ended.push(end);
         }
-        times.iter().for_each(|times| self.credit.add_time(times));
+        for times in &times {
+            self.credit.add_time(times);
+        }
         self.pools.divide(&self.tracks, &mut ended);
         self.monitors.measure(tick, &self.tracks, &mut ended);
         let mut slots = Vec::with_capacity(self.tracks.len());

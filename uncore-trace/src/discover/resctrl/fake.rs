@@ -82,6 +82,7 @@ impl Fake {
 
     /// Removes a group, as the kernel does: its threads are in the control group as before.
     pub(crate) fn remove(&self, group: &Path) -> io::Result<()> {
+        assert!(group.starts_with(self.dir()));
         fs::remove_dir_all(group)
     }
 

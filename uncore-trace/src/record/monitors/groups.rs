@@ -223,13 +223,13 @@ impl Groups {
                 Err(error) => return Err(Refusal::Failed(error)),
             }
             let group = Group::read(path.to_string_lossy().into_owned(), &full, false);
-            let Some((group, _lock)) = group.zip(lock(&full)) else {
+            let Some((group, lock)) = group.zip(lock(&full)) else {
                 self.tree.remove(&full).ok();
                 return Err(Refusal::Failed(Errno::BUSY.into()));
             };
             let (cgroup, worth) = (Arc::clone(cgroup), Worth::Nothing);
             let threads = BTreeSet::new();
-            let mut own = Own { group, cgroup, dir, since: now, threads, worth, _lock };
+            let mut own = Own { group, cgroup, dir, since: now, threads, worth, _lock: lock };
             let gathered = own.gather(&self.resctrl, self.tree.as_mut(), groups, &self.own);
             return match gathered {
                 Ok(()) => Ok(own),
@@ -357,9 +357,10 @@ impl<'a> Places<'a> {
         // The default group has all threads that are in no other control group.
         for group in groups.iter().filter(|group| !group.name.is_empty() && !made(group)) {
             let tasks = group.tasks().into_iter();
-            match group.is_control {
-                true => places.controls.push((&group.name, tasks.collect())),
-                false => places.foreign.extend(tasks),
+            if group.is_control {
+                places.controls.push((&group.name, tasks.collect()));
+            } else {
+                places.foreign.extend(tasks);
             }
         }
         places
