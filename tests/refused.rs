@@ -180,6 +180,16 @@ fn outputs_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn monitoring_groups_need_counters_of_memory() {
+    if has_root("record --monitor") {
+        let words = ["cannot make monitoring groups", "no bytes of memory", "-p mem"];
+        record_refuses(&["-e", "page-faults", "--monitor"], &words);
+        record_refuses(&["-e", "page-faults", "--monitor=8"], &["or leave out --monitor"]);
+    }
+    record_refuses(&["-e", "page-faults", "--monitor=0"], &["--monitor", "1..=255"]);
+}
+
+#[test]
 fn a_directory_that_cannot_be_written_is_named() {
     if !has_root("a directory that cannot be written (made as root, used as nobody)") {
         return;
