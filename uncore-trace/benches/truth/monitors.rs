@@ -1,7 +1,8 @@
 //! What monitors of the hardware measure of a drawn machine: the bytes of the largest tenants, and of all CPUs,
 //! at each socket's memory.
 //!
-//! Every 5 s the tenants with the most credited bytes have the groups, as with `record --monitor`; none rotate.
+//! The tenants with the most credited bytes have the groups, as with `record --monitor`; they are chosen every
+//! 5 s, for the first time after 5 s, and none rotate.
 //! A group counts what the threads of its tenant moved in a window, with an error of 2 % of each window
 //! (normal). Interrupts count for the default group only.
 
@@ -18,7 +19,7 @@ use super::{SOCKETS, TICK_NS};
 
 const NOISE: f64 = 0.02;
 const STAYS_NS: u64 = 5_000_000_000;
-/// The first tenants are chosen after this time, by CPU time.
+/// Credited bytes are summed from this time on.
 const FIRST_NS: u64 = 100_000_000;
 /// Lists of the largest tenants are made once a second.
 const RANKS_NS: u64 = 1_000_000_000;
@@ -52,12 +53,11 @@ impl<'a> Monitors<'a> {
     /// Chooses the tenants that have a group after this number of ticks.
     pub(crate) fn choose(&mut self, ticks: usize, attributor: &mut Attributor) {
         let time = ticks as u64 * TICK_NS;
-        let is_first = time == FIRST_NS;
-        if !is_first && !time.is_multiple_of(RANKS_NS) {
+        if time != FIRST_NS && !time.is_multiple_of(RANKS_NS) {
             return;
         }
         let largest = attributor.largest();
-        if is_first || time.is_multiple_of(STAYS_NS) {
+        if time.is_multiple_of(STAYS_NS) {
             let tenants = largest.into_iter().filter(|path| &**path != "/");
             self.measured = tenants.take(self.most).collect();
         }

@@ -103,10 +103,20 @@ impl Tree for crate::discover::resctrl::fake::Fake {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Child, Command};
 
     use super::*;
     use crate::discover::resctrl::fake::Fake;
+
+    /// A process that holds a lock; it is killed with `kill -9`.
+    struct Holder(Child);
+
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
 
     #[test]
     fn the_kernels_files_are_written() {
@@ -137,9 +147,8 @@ mod tests {
         }
         let resctrl = Resctrl::find(dir.path()).unwrap();
         let left = fake.dir().join("mon_groups/uncore-trace-7-0");
-        // The lock of a process that runs, and then is killed.
-        let mut holder =
-            Command::new("flock").arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap();
+        let mut flock = Command::new("flock");
+        let holder = Holder(flock.arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap());
         while lock(&left).is_some() {
             std::thread::yield_now();
         }
@@ -160,8 +169,7 @@ mod tests {
         };
         assert_eq!(sorted(), with(&["mon_groups/uncore-trace-7-0"]));
         assert_eq!(fake.tasks("web"), [2, 3]);
-        holder.kill().unwrap();
-        holder.wait().unwrap();
+        drop(holder);
         remove_left_in(&resctrl, &mut fake);
         assert_eq!(sorted(), with(&[]));
         assert_eq!(fake.tasks(""), [1, 5]);

@@ -198,7 +198,8 @@ fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
     // /pods/a is measured by `web`, and x has a group of somebody else.
     reader.rank(["/pods/b", "/pods/a", "/pods/a/x"].map(Arc::from).into());
     let of_b = |measured: Option<Measured>| {
-        let bytes = measured.unwrap().bytes;
+        let Measured { bytes, lost, .. } = measured.unwrap();
+        assert!(lost.is_empty(), "{lost:?}");
         bytes.iter().find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
     };
     assert_eq!(of_b(reader.read(LOOK_NS)), None);
