@@ -151,7 +151,7 @@ fn the_rates_say_more_than_time() {
 #[test]
 fn what_monitors_measure_is_misplaced_less() {
     // Nothing is measured in the first 5 s.
-    let case = Case { pauses: Pauses::Never, seconds: 8.0, peak: 2.5, ..case() };
+    let case = Case { pauses: Pauses::Never, seconds: 12.0, peak: 2.5, ..case() };
     let misplaced = |monitors| {
         let case = Case { monitors, ..case.clone() };
         run(&case).unwrap().figures.misplaced
