@@ -1,7 +1,7 @@
 //! The tests that need more than one module.
 //!
 //! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`, `kernels`,
-//!   `devices`, `misses` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
+//!   `devices`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
 //!   `golden`, `cores` and `metrics` against numbers worked out by hand.
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
@@ -63,6 +63,7 @@ mod packaging;
 mod pages;
 mod perf_stat;
 mod plans;
+mod ports;
 mod platforms;
 mod privileges;
 mod probe;

@@ -26,6 +26,7 @@ fn case() -> Case {
         quota: None,
         probe: None,
         group: None,
+        ports: None,
         plain: false,
         peak: 1.6,
         misses: None,
@@ -96,6 +97,20 @@ fn misses_follow_what_is_not_prefetched() {
     let missed: f64 = counted[SOCKETS..].iter().sum();
     // Half to all of the bytes, in lines of 64 bytes or a little more.
     assert!((30.0..400.0).contains(&(moved / missed)), "{moved} {missed}");
+}
+
+#[test]
+fn ports_count_what_their_cpus_move() {
+    let case = Case { ports: Some(2), ..case() };
+    let (ticks, counted) = ticks(&case);
+    let plan = logged::plan(&case);
+    let ports: Vec<_> = plan.counters.iter().filter(|its| its.role == Role::Weight).collect();
+    assert_eq!(ports.iter().map(|port| port.sees.len()).collect::<Vec<_>>(), [2; 3]);
+    assert!(plan.counters[..SOCKETS].iter().all(|memory| plan.has_ports_of(memory)));
+    let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();
+    let at_ports: f64 = counted[SOCKETS..].iter().sum();
+    assert!((0.7..1.4).contains(&(at_ports / moved)), "{at_ports} {moved}");
+    assert!(counted[SOCKETS..].iter().all(|count| *count > 0.02 * moved), "{counted:?}");
 }
 
 #[test]

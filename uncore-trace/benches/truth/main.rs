@@ -74,6 +74,9 @@ pub(crate) struct Case {
     /// CPUs of a counter; without it each socket's memory has one.
     #[serde(default)]
     pub(crate) group: Option<usize>,
+    /// CPUs of a port: a counter of what so many CPUs move, by which the others are divided.
+    #[serde(default)]
+    pub(crate) ports: Option<usize>,
     /// No phases, drift, bursts or cold caches, and little noise.
     #[serde(default)]
     pub(crate) plain: bool,
@@ -136,7 +139,7 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
         case.window > 0 && case.ticks() >= case.window,
         "the recording is shorter than a window"
     );
-    ensure!(case.group != Some(0), "a group has CPUs");
+    ensure!(case.group != Some(0) && case.ports != Some(0), "a group and a port have CPUs");
     let stream = |what| Random::at(case.seed, what, 0);
     let machine = Machine::draw(case, &mut stream(1));
     let probe = case.probe.unwrap_or(0.0);

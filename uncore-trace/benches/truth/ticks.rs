@@ -5,7 +5,8 @@
 //! an error of 0.1 % of each tick. With misses, each CPU has a counter that is read at every switch and tick:
 //! of the bytes, 0 to 50 % by process are prefetched and not counted; the others make one miss for each 64
 //! bytes (log-normal, 0.25 by process), with noise in pieces of 50 us or less, and less in longer ones. Misses
-//! in interrupts are idle's.
+//! in interrupts are idle's. A port counts all bytes of its CPUs, but of each process a little more or less
+//! (log-normal, [`PORT`]), and is read by another CPU, so that it is late by other times.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,8 @@ use super::{Case, SOCKETS, TICK_NS};
 
 /// Bytes of a count.
 const SCALE: f64 = 32.0;
+/// How the bytes that a port counts for each byte of a process differ: reads, write-backs and prefetches do.
+const PORT: f64 = 0.15;
 /// The vector of the network's softirqs: `NET_RX`.
 const NET_RX: u32 = 3;
 /// What random numbers of a place are for.
@@ -74,8 +77,12 @@ pub(crate) struct Ticks<'a> {
     case: &'a Case,
     /// The tick at which the recording begins.
     start: u64,
-    /// Counters without those of misses.
+    /// Counters that are divided.
     counters: usize,
+    /// These and ports.
+    with_ports: usize,
+    /// Bytes at a port for each byte, by process.
+    at_port: Vec<f64>,
     owners: Vec<Owner>,
     missing: Vec<Missing>,
     random: Random,
@@ -116,7 +123,14 @@ impl<'a> Ticks<'a> {
             };
             tenant_of.iter().map(missing).collect()
         });
+        let at_port = case.ports.map(|_| {
+            tenant_of.iter().map(|_| random.log_normal(0.0, PORT)).collect()
+        });
+        let all = traffic.machine.all_cpus();
+        let with_ports = counters + case.ports.map_or(0, |size| all.div_ceil(size));
         let mut made = Self {
+            with_ports,
+            at_port: at_port.unwrap_or_default(),
             traffic,
             case,
             start,
@@ -128,8 +142,8 @@ impl<'a> Ticks<'a> {
             next: 0,
             ahead: Tick::default(),
             // Counters are not at 0 when a recording begins.
-            counted: vec![12_345.0 * SCALE; counters],
-            missed: vec![0.0; traffic.machine.all_cpus()],
+            counted: vec![12_345.0 * SCALE; with_ports],
+            missed: vec![0.0; all],
         };
         made.ahead = made.make(0);
         made
@@ -137,7 +151,7 @@ impl<'a> Ticks<'a> {
 
     /// The readings at which the recording begins.
     pub(crate) fn first(&self) -> Vec<Reading> {
-        (0..self.counters).map(|counter| self.reading(counter, 0)).collect()
+        (0..self.with_ports).map(|counter| self.reading(counter, 0)).collect()
     }
 
     /// The next tick.
@@ -148,8 +162,9 @@ impl<'a> Ticks<'a> {
         self.next += 1;
         let ahead = self.make(self.next);
         let mut tick = std::mem::replace(&mut self.ahead, ahead);
-        for counter in 0..self.counters {
-            let sum = tick.rest[counter] + tick.device[counter] + self.ahead.early[counter];
+        for counter in 0..self.with_ports {
+            let device = tick.device.get(counter).copied().unwrap_or(0.0);
+            let sum = tick.rest[counter] + device + self.ahead.early[counter];
             self.counted[counter] += (sum * self.random.normal(1.0, 0.001)).max(0.0);
             tick.readings.push(self.reading(counter, self.next));
         }
@@ -171,20 +186,24 @@ impl<'a> Ticks<'a> {
     }
 
     fn first_cpu(&self, counter: usize) -> usize {
-        counter * self.case.group.unwrap_or(self.case.cpus)
+        match (counter.checked_sub(self.counters), self.case.ports) {
+            (Some(port), Some(size)) => port * size,
+            _ => counter * self.case.group.unwrap_or(self.case.cpus),
+        }
     }
 
-    /// How late the counters of a socket are read at the begin of a tick, ns.
+    /// How late a port, or the counters of a socket, are read at the begin of a tick, ns.
     fn late(&self, counter: usize, tick: usize) -> u64 {
         let socket = self.first_cpu(counter) / self.case.cpus;
-        let mut random = Random::at(LATE ^ self.case.seed, tick as u64, socket as u64);
+        let place = if counter < self.counters { socket } else { SOCKETS + counter };
+        let mut random = Random::at(LATE ^ self.case.seed, tick as u64, place as u64);
         let more = if random.chance(0.004) { random.exponential(80_000.0) } else { 0.0 };
         (4000.0 + random.exponential(5000.0) + more).min(600_000.0) as u64
     }
 
     /// What happens in a tick.
     fn make(&mut self, tick: usize) -> Tick {
-        let zero = vec![0.0; self.counters];
+        let zero = vec![0.0; self.with_ports];
         let mut made = Tick { early: zero.clone(), rest: zero, ..Tick::default() };
         if tick >= self.traffic.ticks {
             return made;
@@ -194,7 +213,7 @@ impl<'a> Ticks<'a> {
         let from = tick as u64 * TICK_NS;
         // The first reading begins the count.
         let late = |counter| if tick == 0 { 0 } else { self.late(counter, tick) };
-        let cuts: Vec<u64> = (0..self.counters).map(|counter| from + late(counter)).collect();
+        let cuts: Vec<u64> = (0..self.with_ports).map(|counter| from + late(counter)).collect();
         let mut running = vec![(Owner::Idle, from); cpus];
         let mut places = std::mem::take(&mut self.places);
         let traffic = self.traffic;
@@ -210,6 +229,9 @@ impl<'a> Ticks<'a> {
                 let early = bytes * early as f64 / ns as f64;
                 made.early[counter] += early;
                 made.rest[counter] += bytes - early;
+                if counter >= self.counters {
+                    return;
+                }
                 made.parts.push(Part { counter, who, is_far, ns, bytes });
             };
             match self.case.group {
@@ -217,6 +239,10 @@ impl<'a> Ticks<'a> {
                 None => piece.bytes.iter().enumerate().for_each(|(socket, bytes)| {
                     moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
                 }),
+            }
+            if let Some(size) = self.case.ports {
+                let bytes = piece.bytes.iter().sum::<f64>() * self.at_port[piece.process];
+                moved(self.counters + piece.cpu / size, false, bytes);
             }
             if !self.missing.is_empty() {
                 let owner = if is_softirq { Owner::Idle } else { task };
@@ -270,7 +296,7 @@ impl<'a> Ticks<'a> {
         Reading {
             tick: self.start + time.div_ceil(TICK_NS),
             time: self.start * TICK_NS + time,
-            counter: (self.counters + cpu) as u32,
+            counter: (self.with_ports + cpu) as u32,
             cpu: cpu as u32,
             trigger,
             value: Ok(Value { value: self.missed[cpu] as u64, times: None }),
@@ -287,7 +313,7 @@ fn add(parts: &mut Vec<(Owner, u64)>, owner: Owner, ns: u64) {
 }
 
 /// The plan of the recording: a counter of each socket's memory, which sees all CPUs, or one of what each group
-/// of CPUs moves, and those of misses.
+/// of CPUs moves, ports, and those of misses.
 pub(crate) fn plan(case: &Case) -> Plan {
     let cpus = |from: usize, to: usize| (from as u32..to as u32).collect::<CpuList>();
     let all = case.cpus * SOCKETS;
@@ -322,6 +348,22 @@ pub(crate) fn plan(case: &Case) -> Plan {
             role: Role::Counted,
             witness_bytes: None,
         });
+    }
+    let counted = counters.len();
+    if let (Some(size), Some(like)) = (case.ports, counters.first().cloned()) {
+        counters.extend((0..all).step_by(size).enumerate().map(|(port, first)| Counter {
+            id: (counted + port) as u32,
+            pmu: format!("port_{port}"),
+            cpu: first as u32,
+            socket: Some((first / case.cpus) as i16),
+            sees: cpus(first, (first + size).min(all)),
+            far: CpuList::default(),
+            cause: Some(Cause::Cpu),
+            causes: BTreeSet::new(),
+            role: Role::Weight,
+            witness_bytes: Some(SCALE),
+            ..like.clone()
+        }));
     }
     let planned = counters.len();
     if let (Some(_), Some(like)) = (case.misses, counters.first().cloned()) {

@@ -12,6 +12,7 @@ use super::history::Histories;
 use super::monitor::Monitors;
 use super::names::Names;
 use super::pool::Pools;
+use super::ports::Ports;
 use super::rows::{Making, Rows};
 use super::series::Clock;
 use super::switches::Switches;
@@ -65,6 +66,7 @@ pub struct Attributor {
     switches: Switches,
     witnesses: Witnesses,
     pools: Pools,
+    ports: Ports,
     moved: Sum,
     monitors: Monitors,
     credit: Credit,
@@ -187,6 +189,14 @@ impl Attributor {
                 *index = Some(at);
             }
         }
+        let ports = Ports::new(&tracks, &sets, start_tick);
+        let history = |(set, (learnt, has)): (usize, (bool, bool))| {
+            let empty = || Histories::new(plan.tick_ns, has);
+            let divided = |its: Histories| if ports.divide(set) { its.with_ports() } else { its };
+            learnt.then(|| divided(empty()))
+        };
+        let histories = learnt.iter().copied().zip(has_misses.iter().copied()).enumerate();
+        let histories = histories.map(history).collect();
         Self {
             clock,
             wall,
@@ -200,11 +210,8 @@ impl Attributor {
             tracks,
             moved: Sum::default(),
             credit: Credit::default(),
-            histories: learnt
-                .into_iter()
-                .zip(has_misses)
-                .map(|(learnt, has)| learnt.then(|| Histories::new(plan.tick_ns, has)))
-                .collect(),
+            ports,
+            histories,
             schedule: Schedule::new(start_tick, plan.tick_ns, methods.lag_ns),
             waiting: Waiting::default(),
             making: None,
@@ -275,9 +282,42 @@ impl Attributor {
     }
 
     /// Has the methods learn whose turn it is, and divides windows that need not wait any longer.
+    /// Ports come first, because the others learn from what these have divided.
     fn learn(&mut self, tick: u64, is_last: bool) {
+        let ports = self.ports.places();
+        let of_ports = |set: usize, tracks: &[Track]| {
+            ports.iter().filter_map(|at| tracks.get(*at)).any(|track| track.set == set)
+        };
+        self.review(|set, tracks| of_ports(set, tracks));
+        if !ports.is_empty() {
+            let to = ports.iter().filter_map(|at| self.divides(*at, tick, is_last)).min();
+            let to = to.unwrap_or(tick);
+            self.turns(tick, is_last, |at| ports.contains(&at).then_some(to));
+            self.ports.gather(to, &mut self.tracks, &mut self.histories);
+        }
+        self.review(|set, tracks| !of_ports(set, tracks));
+        let known = self.ports.to();
+        self.turns(tick, is_last, |at| (!ports.contains(&at)).then_some(known));
         for (set, histories) in self.histories.iter_mut().enumerate() {
             let Some(histories) = histories else { continue };
+            let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
+            histories.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
+        }
+    }
+
+    /// The last tick that a counter may divide after it has learnt at the end of `tick`.
+    fn divides(&self, at: usize, tick: u64, is_last: bool) -> Option<u64> {
+        let histories = self.histories.get(self.tracks.get(at)?.set)?.as_ref()?;
+        let columns = histories.time.columns().len();
+        Some(if is_last { tick } else { self.schedule.divides(tick, columns) })
+    }
+
+    /// Sums up the ticks since the last call, for some of the sets of CPUs.
+    fn review(&mut self, is_one: impl Fn(usize, &[Track]) -> bool) {
+        for (set, histories) in self.histories.iter_mut().enumerate() {
+            let Some(histories) = histories.as_mut().filter(|_| is_one(set, &self.tracks)) else {
+                continue;
+            };
             histories.review();
             for track in self.tracks.iter_mut().filter(|track| track.learns && track.set == set) {
                 track.review(histories);
@@ -285,31 +325,43 @@ impl Attributor {
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
             histories.told(|by| tracks.clone().filter_map(|track| track.profile(by)).collect());
         }
-        let learners = self.tracks.iter_mut().enumerate().filter(|(_, track)| track.learns);
-        for (place, (at, track)) in learners.enumerate() {
-            let histories = self.histories.get(track.set).and_then(Option::as_ref);
-            let Some(histories) = histories else { continue };
-            if !is_last && !self.schedule.is_turn(place, tick) {
+    }
+
+    /// Has some of the counters learn, if it is their turn, and divide what need not wait. For a
+    /// counter, `most` is the last tick that ports know; `None` leaves it out. Ports divide it whether
+    /// it is their turn or not.
+    fn turns(&mut self, tick: u64, is_last: bool, most: impl Fn(usize) -> Option<u64>) {
+        let learners = (0..self.tracks.len()).filter(|at| self.tracks[*at].learns);
+        for (place, at) in learners.collect::<Vec<_>>().into_iter().enumerate() {
+            let (Some(known), Some(to)) = (most(at), self.divides(at, tick, is_last)) else {
                 continue;
+            };
+            let track = &mut self.tracks[at];
+            let Some(Some(histories)) = self.histories.get(track.set) else { continue };
+            let is_port = track.counter.is_port();
+            let is_turn = is_last || self.schedule.is_turn(place, tick);
+            if is_turn {
+                track.solve(histories);
             }
-            track.solve(histories);
-            let columns = histories.time.columns().len();
-            let to = if is_last { tick } else { self.schedule.divides(tick, columns) };
+            let to = match track.kind {
+                _ if is_port => known,
+                _ if !is_turn => continue,
+                Method::Ports if self.ports.divide(track.set) => to.min(known),
+                _ => to,
+            };
             for window in self.waiting.up_to(to) {
                 let Some(slot) = window.slots.get_mut(at) else { continue };
-                if let Slot::Waits(span) = slot {
-                    let tick_ns = self.clock.tick_ns;
-                    let divided =
-                        track.divide(window.tick, tick_ns, span, Some(histories), &self.names);
-                    *slot = Slot::Divided(divided);
-                }
+                let Slot::Waits(span) = slot else { continue };
+                let Some(Some(histories)) = self.histories.get(track.set) else { continue };
+                let tick_ns = self.clock.tick_ns;
+                let names = &self.names;
+                let divided = track.divide(window.tick, tick_ns, span, Some(histories), names);
+                self.ports.note(at, window.tick, track, &mut self.histories);
+                let counts = track.counter.role.counts();
+                *slot = if counts { Slot::Divided(divided) } else { Slot::Nothing };
             }
+            let Some(Some(histories)) = self.histories.get(track.set) else { continue };
             track.advance(histories, to);
-        }
-        for (set, histories) in self.histories.iter_mut().enumerate() {
-            let Some(histories) = histories else { continue };
-            let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
         }
     }
 
@@ -333,24 +385,52 @@ impl Attributor {
         }
         self.pools.divide(&self.tracks, &mut ended);
         self.monitors.measure(tick, &self.tracks, &mut ended);
-        let mut slots = Vec::with_capacity(self.tracks.len());
-        for (track, end) in self.tracks.iter_mut().zip(ended) {
-            slots.push(match end {
-                _ if !track.counter.role.counts() => Slot::Nothing,
-                counter::Ended::No => Slot::Nothing,
-                counter::Ended::Unread => Slot::Divided(track.unread(&window)),
-                counter::Ended::Read(span) => {
-                    let histories = self.histories.get(track.set).and_then(Option::as_ref);
-                    if track.learns && self.schedule.waits() {
-                        Slot::Waits(Box::new(span))
-                    } else {
-                        let tick_ns = self.clock.tick_ns;
-                        Slot::Divided(track.divide(tick, tick_ns, &span, histories, &self.names))
-                    }
-                }
-            });
+        let mut slots: Vec<Slot> = self.tracks.iter().map(|_| Slot::Nothing).collect();
+        let (ports, others): (Vec<_>, Vec<_>) =
+            ended.into_iter().enumerate().partition(|(at, _)| self.tracks[*at].counter.is_port());
+        for (at, end) in ports {
+            slots[at] = self.slot(at, end, &window);
+        }
+        if !self.schedule.waits() {
+            self.gather(tick);
+        }
+        for (at, end) in others {
+            slots[at] = self.slot(at, end, &window);
         }
         self.waiting.push(Ended { tick, slots });
+    }
+
+    /// The state of a counter whose window has ended so: divided, unless it waits.
+    fn slot(&mut self, at: usize, end: counter::Ended, window: &Close<'_>) -> Slot {
+        let track = &mut self.tracks[at];
+        let (counts, is_port) = (track.counter.role.counts(), track.counter.is_port());
+        match end {
+            _ if !counts && !is_port => Slot::Nothing,
+            counter::Ended::No => Slot::Nothing,
+            counter::Ended::Unread if counts => Slot::Divided(track.unread(window)),
+            counter::Ended::Unread => Slot::Nothing,
+            counter::Ended::Read(span) if track.learns && self.schedule.waits() => {
+                Slot::Waits(Box::new(span))
+            }
+            counter::Ended::Read(span) => {
+                let histories = self.histories.get(track.set).and_then(Option::as_ref);
+                let Close { tick, tick_ns, .. } = *window;
+                let divided = track.divide(tick, tick_ns, &span, histories, &self.names);
+                self.ports.note(at, tick, track, &mut self.histories);
+                if counts { Slot::Divided(divided) } else { Slot::Nothing }
+            }
+        }
+    }
+
+    /// Has the ports divide the ticks up to `tick`, if no window waits.
+    fn gather(&mut self, tick: u64) {
+        for at in self.ports.places() {
+            let track = &mut self.tracks[at];
+            if let Some(Some(histories)) = self.histories.get(track.set) {
+                track.advance(histories, tick);
+            }
+        }
+        self.ports.gather(tick, &mut self.tracks, &mut self.histories);
     }
 
     /// Appends rows of the windows that all counters have divided, until `fabric` has `most` rows.

@@ -15,6 +15,13 @@ pub(super) fn within_tenth(variance: f64) -> f64 {
     if variance > 0.0 { (RIGHT_WITHIN * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
 }
 
+/// The variance of a relative error that is within 10 % with this probability: the inverse of
+/// [`within_tenth`].
+pub(super) fn variance_of(within: f64) -> f64 {
+    let deviations = within.clamp(0.0, 1.0).atanh();
+    (RIGHT_WITHIN * PI / deviations).powi(2) / 12.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +36,9 @@ mod tests {
                 "{deviations}: {}",
                 within(deviations)
             );
+        }
+        for variance in [0.001, 0.1, 3.0] {
+            assert!((variance_of(within_tenth(variance)) / variance - 1.0).abs() < 1e-9);
         }
         assert!(within_tenth(0.0) >= 1.0 && within_tenth(f64::INFINITY) <= 0.0);
     }

@@ -5,6 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::history::Use;
+use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
 use super::names::Names;
 use super::series::{Clock, End, Series};
@@ -38,6 +39,8 @@ pub(super) struct Track {
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
+    /// The shares of its last window, if it is a port.
+    said: Vec<Share>,
     method: Box<dyn Attribution>,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
@@ -144,6 +147,7 @@ impl Track {
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
+            said: Vec::new(),
             is_failing: false,
         }
     }
@@ -277,6 +281,9 @@ impl Track {
                 (Method::None, Vec::new())
             }
         };
+        if self.counter.is_port() {
+            self.said.clone_from(&shares);
+        }
         if method == Method::Io {
             for share in &mut shares {
                 share.confidence *= io_part as f32;
@@ -383,6 +390,16 @@ impl Track {
     /// Has the method divide the ticks up to `to`.
     pub(super) fn advance(&mut self, histories: &Histories, to: u64) {
         self.method.advance(histories, to);
+    }
+
+    /// The parts of each tick's count since the last call, if it is a port.
+    pub(super) fn take_parted(&mut self) -> Vec<Parted> {
+        self.method.take_parted()
+    }
+
+    /// The shares of the window that was divided last, if it is a port.
+    pub(super) fn said(&self) -> &[Share] {
+        &self.said
     }
 
     /// The oldest tick whose history the method still needs.

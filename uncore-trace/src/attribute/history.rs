@@ -1,15 +1,16 @@
 //! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
-//! The use of an owner is CPU time or, if witnesses are read, misses ([`Use`]). One [`History`] of each
-//! serves all counters that see the same CPUs ([`Histories`]): who ran is summed once for all of
-//! them. It holds the last ticks only, and a bounded number of columns ([`super::columns`]).
+//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Use`]). One
+//! [`History`] of each serves all counters that see the same CPUs ([`Histories`]): who ran is summed
+//! once for all of them. It holds the last ticks only, and a bounded number of columns ([`super::columns`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
 use super::calibration::{Used, calibrate};
 use super::columns::{self, BASELINE, Columns, REST};
+use super::ports::Said;
 use super::sums::{Design, Row, Symmetric, by_place};
 use crate::entries::Owner;
 
@@ -67,6 +68,9 @@ pub enum Use {
     /// Counts of witnesses, such as last-level cache misses. The rates of owners are expected to be
     /// similar.
     Misses,
+    /// Bytes at ports, which [`super::ports`] divides among owners. The rates of owners are expected to
+    /// be nearly the same.
+    Ports,
 }
 
 /// The use of a source in a tick.
@@ -136,13 +140,35 @@ pub struct Histories {
     pub time: History,
     /// Misses, if each CPU has a witness and a method learns from them.
     pub misses: Option<History>,
+    /// Bytes at ports, if ports count each CPU and a method learns from them. Its last tick is the last
+    /// that all ports have divided.
+    pub ports: Option<History>,
+    /// How sure the ports are, for windows that are not divided yet.
+    pub said: BTreeMap<u64, Said>,
 }
 
 impl Histories {
     /// Empty histories for ticks of `tick_ns`.
     pub fn new(tick_ns: u64, has_misses: bool) -> Self {
         let misses = has_misses.then(|| History::new(Use::Misses, tick_ns));
-        Self { time: History::new(Use::Time, tick_ns), misses }
+        let time = History::new(Use::Time, tick_ns);
+        Self { time, misses, ports: None, said: BTreeMap::new() }
+    }
+
+    /// The same with bytes at ports.
+    pub(super) fn with_ports(self) -> Self {
+        let ports = History::new(Use::Ports, self.time.tick_ns);
+        Self { ports: Some(ports), ..self }
+    }
+
+    /// Adds bytes at ports in a tick by source. The flag says whether they are complete; if not, the
+    /// rest comes with the next tick.
+    pub(super) fn push_ports(&mut self, tick: u64, used: BTreeMap<TrafficSource, f64>, whole: bool) {
+        let Some(history) = &mut self.ports else { return };
+        history.push_amounts(tick, used.into_iter());
+        if !whole {
+            history.leave_part();
+        }
     }
 
     /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once. The flag
@@ -167,6 +193,7 @@ impl Histories {
         match kind {
             Use::Time => Some(&self.time),
             Use::Misses => self.misses.as_ref(),
+            Use::Ports => self.ports.as_ref(),
         }
     }
 
@@ -192,6 +219,7 @@ impl Histories {
             }
             misses.review();
         }
+        self.ports.iter_mut().for_each(History::review);
         self.time.review();
     }
 
@@ -200,12 +228,15 @@ impl Histories {
     pub(super) fn told(&mut self, profiles: impl Fn(Use) -> Vec<Vec<f64>>) {
         self.time.told(&profiles(Use::Time));
         self.misses.iter_mut().for_each(|misses| misses.told(&profiles(Use::Misses)));
+        self.ports.iter_mut().for_each(|ports| ports.told(&profiles(Use::Ports)));
     }
 
     /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         self.time.forget(before);
         self.misses.iter_mut().for_each(|misses| misses.forget(before));
+        self.ports.iter_mut().for_each(|ports| ports.forget(before));
+        self.said.retain(|tick, _| *tick >= before);
     }
 }
 
@@ -320,6 +351,17 @@ impl History {
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
     fn push(&mut self, tick: u64, used: &[(TrafficSource, u64)]) {
+        let (unit, explains_idle) = match self.kind {
+            Use::Time => (1.0 / self.tick_ns as f64, false),
+            Use::Misses | Use::Ports => (1.0, true),
+        };
+        let told = |(who, _): &&(TrafficSource, u64)| explains_idle || who.owner != Owner::Idle;
+        let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
+        self.push_amounts(tick, used.iter().filter(told).map(amount));
+    }
+
+    /// Adds a tick: amounts by source, each source at most once.
+    fn push_amounts(&mut self, tick: u64, used: impl Iterator<Item = (TrafficSource, f64)>) {
         if self.rows.is_empty() {
             (self.first, self.reviewed) = (tick, tick);
         }
@@ -327,15 +369,8 @@ impl History {
         while self.first + (self.rows.len() as u64) < tick {
             self.rows.push_back(Box::default());
         }
-        let (unit, explains_idle) = match self.kind {
-            Use::Time => (1.0 / self.tick_ns as f64, false),
-            Use::Misses => (1.0, true),
-        };
-        let told = |(who, amount): &&(TrafficSource, u64)| {
-            *amount > 0 && (explains_idle || who.owner != Owner::Idle)
-        };
-        let told = used.iter().filter(told);
-        let row = told.map(|&(source, amount)| self.entry(tick, source, amount as f64 * unit));
+        let told = used.filter(|(_, amount)| *amount > 0.0);
+        let row = told.map(|(source, amount)| self.entry(tick, source, amount));
         let row: Box<[Entry]> = row.collect();
         self.rows.push_back(row);
     }
@@ -378,7 +413,7 @@ impl History {
         self.used = used.iter().map(|(_, used)| used).sum();
         let least = match self.kind {
             Use::Time => LEAST_TIME,
-            Use::Misses => 0.0,
+            Use::Misses | Use::Ports => 0.0,
         };
         for place in self.columns.review(&used, least, (self.first, self.last())) {
             self.design.clear(usize::from(place));

@@ -17,10 +17,10 @@ mod grid;
 mod history;
 mod io;
 mod learner;
-mod misses;
 mod monitor;
 mod names;
 mod pool;
+mod ports;
 mod regression;
 mod residency;
 mod rows;
@@ -33,6 +33,7 @@ mod sums;
 mod switches;
 mod usage;
 mod waiting;
+mod witnessed;
 mod witnesses;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
@@ -40,11 +41,12 @@ use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Use};
 use self::io::Io;
 pub use self::learner::Effort;
-use self::misses::Misses;
+use self::learner::Parted;
 use self::regression::Regression;
 use self::residency::Residency;
 use self::source::SourceMethod;
 use self::switches::BySwitches;
+use self::witnessed::Witnessed;
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
@@ -64,6 +66,8 @@ pub enum Method {
     Io,
     /// By each owner's traffic per miss, learnt from ticks.
     Misses,
+    /// By each owner's traffic per byte at ports, which count fewer CPUs.
+    Ports,
     /// By each owner's traffic per CPU time, learnt from ticks.
     Regression,
     /// Not divided: the counter did not run, or its count is 0.
@@ -72,13 +76,14 @@ pub enum Method {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Exact,
         Self::Source,
         Self::Monitor,
         Self::Residency,
         Self::Io,
         Self::Misses,
+        Self::Ports,
         Self::Regression,
         Self::None,
     ];
@@ -92,6 +97,7 @@ impl Method {
             Self::Residency => "residency",
             Self::Io => "io",
             Self::Misses => "misses",
+            Self::Ports => "ports",
             Self::Regression => "regression",
             Self::None => "none",
         }
@@ -176,19 +182,27 @@ impl Methods {
             },
             Method::Source => Box::new(SourceMethod::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
-            Method::Misses => {
+            by @ (Method::Misses | Method::Ports) => {
+                let by = if by == Method::Ports { Use::Ports } else { Use::Misses };
                 let compare = self.choice == Choice::Auto;
-                Box::new(Misses::new(plan.tick_ns, self.effort, compare))
+                Box::new(Witnessed::new(by, plan.tick_ns, self.effort, compare))
+            }
+            Method::Regression if counter.is_port() => {
+                let method = Regression::new(Use::Time, plan.tick_ns, self.effort);
+                Box::new(method.keeping_parted())
             }
             Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
             Method::Residency | Method::Monitor | Method::None => Box::new(Residency),
         }
     }
 
-    /// Whether the method for a counter learns from ticks. `misses` does, because it falls back to
-    /// `regression`.
+    /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they fall
+    /// back to `regression`.
     pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
-        matches!(self.kind(plan, counter), Method::Misses | Method::Regression)
+        matches!(
+            self.kind(plan, counter),
+            Method::Misses | Method::Ports | Method::Regression
+        )
     }
 
     /// The method that divides a counter, if it can.
@@ -202,6 +216,8 @@ impl Methods {
             Method::Source
         } else {
             match choice {
+                Choice::Auto if plan.has_ports_of(counter) => Method::Ports,
+                Choice::Auto if counter.is_port() => Method::Regression,
                 Choice::Auto | Choice::Misses if plan.has_misses_of(counter) => Method::Misses,
                 Choice::Regression => Method::Regression,
                 Choice::Auto | Choice::Misses if !counter.per_cpu => Method::Regression,
@@ -302,6 +318,11 @@ pub trait Attribution: std::fmt::Debug {
 
     /// Divides the ticks up to `to` with the current rates, for a window that is not over.
     fn advance(&mut self, _histories: &Histories, _to: u64) {}
+
+    /// The parts of each tick's count that it divided since the last call, if it is a port.
+    fn take_parted(&mut self) -> Vec<Parted> {
+        Vec::new()
+    }
 
     /// The oldest tick whose history is still needed.
     fn needs(&self) -> u64 {

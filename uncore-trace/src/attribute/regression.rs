@@ -1,4 +1,4 @@
-//! `regression` and `misses`: traffic per CPU time or per miss of each owner, learnt from how the
+//! `regression`, `misses` and `ports`: traffic per CPU time, miss or byte at a port of each owner, learnt from how the
 //! counts of ticks vary with the owners' use ([`super::learner`]).
 //!
 //! The count of each tick of a window is divided in proportion to rate x use. So the shares and the
@@ -20,6 +20,7 @@
 //! - the variation of traffic around rate x use in the window: the part of the count's variance
 //!   that this owner's traffic and that of the others share;
 //! - for misses, one over their number in the window;
+//! - for ports, the variance that the confidence of their own shares says;
 //! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice [`EDGE_NS`],
 //!   because a span has two ends;
 //! - for time, `(e^2 / U)^2`, at most 1, with `U` the variance of the owner's time between ticks.
@@ -36,9 +37,10 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::RandomState;
 
 use super::columns;
-use super::confidence::within_tenth;
+use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, TrafficSource, Use};
-use super::learner::{Contribution, Contributions, Effort, Learner, Variance};
+use super::learner::{Contribution, Contributions, Effort, Learner, Parted, Variance};
+use super::ports::Said;
 use super::residency::residency;
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
 use crate::entries::Owner;
@@ -62,6 +64,7 @@ impl Weights {
         match by {
             Use::Time => Self { now: 2.2, whole: 0.0005 },
             Use::Misses => Self { now: 6.0, whole: 0.0 },
+            Use::Ports => Self { now: 2.2, whole: 0.0 },
         }
     }
 }
@@ -102,6 +105,12 @@ impl Regression {
     /// A method for ticks of `tick_ns`.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
         Self { by, learner: Learner::new(by, tick_ns, effort) }
+    }
+
+    /// Keeps the parts of each tick's count.
+    pub(super) fn keeping_parted(mut self) -> Self {
+        self.learner.keep_parted();
+        self
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
@@ -153,6 +162,10 @@ impl Attribution for Regression {
         }
     }
 
+    fn take_parted(&mut self) -> Vec<Parted> {
+        self.learner.take_parted()
+    }
+
     fn needs(&self) -> u64 {
         self.learner.needs()
     }
@@ -188,11 +201,19 @@ struct Uncertain {
     whole: f64,
     /// Uncertainty of the rates of its group.
     of_group: f64,
+    /// Uncertainty of the use of its group over a longer time.
+    lasting: f64,
 }
 
 impl Uncertain {
     /// Adds the uncertainty of `amount`, the use of a source in the window.
-    fn with_measure(self, history: &History, source: TrafficSource, amount: f64) -> Self {
+    fn with_measure(
+        self,
+        history: &History,
+        source: TrafficSource,
+        amount: f64,
+        said: Option<&Said>,
+    ) -> Self {
         match history.kind() {
             Use::Time => {
                 let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;
@@ -200,6 +221,12 @@ impl Uncertain {
                 Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
             }
             Use::Misses => Self { measure: 1.0 / amount, ..self },
+            Use::Ports => {
+                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
+                let measure = variance_of(now / CALIBRATION);
+                let lasting = (variance_of(lasting) - LASTING).max(0.0);
+                Self { measure, lasting, ..self }
+            }
         }
     }
 
@@ -211,7 +238,7 @@ impl Uncertain {
 
     /// The probability that the sum of the shares of its group over a longer time is within 10 %.
     fn lasting(self) -> f64 {
-        within_tenth(LEARNT * self.of_group + LASTING)
+        within_tenth(LEARNT * self.of_group + self.lasting + LASTING)
     }
 }
 
@@ -239,6 +266,7 @@ impl Regression {
         if value <= 0.0 || !value.is_finite() {
             return None;
         }
+        let said = window.histories.and_then(|histories| histories.said.get(&window.to));
         let uncertain = self.uncertain(&found, &contributions.variance);
         let mut amounts: HashMap<u16, f64, RandomState> = HashMap::default();
         for one in &found {
@@ -256,8 +284,8 @@ impl Regression {
                 continue;
             }
             let share = window.total * one.part.value / value;
-            let mut confidence =
-                variance.with_measure(history, source, one.part.amount).confidence();
+            let variance = variance.with_measure(history, source, one.part.amount, said);
+            let mut confidence = variance.confidence();
             let mut lasting = variance.lasting();
             // Among owners that share a column, this is residency again.
             let within = one.part.amount / amounts[&one.part.column];

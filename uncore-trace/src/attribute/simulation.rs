@@ -422,7 +422,7 @@ fn misses_are_near_and_know_how_near() {
             let mut random = Random(seed);
             for mix in mixes(&mut random) {
                 let truth = simulate(&mix, 2500, &mut random);
-                let outcome = run(&mix, &truth, Misses::new(TICK_NS, Effort::Live, false), spread);
+                let outcome = run(&mix, &truth, Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false), spread);
                 by_mix.entry(mix.name).or_default().extend(&outcome.errors);
                 all.extend(outcome.errors);
                 own.extend(&outcome.rows);
@@ -508,7 +508,7 @@ proptest! {
         compare in any::<bool>(),
     ) {
         let mut random = Random(seed);
-        let mut method = Lagged::new(Misses::new(TICK_NS, Effort::Live, compare), true);
+        let mut method = Lagged::new(Witnessed::new(Use::Misses, TICK_NS, Effort::Live, compare), true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;

@@ -25,7 +25,7 @@ pub(super) struct Witnesses {
 impl Witnesses {
     /// Finds the witnesses among the counters, if a method learns from them.
     pub(super) fn of(tracks: &mut [Track], are_used: bool) -> Self {
-        let weighs = |(_, track): &(usize, &mut Track)| are_used && track.counter.role.weighs();
+        let weighs = |(_, track): &(usize, &mut Track)| are_used && track.counter.is_witness();
         let witnesses = tracks.iter_mut().enumerate().filter(weighs);
         let places = witnesses.map(|(place, track)| {
             track.series.keep_ticks();

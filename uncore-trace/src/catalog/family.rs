@@ -156,7 +156,7 @@ pub struct Family {
     /// The events whose counts by task are known exactly; the first matching rule counts.
     #[serde(default)]
     pub exact: Vec<ExactRule>,
-    /// For a core PMU, the events that can be witnesses, best first.
+    /// The events that can be witnesses, best first: of each CPU for a core PMU, else ports.
     #[serde(default, rename = "witness")]
     pub witnesses: Vec<Witness>,
     /// Whether its events can be in one group.

@@ -157,7 +157,7 @@ mod tests {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
             let is_core = family.kind == Kind::Core;
             assert!(!is_core || !family.exact.is_empty(), "{}", family.family);
-            assert_eq!(is_core, !family.witnesses.is_empty(), "{}", family.family);
+            assert!(!is_core || !family.witnesses.is_empty(), "{}", family.family);
             for other in family.yields_to.iter().chain(&family.events_of) {
                 assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");
             }

@@ -1,4 +1,4 @@
-//! Events of core PMUs that can be witnesses.
+//! Events that can be witnesses: of a CPU if the PMU is a core's, else of the CPUs near the PMU.
 //!
 //! Data only: planning decides whether one is opened, and which.
 
@@ -8,7 +8,7 @@ use super::family::{positive, some};
 use super::rules::is_of;
 use crate::discover::Pmu;
 
-/// An event whose counts are proportional to the fabric traffic of the CPU.
+/// An event whose counts are proportional to the fabric traffic of its CPUs.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {

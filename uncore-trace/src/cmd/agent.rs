@@ -111,6 +111,7 @@ fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan
         devices: Vec::new(),
         per_port: false,
         misses: Wanted::No,
+        ports: false,
         tick_ns: nanos(record.tick()),
         window_ns: nanos(record.interval()),
     };

@@ -70,6 +70,7 @@ impl SelectArgs {
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
             misses: Wanted::No,
+            ports: false,
             tick_ns,
             window_ns,
         }

@@ -1,8 +1,8 @@
-//! The budget of `record` for witnesses.
+//! The witnesses of `record`: which, and their budget.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::heading::COST;
 use crate::attribute::Choice;
@@ -24,11 +24,22 @@ pub(super) struct WitnessArgs {
     /// and tells whose traffic it was. 0: none is opened
     #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent, help_heading = COST)]
     witness_budget: f64,
+    /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs have
+    /// one, instead of witnesses of each CPU. They are read once a tick
+    #[arg(long, value_name = "WITNESS", help_heading = COST)]
+    witness: Option<Kind>,
+}
+
+/// What else than counters of each CPU can be a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Caches of AMD's core complexes and of Arm's clusters
+    Ports,
 }
 
 impl Default for WitnessArgs {
     fn default() -> Self {
-        Self { witness_budget: BUDGET }
+        Self { witness_budget: BUDGET, witness: None }
     }
 }
 
@@ -47,6 +58,14 @@ impl WitnessArgs {
         request: Request,
         method: Choice,
     ) -> Result<Plan> {
+        if self.witness == Some(Kind::Ports) {
+            ensure!(
+                method == Choice::Auto,
+                "--witness ports is for --method auto, not {}: leave one of them out",
+                method.name()
+            );
+            return plan::plan(machine, catalog, &Request { ports: true, ..request });
+        }
         let request = Request { misses: self.wanted(method, None), ..request };
         let plan = plan::plan(machine, catalog, &request)?;
         let is_here = machine.root == Path::new("/");

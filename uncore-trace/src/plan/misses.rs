@@ -18,7 +18,6 @@ use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan};
 use crate::catalog::budget::overcommitted;
-use crate::catalog::encode::Encoded;
 use crate::catalog::family::Kind;
 use crate::catalog::group::Group;
 use crate::catalog::source::Cause;
@@ -83,10 +82,23 @@ impl Role {
 
 /// The event that is the witness of a CPU.
 #[derive(Clone, Copy)]
-struct WitnessEvent<'a> {
-    words: Words<'a>,
-    event: PmuEvent<'a>,
-    witness: &'a Witness,
+pub(super) struct WitnessEvent<'a> {
+    pub words: Words<'a>,
+    pub event: PmuEvent<'a>,
+    pub witness: &'a Witness,
+}
+
+impl<'a> WitnessEvent<'a> {
+    /// The event with its encoding.
+    pub(super) fn resolved(self) -> Result<Resolved<'a>> {
+        let Self { words, event, .. } = self;
+        let name = event.name.to_owned();
+        let terms = [Term { name, value: TermValue::Bare, column: 1 }];
+        let encoded =
+            words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let group = words.family.map_or("other", |family| family.group_of(event.name).name());
+        Ok(Resolved { words, group, encoded, die: None })
+    }
 }
 
 impl Plan {
@@ -97,12 +109,13 @@ impl Plan {
 
     /// Whether any witness is counted.
     pub fn has_misses(&self) -> bool {
-        self.counters.iter().any(|counter| counter.role.weighs())
+        self.counters.iter().any(Counter::is_witness)
     }
 
     /// The counters that are only witnesses.
     pub fn witnesses(&self) -> impl Iterator<Item = &Counter> {
-        self.counters.iter().filter(|counter| counter.role == Role::Weight)
+        let its = self.counters.iter().filter(|counter| counter.is_witness());
+        its.filter(|counter| counter.role == Role::Weight)
     }
 
     /// The counters that are only witnesses and become useless without those in `gone`: a counter
@@ -116,13 +129,18 @@ impl Plan {
     }
 
     fn has_witnesses_of(&self, counter: &Counter, is_there: impl Fn(u32) -> bool) -> bool {
-        let its = |its: &Counter, cpu| its.role.weighs() && its.cpu == cpu && is_there(its.id);
+        let its = |its: &Counter, cpu| its.is_witness() && its.cpu == cpu && is_there(its.id);
         let has_one = |cpu| self.counters.iter().any(|one| its(one, cpu));
         counter.is_of_cpus() && !counter.sees.is_empty() && counter.sees.iter().all(has_one)
     }
 }
 
 impl Counter {
+    /// Whether its counts serve to divide those of counters that see its CPU.
+    pub const fn is_witness(&self) -> bool {
+        self.role.weighs() && self.per_cpu
+    }
+
     /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
     /// to PCIe devices are not cached, and energy is not traffic.
     pub fn is_of_cpus(&self) -> bool {
@@ -134,7 +152,7 @@ impl Counter {
 }
 
 /// `counter 3` or `counters 0,3`.
-fn named(seen: &[(u32, CpuList)]) -> String {
+pub(super) fn named(seen: &[(u32, CpuList)]) -> String {
     let ids: CpuList = seen.iter().map(|(id, _)| *id).collect();
     format!("counter{} {ids}", if seen.len() == 1 { "" } else { "s" })
 }
@@ -191,7 +209,7 @@ impl<'a> Assembly<'a> {
             let all: Vec<(u32, WitnessEvent<'a>)> = all.collect();
             let mut counted = true;
             for (cpu, source) in &all {
-                let encoded = encode(*source)?;
+                let encoded = source.resolved()?.encoded;
                 let same = (encoded.attr_type, encoded.config, *cpu);
                 counted &= self.seen.contains_key(&same);
             }
@@ -258,15 +276,23 @@ impl<'a> Assembly<'a> {
             if !looked_at.insert(pmu) {
                 continue;
             }
-            let planned = by_pmu(&self.events).into_iter().find(|its| its.0.pmu.name == pmu);
-            let mut events = planned.map_or_else(Vec::new, |(_, events)| events);
-            let witness = encode(*source)?;
-            events.push(&witness);
-            if overcommitted(source.words, &events).iter().any(|over| !over.unsure) {
+            if !self.has_counter(*source)? {
                 return Ok(Some(format!("no counter of {} is left for it", printable(pmu))));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the PMU of a witness has a counter for it beside what is planned, as far as known.
+    pub(super) fn has_counter(&self, source: WitnessEvent<'a>) -> Result<bool> {
+        let pmu = &source.words.pmu.name;
+        let planned = by_pmu(&self.events).into_iter().find(|its| its.0.pmu.name == *pmu);
+        let mut events = planned.map_or_else(Vec::new, |(_, events)| events);
+        let its = source.resolved()?.encoded;
+        if !events.iter().any(|event| event.config == its.config) {
+            events.push(&its);
+        }
+        Ok(overcommitted(source.words, &events).iter().all(|over| over.unsure))
     }
 
     /// Adds the witnesses of these counters.
@@ -298,10 +324,7 @@ impl<'a> Assembly<'a> {
     }
 
     fn add_weight(&mut self, source: WitnessEvent<'a>, cpu: u32) -> Result<()> {
-        let WitnessEvent { words, event, witness } = source;
-        let encoded = encode(source)?;
-        let group = words.family.map_or("other", |family| family.group_of(event.name).name());
-        let event = Resolved { words, group, encoded, die: None };
+        let event = source.resolved()?;
         let place = self.machine.cpus.place(cpu);
         let spot = Spot { cpu, socket: place.package };
         let (id, new) = self.push(&event, spot, None);
@@ -309,19 +332,13 @@ impl<'a> Assembly<'a> {
             let is_witness = new || counter.role == Role::Weight;
             counter.role = if is_witness { Role::Weight } else { Role::Both };
             counter.at_switch = true;
-            counter.witness_bytes = Some(witness.bytes);
+            counter.witness_bytes = Some(source.witness.bytes);
         }
         if new {
             self.events.push(event);
         }
         Ok(())
     }
-}
-
-fn encode(source: WitnessEvent<'_>) -> Result<Encoded> {
-    let name = source.event.name.to_owned();
-    let terms = [Term { name, value: TermValue::Bare, column: 1 }];
-    source.words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
 /// The core PMUs of the CPU.

@@ -15,6 +15,7 @@ pub mod measure;
 pub mod misses;
 mod notes;
 mod place;
+pub mod ports;
 pub mod render;
 pub mod resolve;
 mod together;
@@ -70,6 +71,8 @@ pub struct Request {
     pub per_port: bool,
     /// Whether witnesses are counted.
     pub misses: misses::Wanted,
+    /// Whether ports are counted; planning fails if there are none.
+    pub ports: bool,
     /// Length of a tick, ns.
     pub tick_ns: u64,
     /// Length of a window, ns: a whole number of ticks.
@@ -196,6 +199,9 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     }
     assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
     assembly.add_misses(&resolver, request.misses)?;
+    if request.ports {
+        assembly.add_ports(&resolver)?;
+    }
     for note in resolver.finish(request)? {
         assembly.note(note);
     }

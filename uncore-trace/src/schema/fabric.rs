@@ -53,5 +53,5 @@ table! {
 }
 
 /// The values of the column `method`.
-pub const METHODS: [&str; 8] =
-    ["exact", "source", "monitor", "residency", "io", "misses", "regression", "none"];
+pub const METHODS: [&str; 9] =
+    ["exact", "source", "monitor", "residency", "io", "misses", "ports", "regression", "none"];

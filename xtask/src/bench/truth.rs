@@ -51,6 +51,9 @@ struct Kind {
     /// A counter for each group of so many CPUs, not for each socket's memory
     #[arg(long, value_name = "CPUS")]
     group: Option<u32>,
+    /// Ports of so many CPUs each, by which the counters of memory are divided
+    #[arg(long, value_name = "CPUS")]
+    ports: Option<u32>,
     /// Capacity of a socket's memory over its mean demand [default: 2.5]
     #[arg(long, value_name = "TIMES")]
     peak: Option<f64>,
@@ -86,9 +89,10 @@ enum Pauses {
 }
 
 /// What the machines that follow the others are.
-const MORE: [(Pauses, Kind); 5] = [
+const MORE: [(Pauses, Kind); 6] = [
     (Pauses::Usual, Kind { plain: true, ..NONE }),
     (Pauses::Usual, Kind { group: Some(8), ..NONE }),
+    (Pauses::Usual, Kind { ports: Some(8), ..NONE }),
     (Pauses::Usual, Kind { peak: Some(1.6), ..NONE }),
     (Pauses::Usual, Kind { misses: Some(0.2), ..NONE }),
     (Pauses::Never, Kind { quota: Some(0.98), ..NONE }),
@@ -96,6 +100,7 @@ const MORE: [(Pauses, Kind); 5] = [
 const NONE: Kind = Kind {
     plain: false,
     group: None,
+    ports: None,
     peak: None,
     quota: None,
     probe: None,
@@ -249,6 +254,7 @@ fn name(machine: &Machine) -> String {
     parts.extend(kind.probe.map(|part| format!("probe {} %", part * 100.0)));
     parts.extend(kind.plain.then(|| "plain".to_owned()));
     parts.extend(kind.group.map(|cpus| format!("counters of {cpus} CPUs")));
+    parts.extend(kind.ports.map(|cpus| format!("ports of {cpus} CPUs")));
     parts.extend(kind.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")));
     parts.extend(kind.misses.map(|noise| format!("misses ({noise})")));
     parts.extend(kind.monitors.map(|most| format!("{most} monitors")));

@@ -26,11 +26,12 @@ struct Stage {
 }
 
 impl Stage {
-    /// Least expected deviation of a rate. Bytes per miss differ less than bytes per time.
+    /// Least expected deviation of a rate. Bytes per miss, or per byte at a port, differ less than
+    /// bytes per time.
     fn least(&self, by: Use) -> f64 {
         match by {
             Use::Time => self.least,
-            Use::Misses => 0.4 * self.least,
+            Use::Misses | Use::Ports => 0.4 * self.least,
         }
     }
 }

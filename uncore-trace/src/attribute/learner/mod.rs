@@ -1,5 +1,5 @@
 //! Learns each owner's traffic per unit of use from the counts of ticks. The use is CPU time or
-//! counted misses ([`Use`]).
+//! counted misses, or bytes at ports ([`Use`]).
 //!
 //! Count of a tick = baseline + sum over columns of rate x use. Rates are learnt from the last
 //! minute ([`solve`]), from sums that all counters of a set of CPUs share
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, Local, Spreads};
-pub(super) use self::part::{Contribution, Contributions};
+pub(super) use self::part::{Contribution, Contributions, Parted};
 use self::solve::Solution;
 use super::history::{AROUND, History, Length, Use, by_column};
 use super::sums::Counts;
@@ -144,6 +144,8 @@ pub(super) struct Learner {
     local: Option<Local>,
     /// Parts that were divided since they were last taken.
     contributions: Contributions,
+    /// If they are kept: the parts of each count that was divided since they were last taken.
+    parted: Option<Vec<Parted>>,
     /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
     skips: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
@@ -173,6 +175,7 @@ impl Learner {
             bend: Bend::default(),
             local: None,
             contributions: Contributions::default(),
+            parted: None,
             skips: false,
             pending: None,
         }
@@ -319,9 +322,15 @@ impl Learner {
         while let Some(one) = self.observations.pop_front_if(|one| one.to <= to) {
             if one.restarts {
                 self.contributions.clear();
+                if let Some(all) = &mut self.parted {
+                    all.push(Parted { tick: one.to, parts: None });
+                }
                 continue;
             }
             if self.solution.rates.is_empty() {
+                if let Some(all) = &mut self.parted {
+                    all.push(Parted::by_use(&one, history));
+                }
                 continue;
             }
             let number = history.block_of(one.to, Length::Short);
@@ -333,7 +342,11 @@ impl Learner {
                     Local::find(one.to, &self.solution, told, error, &mut self.spreads, last)
                 }
             };
-            let expected = self.contributions.add(&one, history, &local, error);
+            let mut parts = self.parted.is_some().then(Vec::new);
+            let expected = self.contributions.add(&one, history, &local, error, parts.as_mut());
+            if let Some(all) = &mut self.parted {
+                all.push(Parted { tick: one.to, parts });
+            }
             let rest = (self.bend.straighten(one.count, one.to - one.from) - expected)
                 / history.size(one.to);
             self.noise.add(rest, one.to - one.from);
@@ -353,6 +366,16 @@ impl Learner {
     /// The parts that were divided since the last call.
     pub(super) fn take_contributions(&mut self) -> Contributions {
         std::mem::take(&mut self.contributions)
+    }
+
+    /// Keeps the parts of each count.
+    pub(super) fn keep_parted(&mut self) {
+        self.parted = Some(Vec::new());
+    }
+
+    /// The parts of each count since the last call, if they are kept.
+    pub(super) fn take_parted(&mut self) -> Vec<Parted> {
+        self.parted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The cgroups with a column of their own: the id, the part of the count in the block that was

@@ -5,12 +5,40 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::super::columns::BASELINE;
-use super::super::history::{History, TrafficSource};
+use super::super::history::{Entry, History, TrafficSource};
 use super::Observation;
 use super::local::{Local, Variance};
+use crate::entries::Owner;
 
 /// The source number of the baseline.
 const NOBODY: u32 = 0;
+
+/// The parts of owners in a count, in no order; an owner may have several.
+pub(in super::super) type Parts = Vec<(Owner, f64)>;
+
+/// A count, divided.
+#[derive(Debug)]
+pub struct Parted {
+    /// Its last tick.
+    pub tick: u64,
+    /// The parts; `None` if the counter did not count all the time.
+    pub parts: Option<Parts>,
+}
+
+impl Parted {
+    /// Divides a count in proportion to use, where no rates are known.
+    pub(super) fn by_use(one: &Observation, history: &History) -> Self {
+        let entries = || (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
+        let all: f64 = entries().map(|entry| f64::from(entry.amount)).sum();
+        let part = |entry: &Entry| {
+            let owner = history.source(entry.source)?.owner;
+            Some((owner, one.count * f64::from(entry.amount) / all))
+        };
+        let nobody = || vec![(Owner::Unattributed, one.count)];
+        let parts = if all > 0.0 { entries().filter_map(part).collect() } else { nobody() };
+        Self { tick: one.to, parts: Some(parts) }
+    }
+}
 
 /// The part of a source in the counts of some ticks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +78,7 @@ impl Contributions {
         history: &History,
         local: &Local,
         error: f64,
+        parts: Option<&mut Parts>,
     ) -> f64 {
         let rate = |place: u16| local.rates.get(usize::from(place)).copied().unwrap_or(0.0);
         let always = rate(BASELINE) * (one.to - one.from) as f64;
@@ -83,6 +112,14 @@ impl Contributions {
             let amount = f64::from(entry.amount);
             let who = history.source(entry.source);
             take(entry.source, who, entry.column, amount, rate(entry.column) * amount);
+        }
+        if let Some(parts) = parts {
+            let part = |entry: &Entry| {
+                let owner = history.source(entry.source)?.owner;
+                Some((owner, scale * rate(entry.column) * f64::from(entry.amount)))
+            };
+            parts.push((Owner::Unattributed, scale * always));
+            parts.extend(entries().filter_map(part));
         }
         sum
     }

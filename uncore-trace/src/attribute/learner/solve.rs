@@ -41,6 +41,8 @@ fn deviation(by: Use, kind: Kind) -> f64 {
         (Use::Time, Kind::Process) => 0.7,
         (Use::Misses, Kind::Group) => 0.5,
         (Use::Misses, Kind::Process) => 0.3,
+        (Use::Ports, Kind::Group) => 0.2,
+        (Use::Ports, Kind::Process) => 0.1,
         (_, Kind::Far) => 1.8,
     }
 }
@@ -190,10 +192,10 @@ impl<'a> Problem<'a> {
                 .map(|place| {
                     let edges = match by {
                         Use::Time => EDGE * EDGE * get(&sums.used, *place) / sums.ticks,
-                        Use::Misses => 0.0,
+                        Use::Misses | Use::Ports => 0.0,
                     };
                     let spread = get(&sums.spread[scale], *place) / sums.free[scale].max(1.0);
-                    let is_told = by == Use::Time || scale > 0;
+                    let is_told = by != Use::Misses || scale > 0;
                     is_told && (*place == 0 || scale + 1 == SCALES || spread > edges)
                 })
                 .collect()

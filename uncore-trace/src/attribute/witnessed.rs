@@ -1,4 +1,4 @@
-//! `misses`: divides traffic caused by CPUs by their last-level cache misses.
+//! `misses` and `ports`: divide traffic caused by CPUs by what witnesses count of it.
 //!
 //! A last-level cache miss of a core is a transfer on the fabric, so misses predict the traffic of
 //! CPUs better than time does. The bytes per miss also differ less between owners; they depend on
@@ -9,6 +9,11 @@
 //! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from
 //! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
 //! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it.
+//!
+//! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time after
+//! the counts, when the ports have divided them, so counts wait until then.
+
+use std::collections::VecDeque;
 
 use super::history::{Histories, Use};
 use super::learner::Effort;
@@ -17,37 +22,50 @@ use super::{Attribution, CountedWindow, Method, Share, trust};
 
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
-pub(super) struct Misses {
-    /// Divides windows whose misses are unknown.
+pub(super) struct Witnessed {
+    by: Use,
+    /// Divides windows whose use is unknown.
     timed: Regression,
     witnessed: Regression,
     /// Whether regression by time divides a window if its confidence is higher.
     compare: bool,
-    /// The count since misses were last known.
+    /// Counts of ticks whose use is not known yet.
+    counts: VecDeque<(u64, Option<f64>)>,
+    /// The count since the use was last known.
     carried: f64,
 }
 
-impl Misses {
-    /// A method for ticks of `tick_ns`. It divides a window if its misses are known and, with
-    /// `compare`, if its confidence is not lower than that of regression by time.
-    pub(super) fn new(tick_ns: u64, effort: Effort, compare: bool) -> Self {
+impl Witnessed {
+    /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with `compare`,
+    /// if its confidence is not lower than that of regression by time.
+    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
+            by,
             timed: Regression::new(Use::Time, tick_ns, effort),
-            witnessed: Regression::new(Use::Misses, tick_ns, effort),
+            witnessed: Regression::new(by, tick_ns, effort),
             compare,
+            counts: VecDeque::new(),
             carried: 0.0,
+        }
+    }
+
+    /// Takes the counts of the ticks whose use is known now.
+    fn catch_up(&mut self, histories: &Histories) {
+        let Some(history) = histories.of(self.by) else { return self.counts.clear() };
+        while let Some((tick, count)) = self.counts.pop_front_if(|its| its.0 <= history.last()) {
+            self.carried += count.unwrap_or(0.0);
+            let is_known = count.is_some() && history.is_whole(tick);
+            let count = is_known.then(|| std::mem::take(&mut self.carried));
+            self.witnessed.tick(tick, count, histories);
         }
     }
 }
 
-impl Attribution for Misses {
+impl Attribution for Witnessed {
     fn tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
         self.timed.tick(tick, count, histories);
-        self.carried += count.unwrap_or(0.0);
-        let misses = histories.misses.as_ref();
-        let is_known = count.is_some() && misses.is_some_and(|misses| misses.is_whole(tick));
-        let count = is_known.then(|| std::mem::take(&mut self.carried));
-        self.witnessed.tick(tick, count, histories);
+        self.counts.push_back((tick, count));
+        self.catch_up(histories);
     }
 
     fn restart(&mut self) {
@@ -56,6 +74,7 @@ impl Attribution for Misses {
     }
 
     fn learn(&mut self, histories: &Histories) {
+        self.catch_up(histories);
         self.timed.learn(histories);
         self.witnessed.learn(histories);
     }
@@ -66,13 +85,10 @@ impl Attribution for Misses {
     }
 
     fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        match by {
-            Use::Time => self.timed.profile(by),
-            Use::Misses => self.witnessed.profile(by),
-        }
+        if by == Use::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
     }
 
-    /// Those that neither time nor misses tell from others.
+    /// Those that neither time nor witnesses tell from others.
     fn confused(&self, histories: &Histories) -> Vec<(u64, f64)> {
         let timed = self.timed.confused(histories);
         let mut found = self.witnessed.confused(histories);
@@ -90,20 +106,24 @@ impl Attribution for Misses {
     }
 
     fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+        histories.into_iter().for_each(|histories| self.catch_up(histories));
         self.timed.skip(histories, to);
         self.witnessed.skip(histories, to);
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        window.histories.into_iter().for_each(|histories| self.catch_up(histories));
         // Both learn from every window, whichever divides it.
         let other = self.timed.divide(window);
-        let misses = window.histories.and_then(|histories| histories.misses.as_ref());
-        let is_known = misses.is_some_and(|misses| {
-            misses.is_whole(window.to) && misses.is_whole(window.from(misses.tick_ns()))
+        let history = window.histories.and_then(|histories| histories.of(self.by));
+        let is_known = history.is_some_and(|history| {
+            let ends = [window.to, window.from(history.tick_ns())];
+            history.last() >= window.to && ends.iter().all(|tick| history.is_whole(*tick))
         });
         match self.witnessed.learnt(window).filter(|_| is_known) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
-                (Method::Misses, shares)
+                let by = if self.by == Use::Ports { Method::Ports } else { Method::Misses };
+                (by, shares)
             }
             _ => other,
         }
@@ -131,7 +151,7 @@ mod tests {
     ) -> ([f64; 2], Method, Vec<Share>) {
         let mut random = Random(7);
         let mut histories = Histories::new(TICK_NS, true);
-        let mut method = Misses::new(TICK_NS, Effort::Live, false);
+        let mut method = Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false);
         let (mut owed, mut levels) = ([0; 2], [0; 2]);
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {

@@ -1,0 +1,114 @@
+//! The ports that a plan opens, on captured machines.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use uncore_trace::catalog::Catalog;
+use uncore_trace::discover::{CpuList, Machine};
+use uncore_trace::plan::{Plan, Request, Role, plan};
+
+use crate::machines::{captured, request};
+
+fn planned(machine: &Machine, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
+    let request = Request { ports: true, ..request(groups, events) };
+    let made = plan(machine, &Catalog::embedded().unwrap(), &request);
+    made.map_err(|error| format!("{error:#}"))
+}
+
+/// Reader CPU, role, event and CPUs of each port.
+fn ports(plan: &Plan) -> Vec<(u32, Role, &str, String)> {
+    let ports = plan.counters.iter().filter(|counter| counter.is_port());
+    ports.map(|its| (its.cpu, its.role, its.event.as_str(), its.sees.to_string())).collect()
+}
+
+/// Each processor has its event for the misses of a core complex.
+#[test]
+fn each_last_level_cache_is_a_port_of_the_memory() {
+    for (machine, event) in [
+        ("zen2", "l3_comb_clstr_state.request_miss"),
+        ("zen3-2s", "l3_comb_clstr_state.request_miss"),
+        ("zen4-2s", "l3_lookup_state.l3_miss"),
+        ("zen5-2s", "l3_lookup_state.l3_miss"),
+    ] {
+        let machine = captured(machine);
+        let plan = planned(&machine, &["mem"], &[]).unwrap();
+        let ports = ports(&plan);
+        assert!(ports.len() > 1 && ports.iter().all(|its| its.1 == Role::Weight), "{ports:?}");
+        assert!(ports.iter().all(|its| its.2 == event), "{ports:?}");
+        let seen: CpuList = plan.counters.iter().filter(|its| its.is_port()).flat_map(|its| its.sees.iter()).collect();
+        assert_eq!(seen, machine.cpus.online);
+        for counter in &plan.counters {
+            assert_eq!(plan.has_ports_of(counter), !counter.is_port(), "{counter:?}");
+            assert_eq!(counter.witness_bytes, counter.is_port().then_some(64.0));
+            assert!(!plan.has_misses_of(counter) && !counter.at_switch);
+        }
+        assert_eq!((plan.witnesses().count(), plan.has_misses()), (0, false));
+        let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(again, plan);
+    }
+}
+
+#[test]
+fn a_note_says_what_ports_do_not_count() {
+    let plan = planned(&captured("zen4-2s"), &["mem"], &[]).unwrap();
+    let note = plan.notes.iter().find(|note| note.starts_with("port ")).unwrap();
+    insta::assert_snapshot!(note);
+}
+
+/// A port that was asked for has rows too, and is divided by the use of its own CPUs.
+#[test]
+fn a_port_that_was_asked_for_serves_both() {
+    let events = &["amd_l3/l3_lookup_state.l3_miss/"];
+    let plan = planned(&captured("zen4-2s"), &["mem"], events).unwrap();
+    assert!(ports(&plan).iter().all(|its| its.1 == Role::Both));
+    let its = |counter: &&uncore_trace::plan::Counter| plan.has_ports_of(counter);
+    assert!(plan.counters.iter().filter(its).all(|counter| counter.subsystem == "mem"));
+}
+
+#[test]
+fn a_machine_without_ports_says_so() {
+    for machine in ["grace-2s", "icelake-2s", "yitian"] {
+        let error = planned(&captured(machine), &["mem"], &[]).unwrap_err();
+        assert!(error.starts_with("--witness ports: no PMU"), "{machine}: {error}");
+        assert!(error.ends_with("leave it out") && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn what_cpus_do_not_cause_needs_no_ports() {
+    let error = planned(&captured("zen4-2s"), &["energy"], &[]).unwrap_err();
+    assert!(error.starts_with("--witness ports divides what CPUs cause"), "{error}");
+    let error =
+        planned(&captured("zen4-2s"), &[], &["amd_l3/l3_lookup_state.l3_hit/"]).unwrap_err();
+    assert!(error.contains("nothing asked for counts more CPUs than a port"), "{error}");
+}
+
+/// A cache whose PMU cannot be read leaves its CPUs without a port.
+#[test]
+fn all_cpus_need_one() {
+    let mut machine = captured("zen4-2s");
+    let pmu = machine.pmus.iter_mut().find(|pmu| pmu.name == "amd_l3").unwrap();
+    let mask = pmu.cpumask.as_ref().unwrap();
+    pmu.cpumask = Some(mask.iter().take(1).collect());
+    let error = planned(&machine, &["mem"], &[]).unwrap_err();
+    assert!(error.starts_with("--witness ports: no ports for counter"), "{error}");
+    assert!(error.contains("has none") && !error.contains('\n'), "{error}");
+}
+
+/// Six counters of a cache are taken.
+#[test]
+fn ports_do_not_take_turns() {
+    let events: Vec<String> =
+        (1..=6).map(|umask| format!("amd_l3/event=0x4,umask={:#x}/", umask << 1)).collect();
+    let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    let error = planned(&captured("zen4-2s"), &["mem"], &events).unwrap_err();
+    assert!(error.starts_with("--witness ports: no counter of amd_l3 is left"), "{error}");
+}
+
+/// Clusters of Arm say which CPUs they have.
+#[test]
+fn each_cluster_is_a_port_of_the_memory() {
+    let machine = captured("altra-2s");
+    let plan = planned(&machine, &["mem"], &[]).unwrap();
+    let ports = ports(&plan);
+    assert!(!ports.is_empty() && ports.iter().all(|its| its.2 == "l3d_cache_refill"), "{ports:?}");
+}

@@ -1,0 +1,141 @@
+use std::collections::BTreeMap;
+
+use super::super::attributor::{Attributor, RecordingFacts, order};
+use super::super::{Choice, Effort, Methods};
+use crate::clock::Snapshot;
+use crate::drain::Comm;
+use crate::entries::{Consumer as _, Entry, Owner, Reading, Trigger, Value};
+use crate::plan::Plan;
+use crate::schema::columns::{f32s, f64s, i32s, i64s, words};
+use crate::schema::fabric;
+use crate::schema::origin::Origin;
+
+const MS: u64 = 1_000_000;
+const TICKS: u64 = 3000;
+const WINDOW: u64 = 100;
+
+/// A counter of memory that sees four CPUs, and a port of each two of them.
+fn plan() -> Plan {
+    let counter = |id: u32, sees: &str, role: &str| {
+        serde_json::json!({
+            "id": id, "pmu": "fabric", "family": "fabric", "subsystem": "mem", "event": "read",
+            "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
+            "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "far": "",
+            "per_cpu": false, "at_switch": false, "leader": null, "cause": "cpu", "role": role,
+        })
+    };
+    serde_json::from_value(serde_json::json!({
+        "tick_ns": MS, "window_ns": WINDOW * MS, "metrics": [], "notes": [], "counters": [
+            counter(0, "0-3", "counted"), counter(1, "0-1", "weight"), counter(2, "2-3", "weight"),
+        ],
+    }))
+    .unwrap()
+}
+
+/// A share of a window.
+#[derive(Debug)]
+struct Row {
+    to: u64,
+    method: String,
+    pid: Option<i32>,
+    value: f64,
+    total: f64,
+    confidence: f32,
+}
+
+/// What the owners move in a tick. Two of them never pause, each on its own CPUs: time does not tell
+/// them apart. A device moves the rest.
+fn moved(tick: u64) -> [f64; 3] {
+    let level = if (tick / 250).is_multiple_of(2) { 6000.0 } else { 9000.0 };
+    [level + (tick * 7 % 13) as f64, 3000.0 - (tick * 5 % 11) as f64, 200.0]
+}
+
+/// The rows of a recording without the readings that are `lost`: of counter and tick. Counters that
+/// `failed` were not opened.
+fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Vec<Row> {
+    let plan = plan();
+    let mut attributor = Attributor::new(&RecordingFacts {
+        plan: &plan,
+        counters: &order(&plan, |id| Some(id) == failed),
+        methods: Methods { choice: Choice::Auto, io: false, lag_ns, effort: Effort::Live },
+        start_tick: WINDOW,
+        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+        origin: &Origin::of(&BTreeMap::new()),
+    });
+    let mut fabric = fabric::Builder::default();
+    let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
+    let mut counted = [0.0; 3];
+    for tick in WINDOW..=WINDOW + TICKS {
+        if tick > WINDOW {
+            let [one, other, device] = moved(tick);
+            counted = [counted[0] + one + other + device, counted[1] + one, counted[2] + other];
+        }
+        for (counter, count) in (0..).zip(counted) {
+            if lost(counter, tick) || Some(counter) == failed {
+                continue;
+            }
+            let reading = Reading {
+                tick,
+                time: tick * MS,
+                counter,
+                cpu: 0,
+                trigger: Trigger::Timer,
+                value: Ok(Value { value: count as u64, times: None }),
+                owner: None,
+            };
+            attributor.take(Entry::Reading(reading), &mut fabric).unwrap();
+        }
+        if tick == WINDOW {
+            continue;
+        }
+        for (cpu, who) in [owner(10), Owner::Idle, owner(20), Owner::Idle].into_iter().enumerate() {
+            attributor.take(Entry::Usage { cpu: cpu as u32, parts: &[(who, MS)] }, &mut fabric).unwrap();
+        }
+        let end = Entry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
+        attributor.take(end, &mut fabric).unwrap();
+    }
+    attributor.finish(&mut fabric);
+    let batch = fabric.finish();
+    let methods = words(&batch, "method").unwrap();
+    let (counters, pids) = (i32s(&batch, "counter").unwrap(), i32s(&batch, "pid").unwrap());
+    let (values, totals) = (f64s(&batch, "value").unwrap(), f64s(&batch, "total").unwrap());
+    let confidences = f32s(&batch, "confidence").unwrap();
+    let ends = i64s(&batch, "time").unwrap();
+    let row = |row: usize| {
+        assert_eq!(counters.value(row), 0, "a port has no rows");
+        Row {
+            to: ends.value(row) as u64 / MS,
+            method: methods.get(row).unwrap().to_owned(),
+            pid: arrow::array::Array::is_valid(pids, row).then(|| pids.value(row)),
+            value: values.value(row),
+            total: totals.value(row),
+            confidence: confidences.value(row),
+        }
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+/// Whether the ports divide the windows of the last seconds, and each owner gets what it moved.
+fn check(rows: &[Row]) {
+    let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for row in rows {
+        let sum = sums.entry(row.to).or_insert((0.0, row.total));
+        sum.0 += row.value;
+    }
+    assert_eq!(sums.len() as u64, TICKS / WINDOW);
+    for (to, (sum, total)) in &sums {
+        assert!((sum - total).abs() < 1e-9 * total, "{to}: {sum} {total}");
+    }
+    for row in rows.iter().filter(|row| row.to > 1500 + WINDOW) {
+        assert_eq!(row.method, "ports", "{row:?}");
+    }
+}
+
+#[test]
+fn owners_that_never_pause_get_what_their_ports_counted() {
+    for lag_ns in [0, 1000 * MS] {
+        let rows = rows(lag_ns, |_, _| false, None);
+        check(&rows);
+        println!("{:?}", rows.iter().rev().take(8).collect::<Vec<_>>());
+    }
+}

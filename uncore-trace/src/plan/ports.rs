@@ -1,0 +1,180 @@
+//! Ports: counters of the traffic of a few CPUs, by which the counts of all CPUs are divided.
+//!
+//! The catalog names the events ([`Family::witnesses`](crate::catalog::family::Family::witnesses) of
+//! a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a counter by them if they see each of its CPUs once.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail, ensure};
+
+use super::assembly::Assembly;
+use super::misses::{Role, WitnessEvent, named};
+use super::place::{Sight, Spot, spots};
+use super::resolve::Resolver;
+use super::{Counter, Plan};
+use crate::catalog::family::Kind;
+use crate::catalog::source::Cause;
+use crate::catalog::suggest::list;
+use crate::catalog::words::Words;
+use crate::discover::CpuList;
+use crate::text::printable;
+
+impl Counter {
+    /// Whether its counts serve to divide those of counters that see more CPUs.
+    pub const fn is_port(&self) -> bool {
+        self.role.weighs() && !self.per_cpu
+    }
+
+    /// Whether a port sees a part of the CPUs that this counter sees.
+    pub fn has_port(&self, port: &Self) -> bool {
+        let is_part = port.sees.and(&self.sees).len() == port.sees.len();
+        port.is_port() && is_part && port.sees.len() < self.sees.len()
+    }
+}
+
+impl Plan {
+    /// Whether CPUs cause what a counter counts, and ports see each of its CPUs once.
+    pub fn has_ports_of(&self, counter: &Counter) -> bool {
+        let ports = || self.counters.iter().filter(|port| counter.has_port(port));
+        let sees = |cpu| ports().filter(|port| port.sees.contains(cpu)).count();
+        let divides = counter.is_of_cpus() && !counter.is_port() && !counter.sees.is_empty();
+        divides && counter.sees.iter().all(|cpu| sees(cpu) == 1)
+    }
+}
+
+/// A port that a PMU can count.
+struct Found<'a> {
+    source: WitnessEvent<'a>,
+    spot: Spot,
+    sees: CpuList,
+}
+
+impl<'a> Assembly<'a> {
+    /// Adds ports for each counter of more CPUs, if they see each of its CPUs.
+    ///
+    /// # Errors
+    ///
+    /// There are none.
+    pub(super) fn add_ports(&mut self, resolver: &Resolver<'a>) -> Result<()> {
+        let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
+        let seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
+        ensure!(
+            !seen.is_empty(),
+            "--witness ports divides what CPUs cause, and nothing asked for counts that: leave it \
+             out, or ask for a counter whose cause is cpu in `uncore-trace list events`"
+        );
+        let found = self.find_ports(resolver);
+        ensure!(
+            !found.is_empty(),
+            "--witness ports: no PMU of this machine that counts few CPUs has an event for it (an L3 \
+             of AMD since Zen 4, a cluster of Arm): leave it out"
+        );
+        let is_port = |port: &Found<'_>, cpus: &CpuList| {
+            port.sees.len() < cpus.len() && port.sees.and(cpus).len() == port.sees.len()
+        };
+        let without = |cpus: &CpuList| -> CpuList {
+            let ports = || found.iter().filter(|port| is_port(port, cpus));
+            cpus.iter().filter(|cpu| !ports().any(|port| port.sees.contains(*cpu))).collect()
+        };
+        let is_as_small = |cpus: &CpuList| {
+            found.iter().any(|port| port.sees.and(cpus).len() == cpus.len())
+        };
+        let (divided, lacking): (Vec<_>, Vec<_>) =
+            seen.into_iter().partition(|(_, cpus)| without(cpus).is_empty());
+        let lacking: Vec<_> = lacking.into_iter().filter(|its| !is_as_small(&its.1)).collect();
+        let why = lacking.first().map(|(_, cpus)| {
+            let without = without(cpus);
+            format!("no ports for {}: CPU {without} has none", named(&lacking))
+        });
+        if divided.is_empty() {
+            let why = why.unwrap_or_else(|| "nothing asked for counts more CPUs than a port".into());
+            bail!("--witness ports: {why}; leave it out, or ask for counters of other CPUs");
+        }
+        if let Some(why) = why {
+            self.note(why);
+        }
+        let serves = |port: &Found<'_>| divided.iter().any(|(_, cpus)| is_port(port, cpus));
+        self.add_found(found.iter().filter(|port| serves(port)), &named(&divided))
+    }
+
+    /// The ports that PMUs can count, no two of them of one CPU.
+    fn find_ports(&mut self, resolver: &Resolver<'a>) -> Vec<Found<'a>> {
+        let mut found: Vec<Found<'a>> = Vec::new();
+        for source in resolver.words().filter_map(source) {
+            let WitnessEvent { words, event, .. } = source;
+            let spots = match spots(self.machine, words, None) {
+                Ok(spots) => spots,
+                Err(error) => {
+                    self.note(format!("{error:#}"));
+                    continue;
+                }
+            };
+            for spot in spots {
+                let causes = [Cause::Cpu].into();
+                let Sight { sees, .. } =
+                    Sight::of(self.machine, words, event.name, spot.cpu, &causes);
+                let overlaps = found.iter().any(|its| !its.sees.and(&sees).is_empty());
+                if !overlaps && !sees.is_empty() {
+                    found.push(Found { source, spot, sees });
+                }
+            }
+        }
+        found
+    }
+
+    fn add_found<'f>(
+        &mut self,
+        found: impl Iterator<Item = &'f Found<'a>>,
+        named: &str,
+    ) -> Result<()>
+    where
+        'a: 'f,
+    {
+        let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
+        for Found { source, spot, .. } in found {
+            let WitnessEvent { words, event, .. } = *source;
+            let key = (words.pmu.name.as_str(), event.name);
+            if !by_event.contains_key(&key) {
+                ensure!(
+                    self.has_counter(*source)?,
+                    "--witness ports: no counter of {} is left for {}: ask for fewer of its events",
+                    printable(key.0),
+                    event.name
+                );
+            }
+            self.add_port(*source, *spot)?;
+            by_event.entry(key).or_insert((*source, Vec::new())).1.push(spot.cpu);
+        }
+        for ((pmu, event), (source, cpus)) in by_event {
+            self.note(format!(
+                "port {}/{event}/ of {named} is read on CPU {}; it does not count {}",
+                printable(pmu),
+                CpuList::from_iter(cpus),
+                list(source.witness.unseen.iter().map(String::as_str)),
+            ));
+        }
+        Ok(())
+    }
+
+    fn add_port(&mut self, source: WitnessEvent<'a>, spot: Spot) -> Result<()> {
+        let event = source.resolved()?;
+        let (id, new) = self.push(&event, spot, None);
+        if let Some(counter) = self.plan.counters.get_mut(id as usize) {
+            counter.role = if new { Role::Weight } else { Role::Both };
+            counter.witness_bytes = Some(source.witness.bytes);
+        }
+        if new {
+            self.events.push(event);
+        }
+        Ok(())
+    }
+}
+
+/// The first port of an uncore PMU's family for its processor that the PMU has.
+fn source(words: Words<'_>) -> Option<WitnessEvent<'_>> {
+    let family = words.family.filter(|family| family.kind == Kind::Uncore)?;
+    let mut ports = family.witnesses.iter().filter(|its| its.is_for(words.pmu));
+    ports.find_map(|witness| {
+        Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
+    })
+}
