@@ -34,7 +34,12 @@ fn each_last_level_cache_is_a_port_of_the_memory() {
         let ports = ports(&plan);
         assert!(ports.len() > 1 && ports.iter().all(|its| its.1 == Role::Weight), "{ports:?}");
         assert!(ports.iter().all(|its| its.2 == event), "{ports:?}");
-        let seen: CpuList = plan.counters.iter().filter(|its| its.is_port()).flat_map(|its| its.sees.iter()).collect();
+        let seen: CpuList = plan
+            .counters
+            .iter()
+            .filter(|its| its.is_port())
+            .flat_map(|its| its.sees.iter())
+            .collect();
         assert_eq!(seen, machine.cpus.online);
         for counter in &plan.counters {
             assert_eq!(plan.has_ports_of(counter), !counter.is_port(), "{counter:?}");

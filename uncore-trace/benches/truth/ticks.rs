@@ -123,9 +123,8 @@ impl<'a> Ticks<'a> {
             };
             tenant_of.iter().map(missing).collect()
         });
-        let at_port = case.ports.map(|_| {
-            tenant_of.iter().map(|_| random.log_normal(0.0, PORT)).collect()
-        });
+        let at_port =
+            case.ports.map(|_| tenant_of.iter().map(|_| random.log_normal(0.0, PORT)).collect());
         let all = traffic.machine.all_cpus();
         let with_ports = counters + case.ports.map_or(0, |size| all.div_ceil(size));
         let mut made = Self {

@@ -163,7 +163,12 @@ impl Histories {
 
     /// Adds bytes at ports in a tick by source. The flag says whether they are complete; if not, the
     /// rest comes with the next tick.
-    pub(super) fn push_ports(&mut self, tick: u64, used: BTreeMap<TrafficSource, f64>, whole: bool) {
+    pub(super) fn push_ports(
+        &mut self,
+        tick: u64,
+        used: BTreeMap<TrafficSource, f64>,
+        whole: bool,
+    ) {
         let Some(history) = &mut self.ports else { return };
         history.push_amounts(tick, used.into_iter());
         if !whole {

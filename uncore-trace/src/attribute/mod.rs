@@ -199,10 +199,7 @@ impl Methods {
     /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they fall
     /// back to `regression`.
     pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
-        matches!(
-            self.kind(plan, counter),
-            Method::Misses | Method::Ports | Method::Regression
-        )
+        matches!(self.kind(plan, counter), Method::Misses | Method::Ports | Method::Regression)
     }
 
     /// The method that divides a counter, if it can.

@@ -422,7 +422,12 @@ fn misses_are_near_and_know_how_near() {
             let mut random = Random(seed);
             for mix in mixes(&mut random) {
                 let truth = simulate(&mix, 2500, &mut random);
-                let outcome = run(&mix, &truth, Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false), spread);
+                let outcome = run(
+                    &mix,
+                    &truth,
+                    Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false),
+                    spread,
+                );
                 by_mix.entry(mix.name).or_default().extend(&outcome.errors);
                 all.extend(outcome.errors);
                 own.extend(&outcome.rows);

@@ -76,9 +76,8 @@ impl<'a> Assembly<'a> {
             let ports = || found.iter().filter(|port| is_port(port, cpus));
             cpus.iter().filter(|cpu| !ports().any(|port| port.sees.contains(*cpu))).collect()
         };
-        let is_as_small = |cpus: &CpuList| {
-            found.iter().any(|port| port.sees.and(cpus).len() == cpus.len())
-        };
+        let is_as_small =
+            |cpus: &CpuList| found.iter().any(|port| port.sees.and(cpus).len() == cpus.len());
         let (divided, lacking): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|(_, cpus)| without(cpus).is_empty());
         let lacking: Vec<_> = lacking.into_iter().filter(|its| !is_as_small(&its.1)).collect();
@@ -87,7 +86,8 @@ impl<'a> Assembly<'a> {
             format!("no ports for {}: CPU {without} has none", named(&lacking))
         });
         if divided.is_empty() {
-            let why = why.unwrap_or_else(|| "nothing asked for counts more CPUs than a port".into());
+            let why =
+                why.unwrap_or_else(|| "nothing asked for counts more CPUs than a port".into());
             bail!("--witness ports: {why}; leave it out, or ask for counters of other CPUs");
         }
         if let Some(why) = why {

@@ -89,7 +89,9 @@ fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Ve
             continue;
         }
         for (cpu, who) in [owner(10), Owner::Idle, owner(20), Owner::Idle].into_iter().enumerate() {
-            attributor.take(Entry::Usage { cpu: cpu as u32, parts: &[(who, MS)] }, &mut fabric).unwrap();
+            attributor
+                .take(Entry::Usage { cpu: cpu as u32, parts: &[(who, MS)] }, &mut fabric)
+                .unwrap();
         }
         let end = Entry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
         attributor.take(end, &mut fabric).unwrap();
@@ -100,7 +102,7 @@ fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Ve
     let (counters, pids) = (i32s(&batch, "counter").unwrap(), i32s(&batch, "pid").unwrap());
     let (values, totals) = (f64s(&batch, "value").unwrap(), f64s(&batch, "total").unwrap());
     let confidences = f32s(&batch, "confidence").unwrap();
-    let ends = i64s(&batch, "time").unwrap();
+    let ends = i64s(&batch, "mono_ns").unwrap();
     let row = |row: usize| {
         assert_eq!(counters.value(row), 0, "a port has no rows");
         Row {
@@ -115,27 +117,55 @@ fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Ve
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// Whether the ports divide the windows of the last seconds, and each owner gets what it moved.
-fn check(rows: &[Row]) {
+/// The methods of the windows of the last second; the shares of each window sum to its total.
+fn methods(rows: &[Row]) -> BTreeMap<u64, &str> {
     let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for row in rows {
-        let sum = sums.entry(row.to).or_insert((0.0, row.total));
-        sum.0 += row.value;
+        sums.entry(row.to).or_insert((0.0, row.total)).0 += row.value;
     }
-    assert_eq!(sums.len() as u64, TICKS / WINDOW);
+    assert_eq!(sums.keys().last(), Some(&(WINDOW + TICKS)));
     for (to, (sum, total)) in &sums {
-        assert!((sum - total).abs() < 1e-9 * total, "{to}: {sum} {total}");
+        assert!(*total > 0.0 && (sum - total).abs() < 1e-9 * total, "{to}: {sum} {total}");
     }
-    for row in rows.iter().filter(|row| row.to > 1500 + WINDOW) {
-        assert_eq!(row.method, "ports", "{row:?}");
-    }
+    let late = rows.iter().filter(|row| row.to > TICKS - 900);
+    late.map(|row| (row.to, row.method.as_str())).collect()
 }
 
 #[test]
 fn owners_that_never_pause_get_what_their_ports_counted() {
     for lag_ns in [0, 1000 * MS] {
         let rows = rows(lag_ns, |_, _| false, None);
-        check(&rows);
-        println!("{:?}", rows.iter().rev().take(8).collect::<Vec<_>>());
+        let methods = methods(&rows);
+        assert_eq!(methods.len(), 10);
+        assert!(methods.values().all(|method| *method == "ports"), "{lag_ns}: {methods:?}");
+        for row in rows.iter().filter(|row| row.to > TICKS - 900) {
+            let Some(owner) = [10, 20].iter().position(|pid| row.pid == Some(*pid)) else {
+                continue;
+            };
+            let truth: f64 = (row.to - WINDOW + 1..=row.to).map(|tick| moved(tick)[owner]).sum();
+            // One twentieth is expected to be nobody's.
+            assert!((0.85..1.07).contains(&(row.value / truth)), "{lag_ns}: {truth} {row:?}");
+            assert!((0.1..0.96).contains(&row.confidence), "{row:?}");
+        }
+    }
+}
+
+/// A window begins and ends with a reading of each port.
+#[test]
+fn a_window_without_a_reading_of_a_port_is_divided_otherwise() {
+    for lag_ns in [0, 1000 * MS] {
+        let rows = rows(lag_ns, |counter, tick| (counter, tick) == (2, 2500), None);
+        for (to, method) in methods(&rows) {
+            assert_eq!(method == "ports", ![2500, 2600].contains(&to), "{lag_ns} {to}: {method}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_was_not_opened_is_one_too_few() {
+    for lag_ns in [0, 1000 * MS] {
+        let rows = rows(lag_ns, |_, _| false, Some(2));
+        let methods = methods(&rows);
+        assert!(methods.values().all(|method| *method != "ports"), "{lag_ns}: {methods:?}");
     }
 }
