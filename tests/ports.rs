@@ -80,7 +80,7 @@ fn a_machine_without_ports_says_so() {
 
 #[test]
 fn what_cpus_do_not_cause_needs_no_ports() {
-    let error = planned(&captured("zen4-2s"), &["energy"], &[]).unwrap_err();
+    let error = planned(&captured("zen4-2s"), &["pcie"], &[]).unwrap_err();
     assert!(error.starts_with("--witness ports divides what CPUs cause"), "{error}");
     let error =
         planned(&captured("zen4-2s"), &[], &["amd_l3/l3_lookup_state.l3_hit/"]).unwrap_err();

@@ -47,7 +47,7 @@ table! {
     value: Null<F64> => Plain, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
-    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, misses, regression or none.";
+    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
 }
