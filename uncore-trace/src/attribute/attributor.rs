@@ -327,9 +327,9 @@ impl Attributor {
         }
     }
 
-    /// Has some of the counters learn, if it is their turn, and divide what need not wait. For a
-    /// counter, `most` is the last tick that ports know; `None` leaves it out. Ports divide it whether
-    /// it is their turn or not.
+    /// Has some of the counters learn and divide what need not wait, if it is their turn. `most` has
+    /// the last tick that is known at ports, or `None` for a counter that is left out. Ports divide the
+    /// ticks up to it each time, because the others wait for them.
     fn turns(&mut self, tick: u64, is_last: bool, most: impl Fn(usize) -> Option<u64>) {
         let learners = (0..self.tracks.len()).filter(|at| self.tracks[*at].learns);
         for (place, at) in learners.collect::<Vec<_>>().into_iter().enumerate() {
@@ -405,10 +405,9 @@ impl Attributor {
         let track = &mut self.tracks[at];
         let (counts, is_port) = (track.counter.role.counts(), track.counter.is_port());
         match end {
-            _ if !counts && !is_port => Slot::Nothing,
-            counter::Ended::No => Slot::Nothing,
             counter::Ended::Unread if counts => Slot::Divided(track.unread(window)),
-            counter::Ended::Unread => Slot::Nothing,
+            counter::Ended::No | counter::Ended::Unread => Slot::Nothing,
+            counter::Ended::Read(_) if !counts && !is_port => Slot::Nothing,
             counter::Ended::Read(span) if track.learns && self.schedule.waits() => {
                 Slot::Waits(Box::new(span))
             }

@@ -46,7 +46,7 @@ use self::regression::Regression;
 use self::residency::Residency;
 use self::source::SourceMethod;
 use self::switches::BySwitches;
-use self::witnessed::Witnessed;
+use self::witnessed::ByWitness;
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
@@ -185,7 +185,7 @@ impl Methods {
             by @ (Method::Misses | Method::Ports) => {
                 let by = if by == Method::Ports { Use::Ports } else { Use::Misses };
                 let compare = self.choice == Choice::Auto;
-                Box::new(Witnessed::new(by, plan.tick_ns, self.effort, compare))
+                Box::new(ByWitness::new(by, plan.tick_ns, self.effort, compare))
             }
             Method::Regression if counter.is_port() => {
                 let method = Regression::new(Use::Time, plan.tick_ns, self.effort);

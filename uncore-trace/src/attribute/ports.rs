@@ -86,8 +86,9 @@ impl Ports {
                 user.counter.has_port(counter).then_some((port, is_far))
             };
             let ports: Vec<(usize, bool)> = all.iter().enumerate().filter_map(port_of).collect();
-            let sees = |port: &(usize, bool)| tracks[all[port.0].place].counter.sees.len();
-            let is_whole = ports.iter().map(sees).sum::<usize>() == set.cpus.len();
+            let counters = ports.iter().filter_map(|(port, _)| tracks.get(all.get(*port)?.place));
+            let cpus: usize = counters.map(|port| port.counter.sees.len()).sum();
+            let is_whole = cpus == set.cpus.len();
             is_whole.then_some((at, ports))
         };
         let sets = sets.iter().enumerate().filter_map(of_set).collect();

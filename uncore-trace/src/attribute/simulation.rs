@@ -425,7 +425,7 @@ fn misses_are_near_and_know_how_near() {
                 let outcome = run(
                     &mix,
                     &truth,
-                    Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false),
+                    ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false),
                     spread,
                 );
                 by_mix.entry(mix.name).or_default().extend(&outcome.errors);
@@ -513,7 +513,7 @@ proptest! {
         compare in any::<bool>(),
     ) {
         let mut random = Random(seed);
-        let mut method = Lagged::new(Witnessed::new(Use::Misses, TICK_NS, Effort::Live, compare), true);
+        let mut method = Lagged::new(ByWitness::new(Use::Misses, TICK_NS, Effort::Live, compare), true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;

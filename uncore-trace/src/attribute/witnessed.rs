@@ -22,7 +22,7 @@ use super::{Attribution, CountedWindow, Method, Share, trust};
 
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
-pub(super) struct Witnessed {
+pub(super) struct ByWitness {
     by: Use,
     /// Divides windows whose use is unknown.
     timed: Regression,
@@ -35,7 +35,7 @@ pub(super) struct Witnessed {
     carried: f64,
 }
 
-impl Witnessed {
+impl ByWitness {
     /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with `compare`,
     /// if its confidence is not lower than that of regression by time.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort, compare: bool) -> Self {
@@ -61,7 +61,7 @@ impl Witnessed {
     }
 }
 
-impl Attribution for Witnessed {
+impl Attribution for ByWitness {
     fn tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
         self.timed.tick(tick, count, histories);
         self.counts.push_back((tick, count));
@@ -106,13 +106,17 @@ impl Attribution for Witnessed {
     }
 
     fn skip(&mut self, histories: Option<&Histories>, to: u64) {
-        histories.into_iter().for_each(|histories| self.catch_up(histories));
+        if let Some(histories) = histories {
+            self.catch_up(histories);
+        }
         self.timed.skip(histories, to);
         self.witnessed.skip(histories, to);
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        window.histories.into_iter().for_each(|histories| self.catch_up(histories));
+        if let Some(histories) = window.histories {
+            self.catch_up(histories);
+        }
         // Both learn from every window, whichever divides it.
         let other = self.timed.divide(window);
         let history = window.histories.and_then(|histories| histories.of(self.by));
@@ -151,7 +155,7 @@ mod tests {
     ) -> ([f64; 2], Method, Vec<Share>) {
         let mut random = Random(7);
         let mut histories = Histories::new(TICK_NS, true);
-        let mut method = Witnessed::new(Use::Misses, TICK_NS, Effort::Live, false);
+        let mut method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false);
         let (mut owed, mut levels) = ([0; 2], [0; 2]);
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {

@@ -143,8 +143,9 @@ fn owners_that_never_pause_get_what_their_ports_counted() {
                 continue;
             };
             let truth: f64 = (row.to - WINDOW + 1..=row.to).map(|tick| moved(tick)[owner]).sum();
-            // One twentieth is expected to be nobody's.
-            assert!((0.85..1.07).contains(&(row.value / truth)), "{lag_ns}: {truth} {row:?}");
+            // One twentieth is expected to be nobody's. Rows that do not wait are less right.
+            let right = if lag_ns > 0 { 0.92..0.98 } else { 0.5..1.2 };
+            assert!(right.contains(&(row.value / truth)), "{lag_ns}: {truth} {row:?}");
             assert!((0.1..0.96).contains(&row.confidence), "{row:?}");
         }
     }
