@@ -1,7 +1,8 @@
 //! Ports: counters of the traffic of a few CPUs, by which the counts of all CPUs are divided.
 //!
 //! The catalog names the events ([`Family::witnesses`](crate::catalog::family::Family::witnesses) of
-//! a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a counter by them if they see each of its CPUs once.
+//! a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a counter
+//! by them if they see each of its CPUs once.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +28,13 @@ impl Counter {
 
     /// Whether a port sees a part of the CPUs that this counter sees.
     pub fn has_port(&self, port: &Self) -> bool {
-        let is_part = port.sees.and(&self.sees).len() == port.sees.len();
-        port.is_port() && is_part && port.sees.len() < self.sees.len()
+        port.is_port() && is_part(&port.sees, &self.sees)
     }
+}
+
+/// Whether some of these CPUs, but not all, are those of a port.
+fn is_part(port: &CpuList, cpus: &CpuList) -> bool {
+    port.len() < cpus.len() && port.and(cpus).len() == port.len()
 }
 
 impl Plan {
@@ -54,7 +59,7 @@ impl<'a> Assembly<'a> {
     ///
     /// # Errors
     ///
-    /// There are none.
+    /// No counter has ports.
     pub(super) fn add_ports(&mut self, resolver: &Resolver<'a>) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
         let seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
@@ -67,13 +72,10 @@ impl<'a> Assembly<'a> {
         ensure!(
             !found.is_empty(),
             "--witness ports: no PMU of this machine that counts few CPUs has an event for it (an L3 \
-             of AMD since Zen 4, a cluster of Arm): leave it out"
+             of AMD, a cluster of Arm): leave it out"
         );
-        let is_port = |port: &Found<'_>, cpus: &CpuList| {
-            port.sees.len() < cpus.len() && port.sees.and(cpus).len() == port.sees.len()
-        };
         let without = |cpus: &CpuList| -> CpuList {
-            let ports = || found.iter().filter(|port| is_port(port, cpus));
+            let ports = || found.iter().filter(|port| is_part(&port.sees, cpus));
             cpus.iter().filter(|cpu| !ports().any(|port| port.sees.contains(*cpu))).collect()
         };
         let is_as_small =
@@ -93,7 +95,7 @@ impl<'a> Assembly<'a> {
         if let Some(why) = why {
             self.note(why);
         }
-        let serves = |port: &Found<'_>| divided.iter().any(|(_, cpus)| is_port(port, cpus));
+        let serves = |port: &Found<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
         self.add_found(found.iter().filter(|port| serves(port)), &named(&divided))
     }
 
