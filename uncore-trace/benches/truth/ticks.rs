@@ -1,12 +1,13 @@
 //! What a recorder would log of a drawn machine, tick by tick, and beside it what was moved.
 //!
-//! A counter is read 4 us after the end of each tick and an exponential time of 5 us more; four in a thousand
-//! readings are 80 us later (exponential), none more than 600 us. It counts in units of [`SCALE`] bytes, with
-//! an error of 0.1 % of each tick. With misses, each CPU has a counter that is read at every switch and tick:
-//! of the bytes, 0 to 50 % by process are prefetched and not counted; the others make one miss for each 64
-//! bytes (log-normal, 0.25 by process), with noise in pieces of 50 us or less, and less in longer ones. Misses
-//! in interrupts are idle's. A port counts all bytes of its CPUs, but of each process a little more or less
-//! (log-normal, [`PORT`]), and is read by another CPU, so that it is late by other times.
+//! A counter is read 4 us after the end of each tick and an exponential time of 5 us more; four in
+//! a thousand readings are 80 us later (exponential), none more than 600 us. It counts in units of
+//! [`SCALE`] bytes, with an error of 0.1 % of each tick. With misses, each CPU has a counter that
+//! is read at every switch and tick: of the bytes, 0 to 50 % by process are prefetched and not
+//! counted; the others make one miss for each 64 bytes (log-normal, 0.25 by process), with noise in
+//! pieces of 50 us or less, and less in longer ones. Misses in interrupts are idle's. A port counts
+//! all bytes of its CPUs, but of each process a little more or less (log-normal, [`PORT`]), and is
+//! read by another CPU, so that it is late by other times.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,8 @@ use super::{Case, SOCKETS, TICK_NS};
 
 /// Bytes of a count.
 const SCALE: f64 = 32.0;
-/// How the bytes that a port counts for each byte of a process differ: reads, write-backs and prefetches do.
+/// How the bytes that a port counts for each byte of a process differ: reads, write-backs and
+/// prefetches do.
 const PORT: f64 = 0.15;
 /// The vector of the network's softirqs: `NET_RX`.
 const NET_RX: u32 = 3;

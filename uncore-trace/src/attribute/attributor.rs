@@ -327,9 +327,9 @@ impl Attributor {
         }
     }
 
-    /// Has some of the counters learn and divide what need not wait, if it is their turn. `most` has
-    /// the last tick that is known at ports, or `None` for a counter that is left out. Ports divide the
-    /// ticks up to it each time, because the others wait for them.
+    /// Has some of the counters learn and divide what need not wait, if it is their turn. `most`
+    /// has the last tick that is known at ports, or `None` for a counter that is left out. Ports
+    /// divide the ticks up to it each time, because the others wait for them.
     fn turns(&mut self, tick: u64, is_last: bool, most: impl Fn(usize) -> Option<u64>) {
         let learners = (0..self.tracks.len()).filter(|at| self.tracks[*at].learns);
         for (place, at) in learners.collect::<Vec<_>>().into_iter().enumerate() {

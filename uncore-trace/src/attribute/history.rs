@@ -1,8 +1,9 @@
 //! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
-//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Use`]). One
-//! [`History`] of each serves all counters that see the same CPUs ([`Histories`]): who ran is summed
-//! once for all of them. It holds the last ticks only, and a bounded number of columns ([`super::columns`]).
+//! The use of an owner is CPU time or, if witnesses are read, misses or bytes at ports ([`Use`]).
+//! One [`History`] of each serves all counters that see the same CPUs ([`Histories`]): who ran is
+//! summed once for all of them. It holds the last ticks only, and a bounded number of columns
+//! ([`super::columns`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -68,8 +69,8 @@ pub enum Use {
     /// Counts of witnesses, such as last-level cache misses. The rates of owners are expected to be
     /// similar.
     Misses,
-    /// Bytes at ports, which [`super::ports`] divides among owners. The rates of owners are expected to
-    /// be nearly the same.
+    /// Bytes at ports, which [`super::ports`] divides among owners. The rates of owners are
+    /// expected to be nearly the same.
     Ports,
 }
 
@@ -140,8 +141,8 @@ pub struct Histories {
     pub time: History,
     /// Misses, if each CPU has a witness and a method learns from them.
     pub misses: Option<History>,
-    /// Bytes at ports, if ports count each CPU and a method learns from them. Its last tick is the last
-    /// that all ports have divided.
+    /// Bytes at ports, if ports count each CPU and a method learns from them. Its last tick is the
+    /// last that all ports have divided.
     pub ports: Option<History>,
     /// How sure the ports are, for windows that are not divided yet.
     pub said: BTreeMap<u64, Said>,
@@ -161,8 +162,8 @@ impl Histories {
         Self { ports: Some(ports), ..self }
     }
 
-    /// Adds bytes at ports in a tick by source. The flag says whether they are complete; if not, the
-    /// rest comes with the next tick.
+    /// Adds bytes at ports in a tick by source. The flag says whether they are complete; if not,
+    /// the rest comes with the next tick.
     pub(super) fn push_ports(
         &mut self,
         tick: u64,

@@ -196,8 +196,8 @@ impl Methods {
         }
     }
 
-    /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they fall
-    /// back to `regression`.
+    /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they
+    /// fall back to `regression`.
     pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
         matches!(self.kind(plan, counter), Method::Misses | Method::Ports | Method::Regression)
     }

@@ -1,10 +1,11 @@
-//! What ports count: the bytes of few CPUs, which are divided among owners before those of all CPUs.
+//! What ports count: the bytes of few CPUs, which are divided among owners before those of all
+//! CPUs.
 //!
 //! A port is divided by the learner of its CPUs, like any counter. Its parts of each tick are then
-//! the use of the counters that see these and other CPUs ([`Use::Ports`](super::history::Use)), which
-//! the method `ports` learns from ([`super::witnessed`]). A port has divided a tick some time after
-//! its end, with the ticks after it; those other counters wait for that and not longer, because the
-//! bytes that they count for each byte at a port hardly change.
+//! the use of the counters that see these and other CPUs ([`Use::Ports`](super::history::Use)),
+//! which the method `ports` learns from ([`super::witnessed`]). A port has divided a tick some time
+//! after its end, with the ticks after it; those other counters wait for that and not longer,
+//! because the bytes that they count for each byte at a port hardly change.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -58,15 +59,16 @@ struct Port {
 #[derive(Debug)]
 pub(super) struct Ports {
     all: Vec<Port>,
-    /// For each set of CPUs that is divided by them: the set, and the ports with whether they are far.
+    /// For each set of CPUs that is divided by them: the set, and the ports with whether they are
+    /// far.
     sets: Vec<(usize, Vec<(usize, bool)>)>,
     /// The tick up to which their parts were gathered.
     to: u64,
 }
 
 impl Ports {
-    /// Those of the counters that were opened. A set of CPUs is divided by ports only if each of its
-    /// CPUs has one.
+    /// Those of the counters that were opened. A set of CPUs is divided by ports only if each of
+    /// its CPUs has one.
     pub(super) fn new(tracks: &[Track], sets: &[CpuSet], start_tick: u64) -> Self {
         let is_port = |track: &Track| track.counter.is_port() && track.learns;
         let ports = tracks.iter().enumerate().filter(|(_, track)| is_port(track));

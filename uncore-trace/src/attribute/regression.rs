@@ -1,5 +1,5 @@
-//! `regression`, `misses` and `ports`: traffic per CPU time, miss or byte at a port of each owner, learnt from how the
-//! counts of ticks vary with the owners' use ([`super::learner`]).
+//! `regression`, `misses` and `ports`: traffic per CPU time, miss or byte at a port of each owner,
+//! learnt from how the counts of ticks vary with the owners' use ([`super::learner`]).
 //!
 //! The count of each tick of a window is divided in proportion to rate x use. So the shares and the
 //! baseline sum to the count; the baseline is `unattributed`. An owner has one rate on near CPUs

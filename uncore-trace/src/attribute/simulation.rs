@@ -513,7 +513,8 @@ proptest! {
         compare in any::<bool>(),
     ) {
         let mut random = Random(seed);
-        let mut method = Lagged::new(ByWitness::new(Use::Misses, TICK_NS, Effort::Live, compare), true);
+        let method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, compare);
+        let mut method = Lagged::new(method, true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;

@@ -10,8 +10,8 @@
 //! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
 //! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it.
 //!
-//! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time after
-//! the counts, when the ports have divided them, so counts wait until then.
+//! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time
+//! after the counts, when the ports have divided them, so counts wait until then.
 
 use std::collections::VecDeque;
 
@@ -36,8 +36,8 @@ pub(super) struct ByWitness {
 }
 
 impl ByWitness {
-    /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with `compare`,
-    /// if its confidence is not lower than that of regression by time.
+    /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with
+    /// `compare`, if its confidence is not lower than that of regression by time.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
             by,

@@ -24,8 +24,8 @@ pub(super) struct WitnessArgs {
     /// and tells whose traffic it was. 0: none is opened
     #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent, help_heading = COST)]
     witness_budget: f64,
-    /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs have
-    /// one, instead of witnesses of each CPU. They are read once a tick
+    /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs
+    /// have one, instead of witnesses of each CPU. They are read once a tick
     #[arg(long, value_name = "WITNESS", help_heading = COST)]
     witness: Option<Kind>,
 }

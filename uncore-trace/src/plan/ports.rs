@@ -1,8 +1,8 @@
 //! Ports: counters of the traffic of a few CPUs, by which the counts of all CPUs are divided.
 //!
-//! The catalog names the events ([`Family::witnesses`](crate::catalog::family::Family::witnesses) of
-//! a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a counter
-//! by them if they see each of its CPUs once.
+//! The catalog names the events ([`Family::witnesses`](crate::catalog::family::Family::witnesses)
+//! of a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a
+//! counter by them if they see each of its CPUs once.
 
 use std::collections::BTreeMap;
 
@@ -71,8 +71,8 @@ impl<'a> Assembly<'a> {
         let found = self.find_ports(resolver);
         ensure!(
             !found.is_empty(),
-            "--witness ports: no PMU of this machine that counts few CPUs has an event for it (an L3 \
-             of AMD, a cluster of Arm): leave it out"
+            "--witness ports: no PMU of this machine that counts few CPUs has an event for it (an \
+             L3 of AMD, a cluster of Arm): leave it out"
         );
         let without = |cpus: &CpuList| -> CpuList {
             let ports = || found.iter().filter(|port| is_part(&port.sees, cpus));

@@ -43,8 +43,8 @@ struct Row {
     confidence: f32,
 }
 
-/// What the owners move in a tick. Two of them never pause, each on its own CPUs: time does not tell
-/// them apart. A device moves the rest.
+/// What the owners move in a tick. Two of them never pause, each on its own CPUs: time does not
+/// tell them apart. A device moves the rest.
 fn moved(tick: u64) -> [f64; 3] {
     let level = if (tick / 250).is_multiple_of(2) { 6000.0 } else { 9000.0 };
     [level + (tick * 7 % 13) as f64, 3000.0 - (tick * 5 % 11) as f64, 200.0]
