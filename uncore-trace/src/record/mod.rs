@@ -2,6 +2,7 @@
 
 mod args;
 pub mod canary;
+mod child;
 pub mod marks;
 mod metadata;
 pub mod monitors;

@@ -17,19 +17,17 @@ mod process;
 mod routes;
 
 use std::ffi::OsStr;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use anyhow::{Result, bail};
 
 use self::orders::Told;
 pub use self::place::remove_left;
 use self::routes::Routes;
+use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::schema::canary::{self, Burst, Skipped, Way};
@@ -43,9 +41,6 @@ const PREPARES: Duration = Duration::from_secs(30);
 
 /// How long it may take to end a burst, which is a read of a disk at most.
 const ENDS: Duration = Duration::from_secs(2);
-
-/// Pause between two looks at the process.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// Runs the canary if this process was started as one; `None` otherwise.
 pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
@@ -66,15 +61,9 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Canary {
     child: Child,
-    /// `None` once it was told to stop.
-    orders: Option<ChildStdin>,
-    lines: ChildStdout,
-    /// A line that has not come as a whole.
-    rest: Vec<u8>,
     routes: Routes,
     /// Its cgroup, and what it does not move.
     about: canary::Canary,
-    has_ended: bool,
 }
 
 impl Canary {
@@ -85,25 +74,9 @@ impl Canary {
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
     pub(super) fn start(machine: &Machine, plan: &Plan, target: &Target) -> Result<Self> {
         let (routes, orders) = Routes::of(machine, plan, directory(target))?;
-        let mut child = Command::new("/proc/self/exe")
-            .arg0(NAME)
-            // A terminal sends Ctrl-C to the recorder's group.
-            .process_group(0)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start the canary")?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let (mut input, lines) = pipes.context("the canary has no pipes")?;
-        let text = serde_json::to_string(&orders).context("cannot write orders as JSON")?;
-        writeln!(input, "{text}").context("the canary takes no orders")?;
-        let flags = fcntl_getfl(&lines).and_then(|now| fcntl_setfl(&lines, now | OFlags::NONBLOCK));
-        flags.context("cannot read from the canary")?;
+        let child = Child::start(NAME, "the canary", &orders)?;
         let about = canary::Canary { skipped: orders.skipped, ..canary::Canary::default() };
-        let (orders, rest) = (Some(input), Vec::new());
-        let mut canary = Self { child, orders, lines, rest, routes, about, has_ended: false };
+        let mut canary = Self { child, routes, about };
         canary.ready()?;
         Ok(canary)
     }
@@ -123,7 +96,7 @@ impl Canary {
                     return Ok(());
                 }
                 Some(Told::Failed { why }) => bail!("{why}"),
-                _ if self.has_ended => bail!("the canary ended before it was ready"),
+                _ if self.child.has_ended => bail!("the canary ended before it was ready"),
                 _ => thread::sleep(LOOK),
             }
         }
@@ -137,21 +110,18 @@ impl Canary {
 
     /// Lets it move bytes from here on.
     pub(super) fn go(&mut self) {
-        if let Some(orders) = &mut self.orders {
-            // A canary that has gone is reported by `take`.
-            orders.write_all(b"go\n").ok();
-        }
+        self.child.order("go");
     }
 
     /// The bursts that have ended since the last call, with their devices and links.
     pub(super) fn take(&mut self) -> Vec<Ended> {
-        let was_running = !self.has_ended;
+        let was_running = !self.child.has_ended;
         let told = self.told().unwrap_or_else(|error| {
             log::warn!("cannot read what the canary moved: {error:#}");
-            self.has_ended = true;
+            self.child.has_ended = true;
             Vec::new()
         });
-        if was_running && self.has_ended && self.orders.is_some() {
+        if was_running && self.child.has_ended && !self.child.is_dismissed() {
             log::warn!("the canary ended early: nothing more is known of what it was credited");
         }
         let mut bursts = Vec::new();
@@ -170,10 +140,10 @@ impl Canary {
 
     /// Ends its last burst, and returns the bursts that have ended since the last call.
     pub(super) fn stop(&mut self) -> Vec<Ended> {
-        self.orders = None;
+        self.child.dismiss();
         let begin = Instant::now();
         let mut bursts = self.take();
-        while !self.has_ended && begin.elapsed() < ENDS {
+        while !self.child.has_ended && begin.elapsed() < ENDS {
             thread::sleep(LOOK);
             bursts.extend(self.take());
         }
@@ -182,25 +152,9 @@ impl Canary {
 
     /// The lines that have come.
     fn told(&mut self) -> Result<Vec<Told>> {
-        let mut bytes = [0; 4096];
-        while !self.has_ended {
-            match self.lines.read(&mut bytes) {
-                Ok(0) => self.has_ended = true,
-                Ok(read) => self.rest.extend_from_slice(&bytes[..read]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
-            return Ok(Vec::new());
-        };
-        let whole: Vec<u8> = self.rest.drain(..=end).collect();
-        let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let told: Result<Vec<Told>, _> = lines.map(serde_json::from_slice).collect();
-        let told = told.context("the canary wrote what is not understood")?;
+        let told: Vec<Told> = self.child.told()?;
         // Its exit takes longer: it frees its arrays.
-        self.has_ended |= matches!(told.last(), Some(Told::Ended));
+        self.child.has_ended |= matches!(told.last(), Some(Told::Ended));
         Ok(told)
     }
 }
@@ -208,11 +162,8 @@ impl Canary {
 impl Drop for Canary {
     /// The process has removed its cgroup when it has ended.
     fn drop(&mut self) {
-        self.orders = None;
-        let begin = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && begin.elapsed() < ENDS {
-            thread::sleep(LOOK);
-        }
+        self.child.dismiss();
+        self.child.wait(ENDS);
     }
 }
 

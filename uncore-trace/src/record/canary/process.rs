@@ -1,17 +1,14 @@
 //! The process of the canary: prepares, waits, moves bytes in bursts until its standard input ends.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::set_name;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::super::child::{self, tell};
 use super::disk::Disk;
 use super::memory::{Memory, run_on};
 use super::network::Network;
@@ -33,24 +30,10 @@ struct Movers {
 }
 
 pub(super) fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If nobody reads it, nobody needs it.
-            tell(&Told::Failed { why: format!("{error:#}") }).ok();
-            ExitCode::FAILURE
-        }
-    }
+    child::serve(c"uncore-canary", run, |why| Told::Failed { why })
 }
 
 fn run() -> Result<()> {
-    // The recorder ends this process by closing a pipe, after its cgroup was removed. A service
-    // manager sends these signals to both.
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        let ignored = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal, ignored).context("cannot handle signals")?;
-    }
-    set_name(c"uncore-canary").context("cannot set the name of the canary")?;
     let mut orders = String::new();
     io::stdin().lock().read_line(&mut orders).context("cannot read orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
@@ -124,13 +107,6 @@ fn has_ended(time: i64) -> Result<bool> {
             Err(error) => return Err(error).context("cannot wait"),
         }
     }
-}
-
-fn tell(told: &Told) -> Result<()> {
-    let mut line = serde_json::to_string(told).context("cannot write a line")?;
-    line.push('\n');
-    let mut out = io::stdout().lock();
-    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
 }
 
 impl Movers {

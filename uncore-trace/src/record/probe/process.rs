@@ -1,18 +1,15 @@
 //! The process that pauses cgroups: waits, pauses one, thaws it, until its standard input ends.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::set_name;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::super::child::{self, tell};
 use super::pace::Pace;
 use super::place::{Freezer, RUN, Spared};
 use crate::clock::mono_ns;
@@ -41,23 +38,10 @@ pub(super) enum Told {
 }
 
 pub(super) fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If nobody reads it, nobody needs it.
-            tell(&Told::Failed { why: format!("{error:#}") }).ok();
-            ExitCode::FAILURE
-        }
-    }
+    child::serve(c"uncore-probe", run, |why| Told::Failed { why })
 }
 
 fn run() -> Result<()> {
-    // The recorder ends this process by closing a pipe. A service manager sends these signals to both.
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        let ignored = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal, ignored).context("cannot handle signals")?;
-    }
-    set_name(c"uncore-probe").context("cannot set the name of the probe")?;
     let mut lines = Lines::default();
     let first = lines.wait(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&first).context("cannot understand orders")?;
@@ -103,13 +87,6 @@ fn run() -> Result<()> {
         next = pace.next(mono_ns(), confused.len(), &mut random);
     }
     Ok(())
-}
-
-fn tell(told: &Told) -> Result<()> {
-    let mut line = serde_json::to_string(told).context("cannot write a line")?;
-    line.push('\n');
-    let mut out = io::stdout().lock();
-    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
 }
 
 /// Lines of standard input.

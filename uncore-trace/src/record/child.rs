@@ -1,0 +1,147 @@
+//! A process of this program beside the recorder, such as a canary. The recorder gives it orders and
+//! it answers, both as lines of JSON over pipes.
+//!
+//! [`Child`] is the recorder's end; [`serve`] and [`tell`] are for the process. Guarantee: the
+//! process can end when the recorder does, also by `kill -9`, because its standard input ends then.
+
+use std::ffi::CStr;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::thread::set_name;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Pause between two looks at a process.
+pub(super) const LOOK: Duration = Duration::from_millis(2);
+
+/// A running process.
+#[derive(Debug)]
+pub(super) struct Child {
+    process: process::Child,
+    /// What it is called in errors.
+    about: &'static str,
+    /// `None` once it was told to end.
+    orders: Option<ChildStdin>,
+    lines: ChildStdout,
+    /// A line that has not come as a whole.
+    rest: Vec<u8>,
+    /// Whether it says nothing more.
+    pub has_ended: bool,
+}
+
+impl Child {
+    /// Starts this program with another name, `argv[0]`, and gives it its orders.
+    pub(super) fn start(name: &str, about: &'static str, orders: &impl Serialize) -> Result<Self> {
+        let mut process = Command::new("/proc/self/exe")
+            .arg0(name)
+            // A terminal sends Ctrl-C to the recorder's group.
+            .process_group(0)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {about}"))?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (mut input, lines) = pipes.with_context(|| format!("{about} has no pipes"))?;
+        let text = serde_json::to_string(orders).context("cannot write orders as JSON")?;
+        writeln!(input, "{text}").with_context(|| format!("{about} takes no orders"))?;
+        for pipe in [
+            fcntl_getfl(&lines).and_then(|now| fcntl_setfl(&lines, now | OFlags::NONBLOCK)),
+            fcntl_getfl(&input).and_then(|now| fcntl_setfl(&input, now | OFlags::NONBLOCK)),
+        ] {
+            pipe.with_context(|| format!("cannot talk to {about}"))?;
+        }
+        let (orders, rest) = (Some(input), Vec::new());
+        Ok(Self { process, about, orders, lines, rest, has_ended: false })
+    }
+
+    /// Gives it a line. One that has gone is found by [`Self::told`].
+    pub(super) fn order(&mut self, line: &str) {
+        if let Some(orders) = &mut self.orders {
+            orders.write_all(format!("{line}\n").as_bytes()).ok();
+        }
+    }
+
+    /// Tells it to end.
+    pub(super) fn dismiss(&mut self) {
+        self.orders = None;
+    }
+
+    /// Whether it was told to end.
+    pub(super) const fn is_dismissed(&self) -> bool {
+        self.orders.is_none()
+    }
+
+    /// The lines that have come.
+    pub(super) fn told<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
+        let mut bytes = [0; 4096];
+        while !self.has_ended {
+            match self.lines.read(&mut bytes) {
+                Ok(0) => self.has_ended = true,
+                Ok(read) => self.rest.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+            return Ok(Vec::new());
+        };
+        let whole: Vec<u8> = self.rest.drain(..=end).collect();
+        let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let told: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
+        told.with_context(|| format!("{} wrote what is not understood", self.about))
+    }
+
+    /// Waits until it has exited, for this time at most.
+    pub(super) fn wait(&mut self, most: Duration) {
+        let begin = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) && begin.elapsed() < most {
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Runs the process; `failed` makes the line that says why it cannot go on.
+pub(super) fn serve<T: Serialize>(
+    name: &CStr,
+    run: impl FnOnce() -> Result<()>,
+    failed: impl FnOnce(String) -> T,
+) -> ExitCode {
+    match prepare(name).and_then(|()| run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If nobody reads it, nobody needs it.
+            tell(&failed(format!("{error:#}"))).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn prepare(name: &CStr) -> Result<()> {
+    // The recorder ends this process by closing a pipe, so that it can clean up first. A service
+    // manager sends these signals to both.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let ignored = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, ignored).context("cannot handle signals")?;
+    }
+    set_name(name).context("cannot set the name of this process")
+}
+
+/// Tells the recorder something.
+pub(super) fn tell(told: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_string(told).context("cannot write a line")?;
+    line.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
+}
