@@ -102,7 +102,7 @@ fn it_is_credited_what_it_moved() {
     let said = run_ok(["report".as_ref(), out.as_os_str()]);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("The canary was credited 100 % of its bytes of disk ("), "{said}");
-    assert!(said.contains("no number for memory (no counter of this recording counts it)."));
+    assert!(said.contains("no number for memory (no counter of this recording counts it)"));
     // The table has each burst.
     let table = Recording::open(&out).unwrap().table(&canary::TABLE).unwrap();
     let bursts = |its: &&Value| its["direction"] != "out";

@@ -16,7 +16,9 @@ use super::select::nanos;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};
 use crate::plan::Plan;
-use crate::record::{self, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration};
+use crate::record::{
+    self, Asked, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration,
+};
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::series::Keep;
@@ -50,6 +52,12 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.quiet {
         super::messages::errors_only();
     }
+    if args.monitor.is_some()
+        && let Some(number) =
+            args.command.first().filter(|its| its.to_string_lossy().parse::<u8>().is_ok())
+    {
+        bail!("--monitor takes its number after =: write --monitor={}", number.to_string_lossy());
+    }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
     let machine = discover::machine(args.root.dir())?;
@@ -63,6 +71,9 @@ pub fn run(args: &Args) -> Result<u8> {
         plan.read_at_switch();
     }
     if args.dry_run {
+        let (canary, probe, method) = (args.canary, args.probe.is_some(), args.method);
+        let monitor = args.monitor.map(usize::from);
+        record::check(&machine, &plan, Asked { canary, probe, monitor, method })?;
         return dry_run(&plan, args.json);
     }
     if !args.root.is_here() {

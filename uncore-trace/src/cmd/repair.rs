@@ -30,11 +30,17 @@ pub struct Args {
     pub path: PathBuf,
 }
 
-/// Repairs and prints a summary. Exit code 0, or 1 if segments had to be left out.
+/// Repairs, and prints what was done. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
-    canary::remove_left();
-    probe::thaw_left();
-    monitors::remove_left();
+    for (did, all) in [
+        ("removed the cgroup of a canary", canary::remove_left()),
+        ("thawed", probe::thaw_left()),
+        ("removed the monitoring group", monitors::remove_left()),
+    ] {
+        for path in all {
+            print(&format!("{did}: {}\n", printable(&path.display().to_string())))?;
+        }
+    }
     let parts = parts_of(&args.path);
     if parts.is_empty() {
         return one(&args.path);
@@ -47,7 +53,7 @@ fn one(path: &Path) -> Result<u8> {
     match repair(path)? {
         Repaired::Good => {
             let path = path.display().to_string();
-            print(&format!("{} is a finished recording; nothing was changed\n", printable(&path)))?;
+            print(&format!("{} is a finished recording: it was not changed\n", printable(&path)))?;
             Ok(0)
         }
         Repaired::Done { path, finished, unreadable } => {

@@ -5,6 +5,7 @@
 
 use super::{Finding, Machine, State};
 use crate::discover::resctrl::Resctrl;
+use crate::text::counted;
 
 const NAME: &str = "resctrl";
 
@@ -46,7 +47,8 @@ fn mounted(resctrl: &Resctrl) -> Finding {
     let free = rmids.saturating_sub(groups).min(resctrl.unassigned().unwrap_or(usize::MAX));
     let own = groups.saturating_sub(1);
     let what = format!(
-        "mounted: {own} groups beside the default one, {rmids} RMIDs; --monitor can make {free} more"
+        "mounted: {} beside the default one, {rmids} RMIDs; --monitor can make {free} more",
+        counted(own, "group")
     );
     Finding::new(NAME, State::Ok, what)
 }
@@ -75,8 +77,7 @@ mod tests {
     fn groups_and_rmids_are_counted() {
         let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
         assert_eq!(found.state, State::Ok);
-        let right =
-            "mounted: 1 groups beside the default one, 16 RMIDs; --monitor can make 14 more";
+        let right = "mounted: 1 group beside the default one, 16 RMIDs; --monitor can make 14 more";
         assert_eq!(found.what, right);
         let counters = ("sys/fs/resctrl/info/L3_MON/available_mbm_cntrs", "0=8;1=6\n");
         let found = finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);

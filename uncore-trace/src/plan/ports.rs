@@ -71,8 +71,8 @@ impl<'a> Assembly<'a> {
         let found = self.find_ports(resolver);
         ensure!(
             !found.is_empty(),
-            "--witness ports: no PMU of this machine that counts few CPUs has an event for it (an \
-             L3 of AMD, a cluster of Arm): leave it out"
+            "this machine has no ports, which are counters of an L3 of AMD or of a cluster of Arm: \
+             leave out --witness ports"
         );
         let without = |cpus: &CpuList| -> CpuList {
             let ports = || found.iter().filter(|port| is_part(&port.sees, cpus));
@@ -149,7 +149,7 @@ impl<'a> Assembly<'a> {
         }
         for ((pmu, event), (source, cpus)) in by_event {
             self.note(format!(
-                "port {}/{event}/ of {named} is read on CPU {}; it does not count {}",
+                "{named} are divided by port {}/{event}/, read on CPU {}; it does not count {}",
                 printable(pmu),
                 CpuList::from_iter(cpus),
                 list(source.witness.unseen.iter().map(String::as_str)),

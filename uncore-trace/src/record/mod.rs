@@ -1,6 +1,7 @@
 //! Recording: runs the pipeline from an open session to finished tables.
 
 mod args;
+mod asked;
 pub mod canary;
 mod child;
 pub mod marks;
@@ -21,6 +22,7 @@ mod witness;
 pub use self::args::{
     AtSwitch, Control, Options, Sampling, buffer_mib, default_tick, parse_duration,
 };
+pub use self::asked::{Asked, check};
 pub use self::metadata::own_cpu_ns;
 pub use self::recorder::{Outcome, has_raw_tables, record};
 pub use self::rotate::Rotate;

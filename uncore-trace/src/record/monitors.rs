@@ -61,6 +61,15 @@ pub(super) struct Ready {
     makes: bool,
 }
 
+/// Checks that groups can be made, and that they would measure what is counted.
+///
+/// # Errors
+///
+/// They cannot, or would not.
+pub(super) fn check(machine: &Machine, plan: &Plan, most: Option<usize>) -> Result<()> {
+    Ready::of(machine, plan, most).map(drop)
+}
+
 impl Ready {
     /// Finds what is to be read, and makes up to `most` groups during the recording. `None` if
     /// nothing could be measured and no groups are to be made.
@@ -83,7 +92,7 @@ impl Ready {
             return Ok(found.inspect_err(|why| log::info!("resctrl is not read: {why}")).ok());
         };
         let failed = |why: String| {
-            anyhow::anyhow!("cannot make monitoring groups: {why}; or leave out --monitor")
+            anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
         };
         let mut ready = found.map_err(failed)?;
         let resctrl = ready.reader.resctrl();

@@ -100,18 +100,23 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
         }
     };
     let mut credits: Vec<Credit> = moved.into_iter().map(compare).collect();
-    let skipped = canary.skipped.iter().map(|skipped| Credit {
-        kind: skipped.kind,
+    let without = |kind: Kind, why: String| Credit {
+        kind,
         link: None,
         direction: None,
         bursts: 0,
         moved_bytes: 0,
         credited_bytes: None,
         credited: None,
-        why: Some(skipped.why.clone()),
+        why: Some(why),
         link_kind: String::new(),
-    });
-    credits.extend(skipped);
+    };
+    credits.extend(canary.skipped.iter().map(|skipped| without(skipped.kind, skipped.why.clone())));
+    for kind in Kind::ALL {
+        if !credits.iter().any(|credit| credit.kind == kind) {
+            credits.push(without(kind, "it had no burst".to_owned()));
+        }
+    }
     credits.sort_by_key(|credit| credit.kind);
     credits
 }
@@ -223,7 +228,7 @@ mod tests {
         assert_eq!(
             sentence(&credits),
             "The canary was credited 48 % of its bytes of memory (2 bursts); no number for disk \
-             (no\\u{1b}[2J disk)."
+             (no\\u{1b}[2J disk), network (it had no burst)."
         );
     }
 

@@ -47,6 +47,15 @@ pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
     (name? == NAME).then(process::main)
 }
 
+/// Checks that there is something to move, and that it would be counted.
+///
+/// # Errors
+///
+/// There is nothing, or no cgroup v2.
+pub(super) fn check(machine: &Machine, plan: &Plan, directory: &Path) -> Result<()> {
+    Routes::of(machine, plan, Some(directory)).map(drop)
+}
+
 /// A burst that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
@@ -123,6 +132,8 @@ impl Canary {
         });
         if was_running && self.child.has_ended && !self.child.is_dismissed() {
             log::warn!("the canary ended early: nothing more is known of what it was credited");
+            self.child.wait(ENDS);
+            remove_left();
         }
         let mut bursts = Vec::new();
         for told in told {

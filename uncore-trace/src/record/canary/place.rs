@@ -84,30 +84,30 @@ fn enter(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
-/// be removed. Errors are ignored: without permission nothing is removed.
-pub fn remove_left() {
-    if let Ok(mounts) = fs::read("/proc/self/mountinfo")
-        && let Some(mount) = CgroupMounts::parse(&String::from_utf8_lossy(&mounts)).v2
-    {
-        remove_below(&mount);
-    }
+/// be removed. Errors are ignored: without permission nothing is removed. Returns what was removed.
+pub fn remove_left() -> Vec<PathBuf> {
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mount = CgroupMounts::parse(&String::from_utf8_lossy(&mounts)).v2;
+    mount.map(|mount| remove_below(&mount)).unwrap_or_default()
 }
 
 /// As [`remove_left`], below a mount point.
-fn remove_below(mount: &Path) {
+fn remove_below(mount: &Path) -> Vec<PathBuf> {
+    let mut removed = Vec::new();
     let mut waiting = vec![mount.to_owned()];
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-                fs::remove_dir(entry.path()).ok();
-            } else {
+            if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
                 waiting.push(entry.path());
+            } else if fs::remove_dir(entry.path()).is_ok() {
+                removed.push(entry.path());
             }
         }
     }
+    removed
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         for dir in [&left, &other] {
             fs::create_dir_all(dir).unwrap();
         }
-        remove_below(mount.path());
+        assert_eq!(remove_below(mount.path()), std::slice::from_ref(&left));
         assert!(!left.exists() && other.exists());
     }
 }

@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -56,26 +56,29 @@ pub(super) fn lock(dir: &Path) -> Option<File> {
 }
 
 /// Removes the groups that recorders which were killed have left on this machine. Errors are for
-/// nobody: who may not remove a group has made none.
-pub fn remove_left() {
-    if let Some(resctrl) = Resctrl::find(Path::new("/")) {
-        remove_left_in(&resctrl, &mut Kernel);
-    }
+/// nobody: who may not remove a group has made none. Returns what was removed.
+pub fn remove_left() -> Vec<PathBuf> {
+    let resctrl = Resctrl::find(Path::new("/"));
+    resctrl.map(|resctrl| remove_left_in(&resctrl, &mut Kernel)).unwrap_or_default()
 }
 
-pub(super) fn remove_left_in(resctrl: &Resctrl, tree: &mut dyn Tree) {
+pub(super) fn remove_left_in(resctrl: &Resctrl, tree: &mut dyn Tree) -> Vec<PathBuf> {
+    let mut removed = Vec::new();
     let groups = resctrl.groups().unwrap_or_default();
     let mut left = groups.iter().filter(|group| is_own(group)).peekable();
     if left.peek().is_none() {
-        return;
+        return removed;
     }
     // A recorder that makes a group has locked the file system, until the group is locked too.
-    let Some(_changes) = lock(resctrl.dir()) else { return };
+    let Some(_changes) = lock(resctrl.dir()) else { return removed };
     for group in left {
-        if let Some(_unused) = lock(group.dir()) {
-            tree.remove(group.dir()).ok();
+        if let Some(_unused) = lock(group.dir())
+            && tree.remove(group.dir()).is_ok()
+        {
+            removed.push(group.dir().to_owned());
         }
     }
+    removed
 }
 
 /// Whether this program made a group.

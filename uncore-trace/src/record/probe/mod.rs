@@ -18,13 +18,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 pub use self::place::thaw_left;
 use self::process::{Orders, Told};
 use super::child::{Child, LOOK};
+use crate::attribute::Choice;
 use crate::confine::Needs;
 use crate::discover::Machine;
+use crate::plan::{Counter, Plan};
 use crate::schema::probe;
 
 /// The program's name, `argv[0]`, in the process.
@@ -47,6 +49,28 @@ const REMEDY: &str = "record as root with a cgroup v2 hierarchy that can be writ
 /// Pauses cgroups if this process was started for that; `None` otherwise.
 pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
     (name? == NAME).then(process::main)
+}
+
+/// Checks that there are cgroups to pause, and counts to learn from.
+///
+/// # Errors
+///
+/// There are none.
+pub(super) fn check(machine: &Machine, plan: &Plan, method: Choice) -> Result<()> {
+    ensure!(machine.cgroups.v2.is_some(), "there are no cgroups to pause: {REMEDY}");
+    ensure!(
+        !matches!(method, Choice::Residency | Choice::Io),
+        "--probe pauses cgroups to learn what they move, and --method {} learns nothing: leave out \
+         one of the two",
+        method.name()
+    );
+    let is_shared = |counter: &Counter| counter.is_of_cpus() && counter.role.counts();
+    ensure!(
+        method == Choice::Regression || plan.counters.iter().any(is_shared),
+        "--probe tells apart who moves what several CPUs share, and nothing asked for counts that: \
+         count memory or links, e.g. with -p mem, or leave out --probe"
+    );
+    Ok(())
 }
 
 /// What the recorder needs to thaw a cgroup if the process was killed.

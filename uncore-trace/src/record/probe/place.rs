@@ -102,6 +102,17 @@ impl Freezer {
         Self { note: run.join(format!("{PREFIX}{}", process::id())) }
     }
 
+    /// Checks that cgroups below a mount point can be frozen, and a note can be written.
+    pub(super) fn check(&self, mount: &Path) -> Result<()> {
+        let below = fs::read_dir(mount).into_iter().flatten().flatten();
+        let file = below.map(|entry| entry.path().join("cgroup.freeze")).find(|its| its.exists());
+        if let Some(file) = file {
+            let opened = OpenOptions::new().write(true).open(&file);
+            opened.with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        fs::write(&self.note, "").with_context(|| format!("cannot write {}", self.note.display()))
+    }
+
     /// Pauses cgroups together; returns for how long each, ns.
     pub(super) fn pause(&self, directories: &[&Path], length_ns: i64) -> Result<Vec<i64>> {
         if directories.is_empty() {
@@ -137,21 +148,26 @@ impl Drop for Freezer {
 }
 
 /// Thaws what processes that were killed on this machine left frozen. Errors are for nobody: without
-/// permission nothing was frozen.
-pub fn thaw_left() {
-    thaw_left_in(Path::new(RUN));
+/// permission nothing was frozen. Returns what was thawed.
+pub fn thaw_left() -> Vec<PathBuf> {
+    thaw_left_in(Path::new(RUN))
 }
 
-fn thaw_left_in(run: &Path) {
+fn thaw_left_in(run: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
     for entry in fs::read_dir(run).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
         let Ok(pid) = pid.parse::<u32>() else { continue };
-        if is_running(pid) || thaw(&entry.path()).is_err() {
+        if is_running(pid) {
             continue;
         }
-        fs::remove_file(entry.path()).ok();
+        if let Ok(thawed) = thaw(&entry.path()) {
+            all.extend(thawed);
+            fs::remove_file(entry.path()).ok();
+        }
     }
+    all
 }
 
 /// Whether this process pauses cgroups. One that has ended, and was not waited for, has no command
@@ -162,7 +178,8 @@ fn is_running(pid: u32) -> bool {
 }
 
 /// Thaws the cgroups of a note.
-fn thaw(note: &Path) -> Result<()> {
+fn thaw(note: &Path) -> Result<Vec<PathBuf>> {
+    let mut thawed = Vec::new();
     for name in fs::read(note)?.split(|byte| *byte == BETWEEN).filter(|name| !name.is_empty()) {
         let directory = Path::new(OsStr::from_bytes(name));
         ensure!(directory.is_absolute(), "the note is damaged");
@@ -171,9 +188,10 @@ fn thaw(note: &Path) -> Result<()> {
                 .write(true)
                 .open(directory.join("cgroup.freeze"))?
                 .write_all(b"0")?;
+            thawed.push(directory.to_owned());
         }
     }
-    Ok(())
+    Ok(thawed)
 }
 
 #[cfg(test)]
@@ -223,7 +241,7 @@ mod tests {
         let names = cgroups.map(|its| its.as_os_str().as_bytes());
         fs::write(&freezer.note, names.join(&BETWEEN)).unwrap();
         write("1").unwrap();
-        thaw_left_in(run.path());
+        assert_eq!(thaw_left_in(run.path()), cgroups);
         assert!(all("0"));
         assert!(!freezer.note.exists());
     }

@@ -47,6 +47,7 @@ fn run() -> Result<()> {
     let orders: Orders = serde_json::from_str(&first).context("cannot understand orders")?;
     let spared = Spared::new(&orders.mount)?;
     let freezer = Freezer::new(Path::new(RUN));
+    freezer.check(&orders.mount)?;
     // A cgroup is frozen for as long as this process waits for a CPU.
     priority::raise_priority();
     let needs = Needs {

@@ -1,0 +1,42 @@
+//! Options that need something of the machine and the plan, checked before anything is opened, also
+//! by `record --dry-run`.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{canary, monitors, probe};
+use crate::attribute::Choice;
+use crate::discover::Machine;
+use crate::plan::Plan;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// A canary.
+    pub canary: bool,
+    /// Probes.
+    pub probe: bool,
+    /// This many monitoring groups.
+    pub monitor: Option<usize>,
+    /// How counts are divided.
+    pub method: Choice,
+}
+
+/// Checks that what was asked for can do something in a recording of `plan`.
+///
+/// # Errors
+///
+/// It cannot; the error says why and the way out.
+pub fn check(machine: &Machine, plan: &Plan, asked: Asked) -> Result<()> {
+    if asked.canary {
+        canary::check(machine, plan, Path::new("."))?;
+    }
+    if asked.probe {
+        probe::check(machine, plan, asked.method)?;
+    }
+    if asked.monitor.is_some() {
+        monitors::check(machine, plan, asked.monitor)?;
+    }
+    Ok(())
+}
