@@ -59,6 +59,8 @@ pub(super) struct GuestSpec {
     pub online: Option<u32>,
     /// Whether its CPUs alternate every few microseconds.
     pub fine: bool,
+    /// Whether the timer interrupts of its CPUs are at different times, and so their slices.
+    pub skewed: bool,
     /// QEMU's name of its CPU, if not the most capable one.
     pub cpu: Option<String>,
     /// Modules of the distribution that it loads.
@@ -95,8 +97,8 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
     let online = machine.online.map(|cpus| format!("nr_cpus={cpus}")).unwrap_or_default();
-    // Without skew_tick the timer interrupts of all CPUs, and with them their slices, are in step.
-    let words = format!("initcall_blacklist={LEFT_OUT} skew_tick=1 {online} {shell}");
+    let skewed = if machine.skewed { "skew_tick=1" } else { "" };
+    let words = format!("initcall_blacklist={LEFT_OUT} {skewed} {online} {shell}");
     let started = Instant::now();
     let run = qemu::Run {
         arch: machine.arch,

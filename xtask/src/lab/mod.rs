@@ -191,6 +191,7 @@ pub(crate) fn record<T>(
     let mut spec = guest(&machine.on(series), series, steps)?;
     // Other work of the host slows the guest down, and nobody waits for it.
     spec.limit *= BENCH_PATIENCE;
+    spec.skewed = true;
     // Separate from the results of the machine's checks.
     spec.name.push_str("-bench");
     // The next run removes what was not copied.
@@ -265,6 +266,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         // All sockets have the same number of CPUs; of the last one, only the first CPU is used.
         online: housekeeping.map(|cpu| cpu + 1),
         fine: machine.fine,
+        skewed: false,
         cpu: machine.cpu.clone(),
         modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
