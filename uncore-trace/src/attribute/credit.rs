@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use super::Share;
 use crate::entries::Owner;
 
-/// What is left of a sum at the next call of [`Credit::largest`], which comes once a second: sums
-/// have a time constant of 10 s.
+/// Forgetting factor per call of [`Credit::largest`], once a second: the time constant is about 10 s.
 const LEFT: f64 = 0.9;
 
 /// Bytes and CPU time of each cgroup, by its id, once they are asked for.

@@ -1,7 +1,7 @@
 //! A process of this program beside the recorder, such as a canary. The recorder gives it orders and
 //! it answers, both as lines of JSON over pipes.
 //!
-//! [`Child`] is the recorder's end; [`serve`] and [`tell`] are for the process. Guarantee: the
+//! [`Child`] is the recorder's end; [`serve`], [`Lines`] and [`tell`] are for the process. Guarantee: the
 //! process can end when the recorder does, also by `kill -9`, because its standard input ends then.
 
 use std::ffi::CStr;
@@ -14,11 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::thread::set_name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::clock::mono_ns;
 
 /// Pause between two looks at a process.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
@@ -144,4 +147,38 @@ pub(super) fn tell(told: &impl Serialize) -> Result<()> {
     line.push('\n');
     let mut out = io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("nobody reads")
+}
+
+/// Lines of standard input, which a process takes from the recorder.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    rest: Vec<u8>,
+    pub has_ended: bool,
+}
+
+impl Lines {
+    /// The next line; `None` if none has come until `time`, ns, or standard input has ended.
+    pub(super) fn wait(&mut self, time: i64) -> Result<Option<String>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            let left = time - mono_ns();
+            if left <= 0 || self.has_ended {
+                return Ok(None);
+            }
+            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
+            let input = io::stdin();
+            match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error).context("cannot wait"),
+            }
+            let mut bytes = [0; 4096];
+            let read = rustix::io::read(&input, &mut bytes).context("cannot read orders")?;
+            self.has_ended = read == 0;
+            self.rest.extend_from_slice(&bytes[..read]);
+        }
+    }
 }

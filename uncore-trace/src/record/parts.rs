@@ -139,8 +139,10 @@ impl Parts {
     /// paused.
     pub(super) fn probe(&mut self) -> Result<()> {
         let Some(probe) = &mut self.probe else { return Ok(()) };
-        probe.ask(|| self.live.timeline.confused());
-        self.live.note_probe(probe.about())
+        if probe.ask(|| self.live.timeline.confused()) {
+            self.live.note_probe(probe.about())?;
+        }
+        Ok(())
     }
 
     /// Ends pauses.

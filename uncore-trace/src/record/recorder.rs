@@ -10,7 +10,6 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::{AtSwitch, Options, Sampling};
-use super::asked::{self, Asked};
 use super::canary::Canary;
 use super::marks::Marks;
 use super::monitors::{self, Monitors};
@@ -106,12 +105,11 @@ pub async fn record(
     // A recorder that was killed may have left a cgroup frozen, or monitoring groups.
     probe::thaw_left();
     monitors::remove_left();
-    let Options { canary, probe, monitor, method, .. } = *options;
-    asked::check(machine, plan, Asked { canary, probe: probe.is_some(), monitor, method })?;
     let ready = monitors::Ready::of(machine, plan, options.monitor)?;
     let marks = Marks::open(options, &target)?;
     let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
-    let probe = options.probe.map(|budget| Probe::start(machine, budget)).transpose()?;
+    let start = |budget| Probe::start(machine, plan, options.method, budget);
+    let probe = options.probe.map(start).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
     let rotation = Rotation::open(&target, options)?;
     let (rotation, first) = match rotation {

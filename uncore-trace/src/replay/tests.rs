@@ -40,21 +40,25 @@ fn reading(tick: i64, counter: i32) -> readings::Row<'static> {
     }
 }
 
+/// The metadata of a recording of a plan, whose windows are ticks.
+fn pairs(plan: &Plan) -> BTreeMap<String, String> {
+    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
+    let pairs = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::PLAN, serde_json::to_string(plan).unwrap()),
+        (metadata::CLOCKS, serde_json::to_string(&[clock]).unwrap()),
+        (metadata::TICK_NS, TICK_NS.to_string()),
+        (metadata::INTERVAL_NS, TICK_NS.to_string()),
+    ];
+    pairs.map(|(key, value)| (key.to_owned(), value)).into()
+}
+
 /// The result of `attribute` on a recording with these readings: number of rows of `fabric`, or the
 /// error.
 fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan();
-    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
-    let pairs: BTreeMap<String, String> = [
-        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
-        (metadata::PLAN, serde_json::to_string(&plan).unwrap()),
-        (metadata::CLOCKS, serde_json::to_string(&[clock]).unwrap()),
-        (metadata::TICK_NS, TICK_NS.to_string()),
-        (metadata::INTERVAL_NS, TICK_NS.to_string()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into();
+    let pairs = pairs(&plan);
     let path = dir.path().join("run");
     let target = Target::Dataset(path.clone());
     let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();

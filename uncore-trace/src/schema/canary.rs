@@ -125,11 +125,7 @@ impl Canary {
     ///
     /// The metadata are damaged.
     pub fn of(pairs: &BTreeMap<String, String>) -> Result<Option<Self>> {
-        let parse = |text: &String| {
-            serde_json::from_str(text)
-                .with_context(|| format!("the metadata {} is damaged", metadata::CANARY))
-        };
-        pairs.get(metadata::CANARY).map(parse).transpose()
+        metadata::json(pairs, metadata::CANARY)
     }
 
     /// Writes it into the metadata.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
@@ -115,11 +115,7 @@ impl Listed {
     ///
     /// The metadata are damaged.
     pub fn of(pairs: &BTreeMap<String, String>) -> Result<Self> {
-        let parse = |text: &String| {
-            serde_json::from_str(text)
-                .with_context(|| format!("the metadata {} is damaged", metadata::MARKS))
-        };
-        pairs.get(metadata::MARKS).map_or_else(|| Ok(Self::default()), parse)
+        Ok(metadata::json(pairs, metadata::MARKS)?.unwrap_or_default())
     }
 
     /// The first of these marks, as many as there is room for.

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use parquet::file::metadata::KeyValue;
+use serde::de::DeserializeOwned;
 
 /// Prefix of every key.
 pub const PREFIX: &str = "uncore_trace.";
@@ -99,6 +100,18 @@ pub fn require_version(path: &Path, pairs: &BTreeMap<String, String>) -> Result<
 
 /// The keys that describe one file, not the recording.
 const OF_THE_FILE: [&str; 2] = [ROW_GROUP_DIGESTS, DIGEST];
+
+/// The value of a key that is JSON; `None` without the key.
+///
+/// # Errors
+///
+/// The value is damaged.
+pub fn json<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Result<Option<T>> {
+    let parse = |text: &String| {
+        serde_json::from_str(text).with_context(|| format!("the metadata {key} is damaged"))
+    };
+    pairs.get(key).map(parse).transpose()
+}
 
 /// The pairs in the form of the Parquet writer.
 pub fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {

@@ -34,11 +34,7 @@ impl Probe {
     ///
     /// The metadata are damaged.
     pub fn of(pairs: &BTreeMap<String, String>) -> Result<Option<Self>> {
-        let parse = |text: &String| {
-            serde_json::from_str(text)
-                .with_context(|| format!("the metadata {} is damaged", metadata::PROBE))
-        };
-        pairs.get(metadata::PROBE).map(parse).transpose()
+        metadata::json(pairs, metadata::PROBE)
     }
 
     /// Writes them into the metadata.

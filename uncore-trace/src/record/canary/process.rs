@@ -1,14 +1,12 @@
 //! The process of the canary: prepares, waits, moves bytes in bursts until its standard input ends.
 
-use std::io::{self, BufRead as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::child::{self, tell};
+use super::super::child::{self, Lines, tell};
 use super::disk::Disk;
 use super::memory::{Memory, run_on};
 use super::network::Network;
@@ -34,8 +32,8 @@ pub(super) fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let mut orders = String::new();
-    io::stdin().lock().read_line(&mut orders).context("cannot read orders")?;
+    let mut lines = Lines::default();
+    let orders = lines.wait(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
     let place = Place::enter(&orders.mount)?;
     let mut random = Rng::new();
@@ -44,10 +42,9 @@ fn run() -> Result<()> {
     let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
     confine::process(&needs(&place));
     tell(&Told::Ready { cgroup: place.path.clone(), skipped })?;
-    let mut line = String::new();
-    // An empty line is the end: the recording never began.
-    if io::stdin().lock().read_line(&mut line).context("cannot read orders")? > 0 {
-        bursts(&mut movers, &mut random)?;
+    // No line is the end: the recording never began.
+    if lines.wait(i64::MAX)?.is_some() {
+        bursts(&mut movers, &mut lines, &mut random)?;
     }
     tell(&Told::Ended)
 }
@@ -58,7 +55,7 @@ fn needs(place: &Place) -> Needs {
 }
 
 /// Moves bytes until standard input ends.
-fn bursts(movers: &mut Movers, random: &mut Rng) -> Result<()> {
+fn bursts(movers: &mut Movers, lines: &mut Lines, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
     let mut round: Vec<Kind> = Vec::new();
     loop {
@@ -67,7 +64,9 @@ fn bursts(movers: &mut Movers, random: &mut Rng) -> Result<()> {
             random.shuffle(&mut round);
         }
         let (begin, length) = pace.next(mono_ns(), random);
-        if has_ended(begin)? {
+        // No other orders follow.
+        lines.wait(begin)?;
+        if lines.has_ended {
             return Ok(());
         }
         let Some(kind) = round.pop() else {
@@ -88,23 +87,6 @@ fn bursts(movers: &mut Movers, random: &mut Rng) -> Result<()> {
                 movers.give_up(kind);
                 tell(&Told::GaveUp { kind, why: format!("{error:#}") })?;
             }
-        }
-    }
-}
-
-/// Waits until `time`, ns. `true` if standard input has ended by then.
-fn has_ended(time: i64) -> Result<bool> {
-    loop {
-        let left = time - mono_ns();
-        if left <= 0 {
-            return Ok(false);
-        }
-        let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-        let input = io::stdin();
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(error) => return Err(error).context("cannot wait"),
         }
     }
 }

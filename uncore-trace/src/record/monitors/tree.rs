@@ -55,8 +55,8 @@ pub(super) fn lock(dir: &Path) -> Option<File> {
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
-/// Removes the groups that recorders which were killed have left on this machine. Errors are for
-/// nobody: who may not remove a group has made none. Returns what was removed.
+/// Removes the groups that recorders which were killed have left on this machine. Errors are
+/// ignored: without permission no group was made. Returns what was removed.
 pub fn remove_left() -> Vec<PathBuf> {
     let resctrl = Resctrl::find(Path::new("/"));
     resctrl.map(|resctrl| remove_left_in(&resctrl, &mut Kernel)).unwrap_or_default()

@@ -94,7 +94,13 @@ impl Probe {
     /// # Errors
     ///
     /// It cannot pause cgroups.
-    pub(super) fn start(machine: &Machine, budget: f64) -> Result<Self> {
+    pub(super) fn start(
+        machine: &Machine,
+        plan: &Plan,
+        method: Choice,
+        budget: f64,
+    ) -> Result<Self> {
+        check(machine, plan, method)?;
         let mount = machine.cgroups.v2.clone();
         let mount = mount.with_context(|| format!("there are no cgroups to pause: {REMEDY}"))?;
         let child = Child::start(NAME, ABOUT, &Orders { mount, budget })?;
@@ -124,16 +130,17 @@ impl Probe {
         &self.about
     }
 
-    /// Once a second, names the cgroups that cannot be told apart.
-    pub(super) fn ask(&mut self, confused: impl FnOnce() -> Vec<u64>) {
+    /// Once a second, names the cgroups that cannot be told apart. `true` if it did.
+    pub(super) fn ask(&mut self, confused: impl FnOnce() -> Vec<u64>) -> bool {
         self.take();
         if self.child.has_ended || self.asked.elapsed() < ASKS {
-            return;
+            return false;
         }
         self.asked = Instant::now();
         if let Ok(text) = serde_json::to_string(&confused()) {
             self.child.order(&text);
         }
+        true
     }
 
     /// Takes the pauses that have ended.

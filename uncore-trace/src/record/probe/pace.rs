@@ -14,7 +14,7 @@ use fastrand::Rng;
 const LENGTH_NS: (f64, f64) = (5e6, 10e6);
 const MEAN_NS: f64 = f64::midpoint(LENGTH_NS.0, LENGTH_NS.1);
 
-/// Least part of the time in which nobody is paused.
+/// For this part of the time or more, no cgroup is paused.
 const UNPAUSED: f64 = 0.5;
 
 /// Cgroups among which one is chosen: those with the most traffic in doubt.

@@ -147,7 +147,7 @@ impl Drop for Freezer {
     }
 }
 
-/// Thaws what processes that were killed on this machine left frozen. Errors are for nobody: without
+/// Thaws what processes that were killed on this machine left frozen. Errors are ignored: without
 /// permission nothing was frozen. Returns what was thawed.
 pub fn thaw_left() -> Vec<PathBuf> {
     thaw_left_in(Path::new(RUN))

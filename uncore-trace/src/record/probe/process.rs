@@ -1,15 +1,13 @@
 //! The process that pauses cgroups: waits, pauses one, thaws it, until its standard input ends.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use super::super::child::{self, tell};
+use super::super::child::{self, Lines, tell};
 use super::pace::Pace;
 use super::place::{Freezer, RUN, Spared};
 use crate::clock::mono_ns;
@@ -88,38 +86,4 @@ fn run() -> Result<()> {
         next = pace.next(mono_ns(), confused.len(), &mut random);
     }
     Ok(())
-}
-
-/// Lines of standard input.
-#[derive(Debug, Default)]
-struct Lines {
-    rest: Vec<u8>,
-    has_ended: bool,
-}
-
-impl Lines {
-    /// The next line; `None` if none has come until `time`, ns, or standard input has ended.
-    fn wait(&mut self, time: i64) -> Result<Option<String>> {
-        loop {
-            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
-            }
-            let left = time - mono_ns();
-            if left <= 0 || self.has_ended {
-                return Ok(None);
-            }
-            let timeout = Timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 };
-            let input = io::stdin();
-            match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {}
-                Err(error) => return Err(error).context("cannot wait"),
-            }
-            let mut bytes = [0; 4096];
-            let read = rustix::io::read(&input, &mut bytes).context("cannot read orders")?;
-            self.has_ended = read == 0;
-            self.rest.extend_from_slice(&bytes[..read]);
-        }
-    }
 }

@@ -97,19 +97,10 @@ fn live() -> Rows {
 
 fn replayed() -> Rows {
     let dir = tempfile::tempdir().unwrap();
-    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
-    let pairs: BTreeMap<String, String> = [
-        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
-        (metadata::PLAN, serde_json::to_string(&plan()).unwrap()),
-        (metadata::CLOCKS, serde_json::to_string(&[clock]).unwrap()),
-        (metadata::TICK_NS, TICK_NS.to_string()),
-        (metadata::INTERVAL_NS, TICK_NS.to_string()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into();
+    let metadata = pairs(&plan());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs).unwrap();
+        Writer::create(Target::Dataset(path.clone()), Create::default(), &metadata).unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut bytes) = (cgroups::Builder::default(), monitors::Builder::default());
     for tick in START..=LAST {
@@ -152,7 +143,7 @@ fn replayed() -> Rows {
     writer.write(&cgroups::TABLE, &paths.finish()).unwrap();
     writer.write(&monitors::TABLE, &bytes.finish()).unwrap();
     writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
-    writer.finish(&pairs).unwrap();
+    writer.finish(&metadata).unwrap();
     let file = dir.path().join("fabric.parquet");
     let recording = Recording::open(&path).unwrap();
     let target = Target::File(file.clone());
