@@ -1,4 +1,4 @@
-//! Copies records into the ring, and counts those that do not fit.
+//! Copies records into the ring of their CPU, and counts those that do not fit.
 //!
 //! Guarantee: no count of drops is lost, even if a program interrupts another one that counts on
 //! the same CPU.
@@ -8,28 +8,33 @@ use core::intrinsics::{AtomicOrdering, atomic_xadd};
 use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 
-use uncore_trace_common::record::KINDS;
+use uncore_trace_common::record::{Header, KINDS};
 use uncore_trace_common::state::Drops;
 
-use crate::maps::{DROPS, RECORDS};
+use crate::maps::{DROPS, RINGS};
 
 /// Sends `size` bytes from `record`. User space polls, so nobody is woken.
 ///
 /// # Safety
 ///
-/// `record` must point to `size` readable bytes, and the verifier must see that it does.
+/// `record` must point to `size` readable bytes that begin with a [`Header`], and the verifier must
+/// see that it does.
 #[inline(always)]
 pub unsafe fn send<T>(kind: u32, record: *const T, size: u64) {
-    // SAFETY: the caller vouches for the bytes; the map is a ring buffer.
-    let sent = unsafe {
-        bpf_ringbuf_output(
-            (&raw const RECORDS).cast_mut().cast(),
-            record.cast_mut().cast(),
-            size,
-            u64::from(BPF_RB_NO_WAKEUP),
-        )
-    };
-    if sent < 0 && (kind as usize) < KINDS {
+    // SAFETY: the caller vouches for the header.
+    let cpu = unsafe { (*record.cast::<Header>()).cpu };
+    let sent = RINGS.get(cpu).map(|ring| {
+        // SAFETY: the caller vouches for the bytes; the map is a ring buffer.
+        unsafe {
+            bpf_ringbuf_output(
+                core::ptr::from_ref(ring).cast_mut().cast(),
+                record.cast_mut().cast(),
+                size,
+                u64::from(BPF_RB_NO_WAKEUP),
+            )
+        }
+    });
+    if sent.is_none_or(|result| result < 0) && (kind as usize) < KINDS {
         // SAFETY: `kind` is the place of a count in `records`.
         count(|drops| unsafe { (&raw mut (*drops).records).cast::<u64>().add(kind as usize) });
     }

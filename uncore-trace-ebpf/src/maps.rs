@@ -1,7 +1,7 @@
 //! All maps. The loader replaces sizes of `1` by those of the machine.
 
 use aya_ebpf::bindings::bpf_timer;
-use aya_ebpf::btf_maps::{Array, PerCpuArray, PerfEventArray, RingBuf};
+use aya_ebpf::btf_maps::{Array, ArrayOfMaps, PerCpuArray, PerfEventArray, RingBuf};
 use aya_ebpf::macros::btf_map;
 use uncore_trace_common::record::{Sample, TRIGGERS};
 use uncore_trace_common::state::{CpuState, Drops, IoState, Sampler, Sweep};
@@ -13,9 +13,10 @@ pub struct TimerSlot {
     pub timer: bpf_timer,
 }
 
-/// All records for user space.
+/// All records for user space: the ring of each CPU. The loader makes the rings, and CPUs share
+/// them. The size here is that of a page of any kernel.
 #[btf_map]
-pub static RECORDS: RingBuf<u64, { 1 << 23 }> = RingBuf::new();
+pub static RINGS: ArrayOfMaps<RingBuf<u64, { 1 << 16 }>, 1> = ArrayOfMaps::new();
 
 /// The open counters; each reader CPU has consecutive slots.
 #[btf_map]

@@ -332,6 +332,20 @@ pub enum Record {
     Io(IoRecord),
 }
 
+impl Record {
+    /// When it was sent, ns on `CLOCK_MONOTONIC`. The programs send the time of interrupts and the
+    /// bytes of devices only when a slot is needed, so their time says nothing about the ring.
+    pub const fn sent(&self) -> Option<u64> {
+        match self {
+            Self::Run(run) => Some(run.end),
+            Self::Sample(sample) => Some(sample.end),
+            Self::Task(event) => Some(event.time),
+            Self::Cgroup(event) => Some(event.time),
+            Self::Irq(_) | Self::Io(_) => None,
+        }
+    }
+}
+
 /// A record that this program cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {

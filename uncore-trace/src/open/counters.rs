@@ -41,16 +41,7 @@ pub(super) struct CounterArray(OwnedFd);
 impl CounterArray {
     /// Makes an array with `slots` empty slots.
     pub(super) fn create(slots: u32) -> io::Result<Self> {
-        let mut attr = Create {
-            map_type: PERF_EVENT_ARRAY,
-            key_size: 4,
-            value_size: 4,
-            max_entries: slots.max(1),
-            map_flags: 0,
-        };
-        let fd = bpf(MAP_CREATE, &mut attr)?;
-        // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        create(PERF_EVENT_ARRAY, (4, 4), slots.max(1)).map(Self)
     }
 
     /// Puts a counter into a slot. The slot keeps the event open.
@@ -79,6 +70,18 @@ impl AsFd for CounterArray {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Makes a map with keys and values of these sizes.
+pub(super) fn create(
+    map_type: u32,
+    (key_size, value_size): (u32, u32),
+    max_entries: u32,
+) -> io::Result<OwnedFd> {
+    let mut attr = Create { map_type, key_size, value_size, max_entries, map_flags: 0 };
+    let fd = bpf(MAP_CREATE, &mut attr)?;
+    // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// `attr` is given whole to be changed: some commands write their answer into it (`BPF_PROG_TEST_RUN`:

@@ -16,6 +16,7 @@ mod options;
 mod perf;
 mod pmu;
 mod programs;
+mod rings;
 mod run_on_cpu;
 mod sampler;
 mod session;

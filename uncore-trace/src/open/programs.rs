@@ -61,13 +61,12 @@ pub(super) fn load(
     for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
         loader.override_global(name, value, true);
     }
-    for map in ["CPUS", "SAMPLERS", "SWEEPS", "TIMERS"] {
+    for map in ["RINGS", "CPUS", "SAMPLERS", "SWEEPS", "TIMERS"] {
         loader.map_max_entries(map, cpus);
     }
     if let Some(io) = io {
         io.set(&mut loader, cpus);
     }
-    loader.map_max_entries("RECORDS", options.buffer_bytes);
     let ebpf = loader
         .load(&object()?)
         .map_err(|error| anyhow!(one_line(&error)))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
@@ -20,7 +20,7 @@ use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::statistics::Statistics;
-use super::{SAMPLE, io, pmu, programs, unprivileged};
+use super::{SAMPLE, io, pmu, programs, rings, unprivileged};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -62,7 +62,7 @@ impl Follower {
 /// before the programs it runs, the programs (and with them their links) before the counters.
 pub struct Session {
     pub(super) running: Option<Running>,
-    ring: RingBuf<MapData>,
+    rings: Vec<RingBuf<MapData>>,
     pub(super) cpus: Array<MapData, CpuState>,
     pub(super) samplers: Array<MapData, Sampler>,
     drops: PerCpuArray<MapData, DropsAbi>,
@@ -134,7 +134,12 @@ impl Session {
         let mut ebpf =
             programs::load(&options, possible, at_switch, &counters, &types, io.as_ref(), log)?;
         drop(types);
-        let ring = take(&mut ebpf, "RECORDS")?;
+        let mut of_cpus: ArrayOfMaps<_, _> = ebpf
+            .map_mut("RINGS")
+            .context("the BPF object has no map RINGS")?
+            .try_into()
+            .context("the BPF map RINGS is of another type")?;
+        let rings = rings::make(&mut of_cpus, online, possible, options.buffer_bytes)?;
         let cpus = take(&mut ebpf, "CPUS")?;
         let mut samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
         let drops = take(&mut ebpf, "DROPS")?;
@@ -160,7 +165,7 @@ impl Session {
         };
         Ok(Self {
             running: None,
-            ring,
+            rings,
             cpus,
             samplers,
             drops,
@@ -260,9 +265,9 @@ impl Session {
         &self.unopened
     }
 
-    /// The ring that the programs write to.
-    pub const fn ring(&mut self) -> &mut RingBuf<MapData> {
-        &mut self.ring
+    /// The rings that the programs write to. All records of a CPU are in one of them.
+    pub fn rings(&mut self) -> &mut [RingBuf<MapData>] {
+        &mut self.rings
     }
 
     /// If I/O is recorded: what cannot be seen of it, and why.

@@ -8,7 +8,6 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -22,15 +21,14 @@ use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf};
 use jiff::Zoned;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::loaded::{hook_of, is_alone, runs};
 use super::machine;
 use super::overhead::{last_cpu, per_switch};
 use super::running::{Recorder, Running as _};
+use super::small;
 use super::stats::{self, Summary};
-use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::quietly;
 use crate::target;
 
 /// Options of `cargo xtask bench hook`.
@@ -120,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             .context("cannot watch for signals")?;
     }
     let mut bench = Bench {
-        small: load(&compile()?)?,
+        small: load(&small::compile("hook")?)?,
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
             None => target::release()?,
@@ -147,21 +145,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (machine, rounds, loops) = (machine::describe(), args.rounds, args.loops);
     println!("\n{date}, {machine}; {rounds} interleaved rounds of {loops} loops.");
     Ok(())
-}
-
-/// Compiles `hook.bpf.c`, with a compiler that is installed if there is none.
-fn compile() -> Result<PathBuf> {
-    if version("clang").is_err() {
-        Apt::new().install(&["clang"]).context("the small programs need clang")?;
-    }
-    let dir = target::dir()?.join("bpf");
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let object = dir.join("hook.bpf.o");
-    let mut clang = Command::new("clang");
-    clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-c", "-o"]);
-    clang.arg(&object).arg(workspace_root().join("xtask/src/bench/hook.bpf.c"));
-    quietly(&mut clang)?;
-    Ok(object)
 }
 
 fn load(object: &Path) -> Result<Ebpf> {

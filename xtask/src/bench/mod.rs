@@ -11,8 +11,10 @@ mod overhead;
 mod pipeline;
 mod profile;
 mod read;
+mod ring;
 mod running;
 mod sampling;
+mod small;
 mod stats;
 mod truth;
 
@@ -23,6 +25,8 @@ pub(crate) enum Bench {
     Overhead(overhead::Args),
     /// Time the BPF program at `sched_switch` itself
     Hook(hook::Args),
+    /// Time how records are sent by several CPUs at once, and say what that costs on large machines
+    Ring(ring::Args),
     /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
     Sampling(sampling::Args),
     /// Time how records become files, and measure the memory, for machines of many sizes
@@ -42,6 +46,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Overhead(args) => overhead::run(args),
         Bench::Hook(args) => hook::run(args),
+        Bench::Ring(args) => ring::run(args),
         Bench::Sampling(args) => sampling::run(args),
         Bench::Pipeline(args) => pipeline::run(args),
         Bench::Profile(args) => profile::run(args),
