@@ -16,14 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
-use arrow::array::RecordBatch;
-use arrow::datatypes::FieldRef;
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::{Encoding, PageType};
 use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::digest::{self, Footer, Groups};
@@ -34,6 +36,9 @@ use crate::schema::{TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
 pub(super) const BATCH_ROWS: usize = 8192;
+
+/// A column chunk without values has fewer bytes: some 20 for each page of a row group.
+const NULL_BYTES: i64 = 64 << 10;
 
 /// An open file of a table.
 #[derive(Debug, Clone)]
@@ -194,38 +199,20 @@ impl TableFile {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<FileScan> {
-        let mut expected = 0;
-        let mut unverified = VecDeque::with_capacity(groups.len());
-        for &group in &groups {
-            unverified.push_back((expected, group));
-            expected += self.footer.metadata().row_group(group).num_rows();
-        }
-        let source = self.source()?;
         let mut absent = later::absent(self.def, self.footer.schema());
         absent.retain(|field| columns.contains(&field.name().as_str()));
-        let reader = guard(&self.path, || {
-            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
-                source.clone(),
-                self.footer.clone(),
-            );
-            let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
-            builder
-                .with_projection(mask)
-                .with_batch_size(BATCH_ROWS)
-                .with_row_groups(groups)
-                .build()
-                .map_err(|error| anyhow!("{}", disk::explain(&error)))
-        })
-        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        let has = self.footer.schema().fields().iter();
+        let wanted = has.filter(|field| columns.contains(&field.name().as_str())).cloned();
         Ok(FileScan {
             path: self.path.clone(),
-            reader: Some(reader),
-            rows: 0,
-            expected,
-            source,
+            footer: self.footer.clone(),
+            source: self.source()?,
             groups: Arc::clone(&self.groups),
-            unverified,
+            columns: wanted.collect(),
             absent,
+            left: groups.into(),
+            group: None,
+            rows: 0,
         })
     }
 }
@@ -273,18 +260,31 @@ pub(super) fn no_recording(path: &Path) -> Error {
     )
 }
 
-/// The batches of a file.
+/// The batches of a file: none of them has rows of two row groups, whose dictionaries differ.
 pub struct FileScan {
     path: PathBuf,
-    reader: Option<ParquetRecordBatchReader>,
-    rows: i64,
-    expected: i64,
+    footer: ArrowReaderMetadata,
     source: OpenedFile,
     groups: Arc<Groups>,
-    /// The row groups that are still to be verified, each with the number of rows before it.
-    unverified: VecDeque<(i64, usize)>,
+    /// Columns that are asked for and that the file has.
+    columns: Vec<FieldRef>,
     /// Columns that are asked for and that the file lacks.
     absent: Vec<FieldRef>,
+    /// The row groups that are still to be opened.
+    left: VecDeque<usize>,
+    group: Option<GroupScan>,
+    /// Rows so far.
+    rows: i64,
+}
+
+/// The batches of a row group.
+struct GroupScan {
+    reader: ParquetRecordBatchReader,
+    rows: i64,
+    expected: i64,
+    /// For each column of the scan, its values if all of them are null: they are not decoded.
+    nulls: Vec<Option<ArrayRef>>,
+    schema: SchemaRef,
 }
 
 impl std::fmt::Debug for FileScan {
@@ -298,27 +298,105 @@ impl std::fmt::Debug for FileScan {
 
 impl FileScan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
-        let ahead = self.rows + BATCH_ROWS as i64;
-        while let Some((_, group)) = self.unverified.pop_front_if(|(before, _)| *before < ahead) {
-            if !disk::doing("read", &self.path, self.groups.is_sound(self.source.file(), group))? {
-                bail!("row group {group} is not what was written");
-            }
-        }
-        let Some(reader) = &mut self.reader else { return Ok(None) };
-        let batch = guard(&self.path, || {
-            reader.next().transpose().map_err(|error| anyhow!("{}", disk::explain(&error)))
-        });
-        match batch {
-            Ok(Some(batch)) => {
-                self.rows += batch.num_rows() as i64;
-                later::completed(batch, &self.absent).map(Some)
-            }
-            Ok(None) if self.rows != self.expected => {
-                Err(anyhow!("it holds {} rows, its footer says {}", self.rows, self.expected))
-            }
-            other => other,
+        loop {
+            let Some(group) = &mut self.group else {
+                let Some(number) = self.left.pop_front() else { return Ok(None) };
+                self.group = Some(self.open(number)?);
+                continue;
+            };
+            let batch = guard(&self.path, || {
+                let next = group.reader.next().transpose();
+                next.map_err(|error| anyhow!("{}", disk::explain(&error)))
+            })?;
+            let Some(batch) = batch else {
+                let GroupScan { rows, expected, .. } = *group;
+                if rows != expected {
+                    bail!("a row group holds {rows} rows, its footer says {expected}");
+                }
+                self.group = None;
+                continue;
+            };
+            group.rows += batch.num_rows() as i64;
+            self.rows += batch.num_rows() as i64;
+            return later::completed(group.filled(batch)?, &self.absent).map(Some);
         }
     }
+
+    /// Opens a row group that is intact.
+    fn open(&self, number: usize) -> Result<GroupScan> {
+        if !disk::doing("read", &self.path, self.groups.is_sound(self.source.file(), number))? {
+            bail!("row group {number} is not what was written");
+        }
+        let group = self.footer.metadata().row_group(number);
+        let length = usize::try_from(group.num_rows()).unwrap_or(BATCH_ROWS).min(BATCH_ROWS);
+        let null = |field: &FieldRef| {
+            let is_null = is_null(&self.source, group, field)?;
+            Ok(is_null.then(|| new_null_array(field.data_type(), length)))
+        };
+        let nulls =
+            guard(&self.path, || self.columns.iter().map(null).collect::<Result<Vec<_>>>())?;
+        let decoded = self.columns.iter().zip(&nulls).filter(|(_, null)| null.is_none());
+        let decoded: Vec<&str> = decoded.map(|(field, _)| field.name().as_str()).collect();
+        let reader = guard(&self.path, || {
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+                self.source.clone(),
+                self.footer.clone(),
+            );
+            let mask = ProjectionMask::columns(builder.parquet_schema(), decoded.iter().copied());
+            let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
+            let built = builder.with_row_groups(vec![number]).build();
+            built.map_err(|error| anyhow!("{}", disk::explain(&error)))
+        })?;
+        let pairs = self.footer.schema().metadata().clone();
+        let schema = Arc::new(Schema::new_with_metadata(self.columns.clone(), pairs));
+        Ok(GroupScan { reader, rows: 0, expected: group.num_rows(), nulls, schema })
+    }
+}
+
+impl GroupScan {
+    /// The batch with the columns that were not decoded.
+    fn filled(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        if self.nulls.iter().all(Option::is_none) {
+            return Ok(batch);
+        }
+        let rows = batch.num_rows();
+        let (_, decoded, _) = batch.into_parts();
+        let mut decoded = decoded.into_iter();
+        let columns = self.nulls.iter().filter_map(|null| match null {
+            Some(null) => Some(null.slice(0, rows)),
+            None => decoded.next(),
+        });
+        RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())
+            .context("cannot add a column without values")
+    }
+}
+
+/// Whether a column has no value in a row group. The decoder takes longer for a dictionary column of nulls
+/// than for one with values, because it hashes each row.
+fn is_null(source: &OpenedFile, group: &RowGroupMetaData, field: &FieldRef) -> Result<bool> {
+    let mut chunks = group.columns().iter();
+    let chunk = chunks.find(|chunk| chunk.column_path().string() == *field.name());
+    let Some(chunk) = chunk.filter(|_| field.is_nullable()) else { return Ok(false) };
+    if let Some(nulls) = chunk.statistics().and_then(Statistics::null_count_opt) {
+        return Ok(u64::try_from(group.num_rows()) == Ok(nulls));
+    }
+    if chunk.uncompressed_size() > NULL_BYTES || chunk.dictionary_page_offset().is_none() {
+        return Ok(false);
+    }
+    // Columns of strings have no statistics. Without a value, their dictionary is empty.
+    let rows = usize::try_from(group.num_rows()).unwrap_or(0);
+    let pages = SerializedPageReader::new(Arc::new(source.clone()), chunk, rows, None)?;
+    for page in pages {
+        let page = page?;
+        let is_empty = match page.page_type() {
+            PageType::DICTIONARY_PAGE => page.num_values() == 0,
+            _ => page.encoding() == Encoding::RLE_DICTIONARY,
+        };
+        if !is_empty {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Iterator for FileScan {
@@ -330,7 +408,8 @@ impl Iterator for FileScan {
             .read()
             .with_context(|| format!("{} is damaged after row {rows}", self.path.display()));
         if !matches!(read, Ok(Some(_))) {
-            self.reader = None;
+            self.left.clear();
+            self.group = None;
         }
         read.transpose()
     }

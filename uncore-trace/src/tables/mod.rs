@@ -4,6 +4,7 @@
 //! ([`repair`]). Batches from [`reader`] have the columns and types of
 //! [`TableDef::schema`](crate::schema::TableDef).
 
+mod ahead;
 pub mod digest;
 mod disk;
 mod encode;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result, anyhow, bail};
 
+pub use super::ahead::Ahead;
 use super::disk;
 use super::file::{self, TableFile};
 use super::live::Live;

@@ -208,4 +208,6 @@ pub(super) fn fit(text: &str, width: usize, ascii: bool) -> String {
 }
 
 #[cfg(test)]
+mod scale;
+#[cfg(test)]
 mod tests;

@@ -47,7 +47,15 @@ impl Steps for Scale {
     }
 }
 
+/// The step that both places are in, if it is one.
+pub fn step_of(place: (f64, f64)) -> Option<usize> {
+    let mut parts = (0, 0);
+    split(place, |step, _| parts = (step, parts.1 + 1));
+    (parts.1 == 1).then_some(parts.0)
+}
+
 /// Passes each step between two places to `take`, with its fraction of the time between them.
+#[inline]
 fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
     let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
     let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
@@ -73,6 +81,15 @@ pub struct Heat {
 }
 
 impl Heat {
+    /// Adds the value of a window that is within one step.
+    #[inline]
+    pub fn add_to(&mut self, step: usize, value: Option<f64>) {
+        match value {
+            Some(value) => self.steps[step] += value,
+            None => self.unknown |= 1 << step,
+        }
+    }
+
     /// Adds the value of a window, spread evenly over its time; `None`: not known.
     pub fn add(&mut self, place: (f64, f64), value: Option<f64>) {
         split(place, |step, part| match value {

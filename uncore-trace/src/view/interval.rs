@@ -85,6 +85,7 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Of a row without an interval of its own, whose confidence also gives the half width.
+    #[inline]
     pub(super) fn new(
         of: (i32, i64, i64),
         value: f64,
@@ -136,6 +137,7 @@ impl Width {
     }
 
     /// Adds a row with this cause.
+    #[inline]
     pub(super) fn add(&mut self, cause: usize, claim: Claim) {
         // The rows of a window and counter are consecutive. If not, `most` only becomes larger.
         if self.last.replace(claim.of) != Some(claim.of) {
@@ -208,6 +210,7 @@ impl Width {
 }
 
 /// Half width for [`LEVEL`] of the errors, as a fraction of the value; `None` without a confidence.
+#[inline]
 fn part(confidence: Option<f32>) -> Option<f64> {
     // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
     let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);

@@ -258,6 +258,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The window of a row.
+    #[inline]
     pub fn window(&self, row: usize) -> Window {
         let (end_ns, length_ns) = (self.mono_ns.value(row), self.window_ns.value(row));
         match self.known_ns {
@@ -267,6 +268,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
+    #[inline]
     pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
         let of = self.divided?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
@@ -295,11 +297,13 @@ impl<'a> Columns<'a> {
         if self.is_other(row) { owner::OTHER_TASKS } else { self.recorded_owner(row) }
     }
 
+    #[inline]
     fn recorded_owner(&self, row: usize) -> &'a str {
         self.owner.and_then(|owner| owner.get(row)).unwrap_or_default()
     }
 
     /// Whether the row is of a task whose cgroup is not selected.
+    #[inline]
     fn is_other(&self, row: usize) -> bool {
         self.selected.is_other(row, || self.recorded_owner(row))
     }
@@ -311,12 +315,14 @@ impl<'a> Columns<'a> {
 
     /// Index of a row's link, and the direction; `None` if lines are by event, or the counter is on
     /// no link.
+    #[inline]
     pub fn link(&self, row: usize) -> Option<(usize, Direction)> {
         self.links?.on(self.counter.value(row))
     }
 
     /// Whether the row belongs to a line: of a selected event or link, and by link, only rows whose
     /// counter is on one.
+    #[inline]
     pub fn is_wanted(&self, row: usize) -> bool {
         (self.links.is_none() || self.link(row).is_some())
             && self.selected.has(row, self.counter.value(row))
@@ -365,9 +371,10 @@ impl<'a> Columns<'a> {
             }
             By::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
-                self.pid
-                    .and_then(|pids| get(pids, row))
-                    .map_or_else(|| "(no pid)".to_owned(), |pid| format!("{comm} ({pid})"))
+                self.pid.and_then(|pids| get(pids, row)).map_or_else(
+                    || "(small or unknown processes)".to_owned(),
+                    |pid| format!("{comm} ({pid})"),
+                )
             }
             By::Comm if owner == "task" => name.unwrap_or("?").to_owned(),
             By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
@@ -391,7 +398,17 @@ impl<'a> Columns<'a> {
         [owner.into(), name.into(), number, 0, 0]
     }
 
+    /// Identifies the row's event, or its link and direction: see [`Quick`].
+    #[inline]
+    pub(super) fn quick_event(&self, row: usize) -> [i32; 3] {
+        match self.link(row) {
+            Some((place, direction)) => [place as i32, direction as i32, -1],
+            None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
+        }
+    }
+
     /// Identifies the row's line: see [`Quick`].
+    #[inline]
     pub fn quick(&self, row: usize) -> Quick {
         let name = self.name.map_or(0, |name| name.key(row));
         let number = match (self.pid, self.cgroup_id) {
@@ -399,10 +416,7 @@ impl<'a> Columns<'a> {
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ => -1,
         };
-        let event = match self.link(row) {
-            Some((place, direction)) => [place as i32, direction as i32, -1],
-            None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
-        };
+        let event = self.quick_event(row);
         let own = self.owner.map_or(0, |owner| owner.key(row));
         let owner = if self.is_other(row) { OTHER } else { own };
         let cause = self.divided.map_or((0, None), |of| {

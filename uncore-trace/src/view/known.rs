@@ -35,19 +35,22 @@ impl<T: Copy> LineCache<T> {
         Self { lines: Vec::new(), places: HashMap::default(), next: 0, dictionaries: Vec::new() }
     }
 
-    /// Begins a batch: forgets all lines if the dictionaries have changed.
-    pub(super) fn begin(&mut self, columns: &Columns<'_>) {
+    /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
+    pub(super) fn begin(&mut self, columns: &Columns<'_>) -> bool {
         let now = columns.dictionaries();
         let is_same = self.dictionaries.len() == now.len()
             && self.dictionaries.iter().zip(&now).all(|(one, two)| is_same(one, two));
-        if !is_same || self.lines.len() > MOST {
+        let is_over = !is_same || self.lines.len() > MOST;
+        if is_over {
             self.lines.clear();
             self.places.clear();
             self.dictionaries = now.into_iter().cloned().collect();
         }
+        is_over
     }
 
     /// The value of a line; computed by `find` if it is new.
+    #[inline]
     pub(super) fn get(&mut self, line: Quick, find: impl FnOnce() -> T) -> T {
         let place = match self.lines.get(self.next) {
             Some((next, _)) if *next == line => self.next,

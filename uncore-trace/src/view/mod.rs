@@ -26,6 +26,7 @@ mod losses;
 pub mod mark_list;
 pub mod marks;
 pub mod page;
+mod parallel;
 pub mod probe;
 pub mod programs;
 pub mod render;

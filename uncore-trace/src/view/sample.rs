@@ -198,6 +198,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     method: "residency",
                     confidence: Some(0.5),
                     cgroup_confidence: None,
+                    processes: None,
                 };
                 if (broken.fabric)(&mut row, number) {
                     builder.append(&row);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::{Array as _, RecordBatch, StringArray};
 use globset::{Glob, GlobMatcher};
 
 use super::links::Links;
@@ -127,12 +127,14 @@ pub(super) struct Rows<'a> {
 
 impl Rows<'_> {
     /// Whether the row's event, or the link of its counter, is selected.
+    #[inline]
     pub(super) fn has(&self, row: usize, counter: i32) -> bool {
         self.events.as_ref().is_none_or(|names| is_true(names, row))
             || self.counters.contains(&counter)
     }
 
     /// Whether the row is of a task in a cgroup that is not selected.
+    #[inline]
     pub(super) fn is_other<'a>(&self, row: usize, owner: impl Fn() -> &'a str) -> bool {
         self.cgroups.as_ref().is_some_and(|names| owner() == owner::TASK && !is_true(names, row))
     }
@@ -148,10 +150,16 @@ fn recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
     for batch in recording.table(&fabric::TABLE)?.scan(&[column])? {
         let batch = batch?;
         let column = words(&batch, column)?;
-        let used: HashSet<i32> = (0..batch.num_rows()).map(|row| column.key(row)).collect();
         let dictionary = column.dictionary();
-        let keys = used.into_iter().filter_map(|key| usize::try_from(key).ok());
-        names.extend(keys.map(|key| dictionary.value(key).to_owned()));
+        let mut used = vec![false; dictionary.len()];
+        for row in 0..batch.num_rows() {
+            let key = usize::try_from(column.key(row)).ok();
+            if let Some(used) = key.and_then(|key| used.get_mut(key)) {
+                *used = true;
+            }
+        }
+        let used = used.iter().zip(dictionary).filter(|(used, _)| **used);
+        names.extend(used.filter_map(|(_, name)| Some(name?.to_owned())));
     }
     Ok(names)
 }

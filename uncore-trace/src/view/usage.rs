@@ -10,12 +10,13 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
-use super::heat::{Heat, Scale};
+use super::heat::{Heat, Scale, step_of};
 use super::interval::Interval;
 pub use super::key::By;
 use super::key::Columns;
 use super::known::LineCache;
 use super::links::Links;
+use super::parallel;
 use super::selected::Selected;
 use super::span::{Moment, Span};
 use super::sums::{Highest, Rate, Share, Time, Window};
@@ -147,6 +148,11 @@ pub struct Line {
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
+    summed(recording, question, parallel::threads())
+}
+
+/// The same in this number of threads.
+fn summed(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
     let table = recording.table(&fabric::TABLE)?;
     let by = question.by;
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
@@ -154,28 +160,47 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
         return Ok(Usage { by, start_ns: 0, span_ns: (0, 0), step_ns: 0.0, events: Vec::new() });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
-    let mut sums = Sums {
-        by,
-        scale,
-        wanted: span.wanted.clone(),
-        events: Vec::new(),
-        index: HashMap::new(),
-        lines: HashMap::new(),
-        touched: Vec::new(),
-        end_ns: i64::MIN,
-    };
-    let mut known = LineCache::new();
-    for batch in table.scan_within(&question.columns(recording), "mono_ns", span.wanted)? {
-        let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
-        known.begin(&columns);
-        sums.add(&columns, &mut known);
-    }
+    let rows = table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?;
+    let parts = parallel::sum(rows, threads, |batches, number| {
+        let mut sums = Sums::new(by, scale, span.wanted.clone(), (number, threads));
+        let mut known = LineCache::new();
+        for batch in batches {
+            let columns = Columns::new(&batch, question)?;
+            if known.begin(&columns) {
+                sums.counters.clear();
+            }
+            sums.add(&columns, &mut known);
+        }
+        Ok(sums.finish())
+    })?;
+    let mut events: Vec<Event> = parts.into_iter().flatten().collect();
+    events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { by, start_ns, span_ns, step_ns: scale.step_ns(), events: sums.finish() })
+    Ok(Usage { by, start_ns, span_ns, step_ns: scale.step_ns(), events })
 }
 
+/// Counters that are remembered; others take longer.
+const COUNTERS: usize = 1 << 16;
+
+/// What is known of a counter, as long as batches have the same dictionaries.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfCounter {
+    /// See [`Columns::quick_event`]; `None` before its first row.
+    event: Option<[i32; 3]>,
+    is_own: bool,
+    /// Index of the event, and begin and end of the window that were last added to its time.
+    last: (usize, i64, i64),
+}
+
+/// The sums of some of the events. Nothing of an event depends on another one, so threads that sum
+/// different events have the results of one that sums all.
 struct Sums {
+    /// Its number, and the number of all of them.
+    part: (usize, usize),
+    /// Numbers of all events, in the order of their first rows.
+    numbers: HashMap<(String, String), usize>,
+    /// By counter.
+    counters: Vec<OfCounter>,
     by: By,
     scale: Scale,
     wanted: RangeInclusive<i64>,
@@ -188,8 +213,24 @@ struct Sums {
 }
 
 impl Sums {
+    fn new(by: By, scale: Scale, wanted: RangeInclusive<i64>, part: (usize, usize)) -> Self {
+        Self {
+            part,
+            numbers: HashMap::new(),
+            counters: Vec::new(),
+            by,
+            scale,
+            wanted,
+            events: Vec::new(),
+            index: HashMap::new(),
+            lines: HashMap::new(),
+            touched: Vec::new(),
+            end_ns: i64::MIN,
+        }
+    }
+
     fn add(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
-        let mut place = ((0, 0), (0.0, 0.0));
+        let mut place = ((0, 0), (0.0, 0.0), None);
         for row in 0..columns.rows {
             let window = columns.window(row);
             if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
@@ -201,15 +242,22 @@ impl Sums {
             }
             if place.0 != (window.begin_ns, window.end_ns) {
                 let at = self.scale.place(window.end_ns, window.length_ns());
-                place = ((window.begin_ns, window.end_ns), at);
+                place = ((window.begin_ns, window.end_ns), at, step_of(at));
+            }
+            let counter = columns.counter.value(row);
+            if !self.is_own(columns, row, counter) {
+                continue;
             }
             let quick = columns.quick(row);
             let (event, line, cause) = known.get(quick, || self.find(columns, row));
+            let is_new = self.is_new(counter, (event, window.begin_ns, window.end_ns));
             let its = &mut self.events[event];
-            let counters = its.time.counters();
-            its.time.add(columns.counter.value(row), window, &self.scale);
-            if its.time.counters() > counters {
-                *its.counters.entry(columns.event(row)).or_default() += 1;
+            if is_new {
+                let counters = its.time.counters();
+                its.time.add(counter, window, &self.scale);
+                if its.time.counters() > counters {
+                    *its.counters.entry(columns.event(row)).or_default() += 1;
+                }
             }
             let value = get(columns.value, row);
             its.total += value.unwrap_or(0.0);
@@ -218,9 +266,47 @@ impl Sums {
             if !std::mem::replace(&mut line_of.is_touched, true) {
                 self.touched.push((event, line));
             }
-            line_of.heat.add(place.1, value);
+            match place.2 {
+                Some(step) => line_of.heat.add_to(step, value),
+                None => line_of.heat.add(place.1, value),
+            }
             line_of.add(columns, row, window, cause);
         }
+    }
+
+    /// Whether the row's event is summed here.
+    #[inline]
+    fn is_own(&mut self, columns: &Columns<'_>, row: usize, counter: i32) -> bool {
+        if self.part.1 == 1 {
+            return true;
+        }
+        let event = Some(columns.quick_event(row));
+        let place = usize::try_from(counter).ok().filter(|place| *place < COUNTERS);
+        if let Some(of) = place.and_then(|place| self.counters.get(place))
+            && of.event == event
+        {
+            return of.is_own;
+        }
+        let next = self.numbers.len();
+        let name = (columns.what(row), columns.unit(row).to_owned());
+        let (own, all) = self.part;
+        let is_own = *self.numbers.entry(name).or_insert(next) % all == own;
+        if let Some(place) = place {
+            if self.counters.len() <= place {
+                self.counters.resize(place + 1, OfCounter::default());
+            }
+            // No window begins at the end of time.
+            self.counters[place] = OfCounter { event, is_own, last: (0, i64::MAX, i64::MIN) };
+        }
+        is_own
+    }
+
+    /// Whether the window of a counter was not the last one to be added to the time of its event.
+    #[inline]
+    fn is_new(&mut self, counter: i32, window: (usize, i64, i64)) -> bool {
+        let place = usize::try_from(counter).ok();
+        let of = place.and_then(|place| self.counters.get_mut(place));
+        of.is_none_or(|of| std::mem::replace(&mut of.last, window) != window)
     }
 
     /// Called when all rows of the windows that end at one time have come.
@@ -295,7 +381,6 @@ impl Sums {
             }
             sort(&mut event.lines);
         }
-        self.events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
         self.events
     }
 }

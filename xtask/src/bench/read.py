@@ -1,8 +1,8 @@
 """The other side of `cargo xtask bench read`: each command prints one line of JSON.
 
 `read.py run OUT COMMAND...` runs a command with its standard output in OUT and says what it took.
-`read.py ask QUESTION FABRIC ANSWER` asks DuckDB with one thread, writes the rows into ANSWER, and says
-what that took, without the start of Python. `read.py copy FABRIC OUT` has DuckDB write the same rows
+`read.py ask QUESTION FABRIC ANSWER` asks DuckDB with a thread for each CPU, writes the rows into ANSWER,
+and says what that took, without the start of Python. `read.py copy FABRIC OUT` has DuckDB write the same rows
 again, with as many threads as `attribute` has. `read.py same CSV ANSWER` fails unless `report --csv`
 says what DuckDB answered.
 """
@@ -20,10 +20,22 @@ import time
 LINE = """event || CASE WHEN filter = '' THEN '' ELSE '[' || filter || ']' END AS event, unit, owner,
     CASE WHEN owner <> 'task' THEN owner
          ELSE coalesce(cgroup, '(cgroup id ' || cgroup_id || ')', '(no cgroup)') END AS key"""
+# Columns of which `check` only wants to know that they can be decoded, and where they are null.
+DECODED = [
+    "host", "boot_id", "cluster", "socket", "subsystem", "pmu", "event", "filter", "unit", "pid", "number",
+    "comm", "cgroup_id", "cgroup", "container", "pod",
+]
 QUESTIONS = {
-    "sums": "sum(value)",
+    "sums": f"{LINE}, sum(value)",
+    # What `check` knows of a window, of all columns of `fabric`.
+    "check": f"""counter, cpu, mono_ns, sum(value), sum(abs(value)), count(value), min(total), max(total),
+        min(running), max(running), min(window_ns), max(window_ns), min(confidence), max(confidence),
+        min(cgroup_confidence), max(cgroup_confidence), min(epoch_us(ts)), max(epoch_us(ts)),
+        count(*) FILTER (owner NOT IN ('task', 'other_tasks', 'irq', 'softirq', 'idle', 'device', 'unattributed')),
+        count(*) FILTER (method NOT IN ('exact', 'residency', 'regression', 'none')),
+        {", ".join(f"count({column})" for column in DECODED)}""",
     # The columns of a line of `report`, without bars, methods and the 90 % interval.
-    "columns": """sum(value), count(value), count(*), min(confidence), avg(confidence), avg(running),
+    "columns": f"""{LINE}, sum(value), count(value), count(*), min(confidence), avg(confidence), avg(running),
         max(value * 1e9 / window_ns), min(mono_ns - window_ns) FILTER (value <> 0),
         max(mono_ns) FILTER (value <> 0)""",
 }
@@ -57,8 +69,8 @@ def measured(sql, threads):
 
 
 def ask(question, fabric, answer):
-    sql = f"SELECT {LINE}, {QUESTIONS[question]} FROM read_parquet(?) GROUP BY ALL"
-    rows = measured(sql.replace("?", "'" + fabric.replace("'", "''") + "'"), 1)
+    sql = f"SELECT {QUESTIONS[question]} FROM read_parquet(?) GROUP BY ALL"
+    rows = measured(sql.replace("?", "'" + fabric.replace("'", "''") + "'"), os.cpu_count())
     with open(answer, "w") as file:
         json.dump(rows, file)
 

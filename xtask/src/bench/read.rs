@@ -1,7 +1,7 @@
 //! `cargo xtask bench read`: time and memory for reading a recording, compared with `DuckDB`.
 //!
-//! `uncore-trace/benches/pipeline.rs` generates the recordings. `report` has one thread, and so has
-//! the `DuckDB` that groups the same rows by the same columns; both must have the same sums.
+//! `uncore-trace/benches/pipeline.rs` generates the recordings. `report` and `check` stand beside a `DuckDB`
+//! that groups the same rows by the same columns, with a thread for each CPU; `report` must have its sums.
 //! `attribute` computes all rows again from the raw tables. No other program does that, so it is
 //! compared with a `DuckDB` that only copies its rows. Each round measures everything once.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
@@ -39,15 +39,18 @@ pub(crate) struct Args {
 }
 
 /// Name of each variant in the table, and which of them `report` is compared with.
-const VARIANTS: [(&str, Option<usize>); 5] = [
+const VARIANTS: [(&str, Option<usize>); 7] = [
     ("`report --csv`", None),
     ("DuckDB, sum of `value`", Some(REPORT)),
     ("DuckDB, nine columns of `report`", Some(REPORT)),
+    ("`check` of `fabric.parquet`", None),
+    ("DuckDB, windows of `check`", Some(CHECK)),
     ("`attribute --method residency`", None),
     ("DuckDB copies the rows", Some(ATTRIBUTE)),
 ];
 const REPORT: usize = 0;
-const ATTRIBUTE: usize = 3;
+const CHECK: usize = 3;
+const ATTRIBUTE: usize = 5;
 
 /// Time and memory of a run.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -138,6 +141,11 @@ impl Bench {
             REPORT => ("run", own(&["report", "--csv", run], &self.path("report.csv"))),
             1 => ("ask", vec!["sums".into(), fabric, self.path("sums.json")]),
             2 => ("ask", vec!["columns".into(), fabric, self.path("columns.json")]),
+            CHECK => {
+                let fabric = fabric.to_str().context("the scratch directory has no UTF-8 name")?;
+                ("run", own(&["check", fabric], &self.path("check.txt")))
+            }
+            4 => ("ask", vec!["check".into(), fabric, self.path("check.json")]),
             ATTRIBUTE => {
                 let again = self.path("again.parquet");
                 let again = again.to_str().context("the scratch directory has no UTF-8 name")?;
@@ -198,7 +206,7 @@ mod tests {
         let recorded = Recorded { rows: 1000, fabric_bytes: 3_000_000, bytes: 5_000_000 };
         let spent = |wall_s| Spent { wall_s, cpu_s: wall_s / 2.0, peak_kib: 2048 };
         let times: [[f64; 3]; VARIANTS.len()] =
-            [[2.0, 4.0, 2.0], [1.0, 2.0, 2.0], [1.0; 3], [9.0; 3], [3.0; 3]];
+            [[2.0, 4.0, 2.0], [1.0, 2.0, 2.0], [1.0; 3], [4.0; 3], [2.0; 3], [9.0; 3], [3.0; 3]];
         let samples = times.map(|walls| walls.map(spent).to_vec());
         let lines = table(&recorded, &samples).unwrap();
         assert_eq!(
@@ -209,6 +217,8 @@ mod tests {
             lines[1],
             "| 1000 | 3, 5 | DuckDB, sum of `value` | 2.00 | 1.00-2.00 | 1.00 | 2 MiB | 2.00 | 2.00 |"
         );
-        assert!(lines[4].ends_with("| 3.00 | 3.00 |"), "{}", lines[4]);
+        for (line, ends) in [(4, "| 2.00 | 2.00 |"), (6, "| 3.00 | 3.00 |")] {
+            assert!(lines[line].ends_with(ends), "{}", lines[line]);
+        }
     }
 }

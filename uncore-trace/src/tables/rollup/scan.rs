@@ -22,7 +22,7 @@ use crate::tables::file::BATCH_ROWS;
 const WINDOW: [&str; 3] = ["known_ns", "total", "running"];
 
 /// Columns of `fabric` that no row of a roll-up has.
-const ABSENT: [&str; 4] = ["cpu", "pid", "cgroup_id", "cgroup_confidence"];
+const ABSENT: [&str; 5] = ["cpu", "pid", "cgroup_id", "cgroup_confidence", "processes"];
 
 /// Rows that are held: 50 MiB. With more, files are read in several turns. Tests need them soon.
 pub(super) const MOST_ROWS: f64 = if cfg!(test) { 50.0 } else { 524_288.0 };

@@ -12,9 +12,9 @@ use crate::view::key::By;
 use crate::view::links::Links;
 use crate::view::live::Live;
 
-const SECOND: i64 = 1_000_000_000;
+pub(super) const SECOND: i64 = 1_000_000_000;
 
-fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource, f64)]) -> Link {
+pub(super) fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource, f64)]) -> Link {
     let counted = |counter, direction| Counted { counter, direction };
     let peak = |(source, bytes_per_s): &(PeakSource, f64)| Peak {
         direction: Direction::In,
@@ -48,6 +48,41 @@ const OWNERS: [(&str, Option<i32>, Option<&str>, f64); 5] = [
     ("idle", None, None, 1.0),
 ];
 
+/// A row without a value of the window of a second that ends at this second.
+pub(super) fn row(second: i64, counter: i32, owner: &'static str) -> fabric::Row<'static> {
+    fabric::Row {
+        ts: 0,
+        mono_ns: second * SECOND,
+        window_ns: SECOND,
+        host: "host",
+        boot_id: "3f4e5d6c",
+        cluster: None,
+        counter,
+        socket: Some(0),
+        cpu: 0,
+        subsystem: "mem",
+        pmu: "pmu_0",
+        event: "bytes",
+        filter: "",
+        unit: "bytes",
+        owner,
+        pid: None,
+        number: None,
+        comm: None,
+        cgroup_id: None,
+        cgroup: None,
+        container: None,
+        pod: None,
+        value: None,
+        total: None,
+        running: 1.0,
+        method: "regression",
+        confidence: None,
+        cgroup_confidence: None,
+        processes: None,
+    }
+}
+
 fn rows(second: i64) -> Piece {
     let mut builder = fabric::Builder::default();
     for counter in 0..8 {
@@ -56,47 +91,23 @@ fn rows(second: i64) -> Piece {
         for (owner, pid, cgroup, part) in OWNERS {
             let is_known = counter != 7;
             builder.append(&fabric::Row {
-                ts: 0,
-                mono_ns: second * SECOND,
-                window_ns: SECOND,
-                host: "host",
-                boot_id: "3f4e5d6c",
-                cluster: None,
-                counter,
-                socket: Some(0),
-                cpu: 0,
-                subsystem: "mem",
-                pmu: "pmu_0",
-                event: "bytes",
-                filter: "",
-                unit: "bytes",
-                owner,
                 pid,
-                number: None,
                 comm: pid.map(|_| "name"),
                 cgroup_id: pid.map(|pid| pid as u64),
                 cgroup,
-                container: None,
-                pod: None,
                 value: is_known.then_some(total * part / 100.0),
                 total: is_known.then_some(total),
-                running: 1.0,
-                method: "regression",
                 confidence: pid.map(|_| 0.87),
                 cgroup_confidence: pid.map(|_| 0.87),
+                ..row(second, counter, owner)
             });
         }
     }
     Piece::Rows(&fabric::TABLE, builder.finish())
 }
 
-fn app(ascii: bool) -> App {
-    let links = vec![
-        link("memory 0", "mem", 0, &[(PeakSource::Catalog, 2e9)]),
-        link("PCIe nvme0n1", "pcie", 2, &[(PeakSource::Sysfs, 3e9), (PeakSource::Calibrated, 2e9)]),
-        link("C2C0 0", "c2c", 4, &[(PeakSource::Catalog, 3e9)]),
-        link("mesh I/O 0", "mesh", 6, &[]),
-    ];
+/// The application before its first row.
+pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
     let options = Options {
         frame: std::time::Duration::from_secs(1),
         by: By::Cgroup,
@@ -107,7 +118,17 @@ fn app(ascii: bool) -> App {
         save: None,
         print: None,
     };
-    let mut app = App::new(Live::new(Links::new(links), SECOND), &options);
+    App::new(Live::new(Links::new(links), SECOND), &options)
+}
+
+fn app(ascii: bool) -> App {
+    let links = vec![
+        link("memory 0", "mem", 0, &[(PeakSource::Catalog, 2e9)]),
+        link("PCIe nvme0n1", "pcie", 2, &[(PeakSource::Sysfs, 3e9), (PeakSource::Calibrated, 2e9)]),
+        link("C2C0 0", "c2c", 4, &[(PeakSource::Catalog, 3e9)]),
+        link("mesh I/O 0", "mesh", 6, &[]),
+    ];
+    let mut app = app_of(links, ascii);
     for second in 1..9 {
         app.take(rows(second)).unwrap();
     }

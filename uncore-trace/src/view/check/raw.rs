@@ -15,7 +15,7 @@ use super::window::{self, CheckedWindow, Name, Windows};
 use super::{First, Outcome};
 use crate::schema::columns::{self, words};
 use crate::schema::{counters, fabric, metadata, readings};
-use crate::tables::reader::{Recording, Scan};
+use crate::tables::reader::{Ahead, Recording};
 
 /// Relative error of the sums.
 const RELATIVE: f64 = 1e-9;
@@ -62,7 +62,7 @@ struct Sum {
 fn run(recording: &Recording) -> Result<First> {
     let (mut tracks, ids) = load_counters(recording)?;
     let mut fabric = FabricReader {
-        scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?,
+        scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?.ahead()?,
         windows: Windows::default(),
         done: false,
         newest: i64::MIN,
@@ -145,7 +145,7 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
 
 /// The windows of `fabric`, read on demand.
 struct FabricReader {
-    scan: Scan,
+    scan: Ahead,
     windows: Windows,
     done: bool,
     newest: i64,

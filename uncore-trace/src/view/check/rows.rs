@@ -131,7 +131,7 @@ impl Pass {
         let mut windows = Windows::default();
         let mut order = Order::of(&fabric::TABLE);
         let mut row = 0;
-        for batch in table.scan(&columns)? {
+        for batch in table.scan(&columns)?.ahead()? {
             let batch = batch?;
             order.look(&batch)?;
             self.values(&batch, row, facts)?;
@@ -201,6 +201,11 @@ impl Pass {
         let cgroup = columns::words(batch, "cgroup")?;
         let intervals = self.is_rollup.then(|| Intervals::of(batch)).transpose()?;
         let number = columns::i32s(batch, "number")?;
+        let is_known: Vec<bool> =
+            method.dictionary().iter().map(|its| its.is_some_and(known)).collect();
+        let is_known = |row| {
+            usize::try_from(method.key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
+        };
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
             self.values.look(|| {
@@ -219,8 +224,8 @@ impl Pass {
                     confidence: get(confidence, row),
                     lasting: get(lasting, row),
                 };
-                let method = method.get(row).unwrap_or("(null)");
-                let unknown = (!known(method)).then(|| format!("method {method:?}"));
+                let unknown = (!is_known(row))
+                    .then(|| format!("method {:?}", method.get(row).unwrap_or("(null)")));
                 let interval = || intervals.as_ref()?.wrong(row, &count).map(str::to_owned);
                 let wrong =
                     who.wrong().or(unknown).or_else(|| count.wrong(excused)).or_else(interval)?;

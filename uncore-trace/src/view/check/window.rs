@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
+use foldhash::fast::RandomState;
 
 use crate::schema::columns::{self, Bits, Words, get};
 
@@ -49,16 +50,19 @@ pub(super) struct CheckedWindow {
     pub(super) is_split: bool,
 }
 
+/// By cgroup, the bits of the confidence of its sum.
+type Cgroups = HashMap<u64, Option<u32>, RandomState>;
+
 /// Collects rows to windows.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     names: Vec<Name>,
     /// Names for messages.
     shown: Vec<String>,
-    index: HashMap<Name, usize>,
+    index: HashMap<Name, usize, RandomState>,
     open: Vec<Option<CheckedWindow>>,
-    /// For each counter, the bits of the confidence of each cgroup's sum in the open window.
-    cgroups: Vec<HashMap<u64, Option<u32>>>,
+    /// For each counter, the cgroups of the open window.
+    cgroups: Vec<Cgroups>,
 }
 
 struct Columns<'a> {
@@ -146,7 +150,7 @@ impl Windows {
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
-        self.cgroups.push(HashMap::new());
+        self.cgroups.push(Cgroups::default());
         self.names.len() - 1
     }
 }
@@ -168,7 +172,7 @@ impl CheckedWindow {
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut HashMap<u64, Option<u32>>) {
+    fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut Cgroups) {
         match get(columns.value, row) {
             Some(value) => {
                 self.sum += value;

@@ -74,7 +74,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     let mut known = LineCache::new();
     let question = &Question { links: Some(links), ..question.clone() };
     let read = question.columns(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
         known.begin(&columns);

@@ -44,7 +44,9 @@ pub(super) fn scan<'a>(
     // A latency is computed from events that are no traffic.
     let question = &Question { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
-    for batch in table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())? {
+    for batch in
+        table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?.ahead()?
+    {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
         known.begin(&columns);

@@ -1,13 +1,21 @@
 //! A frame: rates over the time of one update.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
 
 use crate::schema::link::Direction;
 use crate::view::sums::{Confidence, Time, Window};
 
 /// Index of a thing, and a direction.
 pub(super) type Way = (usize, Direction);
+
+/// All directions of a thing.
+pub(super) const fn ways_of(thing: usize) -> RangeInclusive<Way> {
+    (thing, Direction::In)..=(thing, Direction::Both)
+}
 
 /// A process. After exec it counts as another one, as in `fabric`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,9 +34,16 @@ pub(super) struct OpenFrame {
     pub(super) end_ns: i64,
     /// Wall time of that end, us since 1970.
     pub(super) wall_us: i64,
-    times: BTreeMap<Way, Time>,
-    sums: HashMap<(Way, u32), (f64, Confidence)>,
+    ways: BTreeMap<Way, OpenWay>,
     run: HashMap<Task, i64>,
+}
+
+/// The sums of a thing in one direction.
+#[derive(Debug, Default)]
+struct OpenWay {
+    time: Time,
+    /// By owner.
+    sums: HashMap<u32, (f64, Confidence), RandomState>,
 }
 
 impl OpenFrame {
@@ -37,12 +52,13 @@ impl OpenFrame {
         if window.end_ns > self.end_ns {
             (self.end_ns, self.wall_us) = (window.end_ns, wall_us);
         }
-        self.times.entry(way).or_default().add(counter, window, &());
+        self.ways.entry(way).or_default().time.add(counter, window, &());
     }
 
     /// Adds an owner's share of a thing.
     pub(super) fn add(&mut self, way: Way, owner: u32, value: f64, confidence: Option<f32>) {
-        let (sum, sure) = self.sums.entry((way, owner)).or_default();
+        let sums = &mut self.ways.entry(way).or_default().sums;
+        let (sum, sure) = sums.entry(owner).or_default();
         *sum += value;
         sure.add(value, confidence);
     }
@@ -54,17 +70,20 @@ impl OpenFrame {
 
     /// Computes the rates.
     pub(super) fn close(self) -> Closed {
-        let per_second = |way: &Way| self.times.get(way)?.whole().per_second();
-        let mut ways: BTreeMap<Way, Option<f64>> =
-            self.times.iter().map(|(way, time)| (*way, time.has_all().then_some(0.0))).collect();
-        let mut rates = Vec::with_capacity(self.sums.len());
-        for ((way, owner), (value, sure)) in &self.sums {
-            let Some(per_second) = per_second(way) else { continue };
-            let per_s = value * per_second;
-            if let Some(Some(sum)) = ways.get_mut(way) {
-                *sum += per_s;
+        let (mut ways, mut rates) = (BTreeMap::new(), BTreeMap::new());
+        let mut sure = BTreeMap::new();
+        for (way, OpenWay { time, sums }) in self.ways {
+            let mut total = time.has_all().then_some(0.0);
+            if let Some(per_second) = time.whole().per_second() {
+                let mut sums: Vec<_> = sums.into_iter().collect();
+                sums.sort_unstable_by_key(|(owner, _)| *owner);
+                let of: Vec<(u32, f64)> =
+                    sums.iter().map(|(owner, (value, _))| (*owner, value * per_second)).collect();
+                total = total.map(|_| of.iter().map(|(_, per_s)| per_s).sum());
+                rates.insert(way, of);
+                sure.insert(way, sums.into_iter().map(|(_, (_, sure))| sure).collect());
             }
-            rates.push((*way, *owner, Rate { per_s, sure: *sure }));
+            ways.insert(way, total);
         }
         let length_ns = self.end_ns - self.begin_ns.unwrap_or(self.end_ns);
         let cpus = |ns: i64| if length_ns > 0 { ns as f64 / length_ns as f64 } else { 0.0 };
@@ -74,18 +93,10 @@ impl OpenFrame {
             wall_us: self.wall_us,
             ways,
             rates,
+            sure,
             cpus: self.run.into_iter().map(|(task, ns)| (task, cpus(ns))).collect(),
         }
     }
-}
-
-/// Rate of an owner on a thing.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rate {
-    /// In the unit of the thing, per second.
-    pub(super) per_s: f64,
-    /// Confidence of the sum.
-    pub(super) sure: Confidence,
 }
 
 /// A complete frame.
@@ -99,8 +110,18 @@ pub(super) struct Closed {
     pub(super) wall_us: i64,
     /// Total rates per second; `None` if one of the counters has no value in the frame.
     pub(super) ways: BTreeMap<Way, Option<f64>>,
-    /// Rates of each owner.
-    pub(super) rates: Vec<(Way, u32, Rate)>,
-    /// CPUs that each process used.
+    /// By owner, rates in the unit of the thing, per second.
+    pub(super) rates: BTreeMap<Way, Vec<(u32, f64)>>,
+    /// The confidences of these sums, in the same order; only of the last frame.
+    pub(super) sure: BTreeMap<Way, Vec<Confidence>>,
+    /// CPUs that each process used; only of the last frame.
     pub(super) cpus: HashMap<Task, f64>,
+}
+
+impl Closed {
+    /// Another frame is the last: forgets what is shown of that one only.
+    pub(super) fn end(&mut self) {
+        self.sure = BTreeMap::new();
+        self.cpus = HashMap::new();
+    }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
+use foldhash::fast::RandomState;
 
 use self::frame::{Closed, OpenFrame, Task, Way};
 pub use self::owners::OWNERS;
@@ -169,7 +170,7 @@ impl Live {
         let cgroups = columns::bits(batch, "cgroup_id")?;
         let names = columns::words(batch, "comm")?;
         let walls: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let mut known = HashMap::new();
+        let mut known: HashMap<_, u32, RandomState> = HashMap::default();
         let mut closed = false;
         for row in 0..of.rows {
             let (end_ns, length_ns) = (of.mono_ns.value(row), of.window_ns.value(row));
@@ -254,6 +255,9 @@ impl Live {
                     open.run(task, ns);
                 }
             }
+        }
+        if let Some(last) = self.frames.back_mut() {
+            last.end();
         }
         self.frames.push_back(open.close());
         if self.frames.len() > FRAMES {

@@ -1,6 +1,6 @@
 //! Numbers the owners of the last minute.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::WAYS;
 use super::frame::{Closed, Task};
@@ -74,6 +74,12 @@ impl Owners {
         self.known.get(&id)
     }
 
+    /// The numbers of the owners with this name in a grouping.
+    pub(super) fn named(&self, by: By, name: &str) -> HashSet<u32> {
+        let its = self.known.iter().filter(|(_, owner)| owner.key(by) == name);
+        its.map(|(id, _)| *id).collect()
+    }
+
     /// The owner of a process.
     pub(super) fn of_task(&self, task: &Task) -> Option<&Owner> {
         self.get(*self.tasks.get(task)?)
@@ -84,9 +90,9 @@ impl Owners {
         if self.known.len() < OWNERS / 2 {
             return;
         }
-        let seen: BTreeSet<u32> = frames
+        let seen: HashSet<u32> = frames
             .iter()
-            .flat_map(|frame| frame.rates.iter().map(|(_, owner, _)| *owner))
+            .flat_map(|frame| frame.rates.values().flatten().map(|(owner, _)| *owner))
             .collect();
         self.known.retain(|id, _| seen.contains(id));
         self.ids.retain(|_, id| seen.contains(id));

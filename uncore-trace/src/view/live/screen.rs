@@ -3,16 +3,18 @@
 //! Guarantees: lines of tenants sum to each link's rate; shares refer to the selected link; an
 //! unknown value is `None`, never 0.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::frame::{Closed, Rate, Way};
+use super::frame::{Closed, Way, ways_of};
 use super::{Live, Thing};
 use crate::schema::link::Direction;
 use crate::view::key::By;
 use crate::view::links::limit;
+use crate::view::sums::Confidence;
 
 /// Options of a screen.
 #[derive(Debug, Clone, Copy)]
@@ -152,13 +154,15 @@ impl Live {
         let thing = ask.thing.min(self.things.len().saturating_sub(1));
         let ask = Ask { thing, ..*ask };
         let groups = self.groups();
+        let within = ask.within.map(|(by, name)| self.owners.named(by, name));
+        let within = within.as_ref();
         Screen {
             time: last.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
             begin_ns: last.map(|frame| frame.begin_ns),
             end_ns: last.map(|frame| frame.end_ns),
             frame_ns: self.frame_ns,
-            links: (0..self.things.len()).map(|place| self.thing(place, &ask)).collect(),
-            owners: last.map_or_else(Vec::new, |last| self.owners(last, &groups, &ask)),
+            links: (0..self.things.len()).map(|place| self.thing(place, within)).collect(),
+            owners: last.map_or_else(Vec::new, |last| self.owners(last, &groups, &ask, within)),
             groups,
             by: ask.by.name(),
             selected: thing,
@@ -180,7 +184,7 @@ impl Live {
         groups
     }
 
-    fn thing(&self, place: usize, ask: &Ask<'_>) -> ThingLine {
+    fn thing(&self, place: usize, within: Option<&HashSet<u32>>) -> ThingLine {
         let Thing { name, unit, link, .. } = self.things[place].clone();
         let last = self.frames.back();
         let rate = |direction| last.and_then(|frame| *frame.ways.get(&(place, direction))?);
@@ -188,7 +192,7 @@ impl Live {
         ThingLine {
             per_s: last.and_then(|frame| both(frame, place)),
             unknown: last.is_some_and(|frame| is_unknown(frame, place)),
-            within_per_s: last.and_then(|frame| self.within(frame, place, ask)),
+            within_per_s: last.zip(within).and_then(|(frame, its)| of_owners(frame, place, its)),
             full: link.and_then(|link| self.full(link, place)),
             history: self.frames.iter().map(|frame| both(frame, place)).collect(),
             name,
@@ -196,16 +200,6 @@ impl Live {
             in_per_s,
             out_per_s,
         }
-    }
-
-    /// Rate of the owner to which lines are restricted, on a thing.
-    fn within(&self, frame: &Closed, place: usize, ask: &Ask<'_>) -> Option<f64> {
-        let (by, name) = ask.within?;
-        both(frame, place)?;
-        let its = |owner: u32| self.owners.get(owner).is_some_and(|owner| owner.key(by) == name);
-        let rates = frame.rates.iter();
-        let rates = rates.filter(|((thing, _), owner, _)| *thing == place && its(*owner));
-        Some(rates.map(|(_, _, rate)| rate.per_s).sum())
     }
 
     /// The fullest of a link's directions, with both together if the sum has a peak.
@@ -224,20 +218,34 @@ impl Live {
         ways.max_by(|a, b| a.part.total_cmp(&b.part))
     }
 
-    fn owners(&self, last: &Closed, groups: &[GroupHead], ask: &Ask<'_>) -> Vec<OwnerLine> {
-        let mut lines: BTreeMap<(String, String), Sums> = BTreeMap::new();
+    fn owners(
+        &self,
+        last: &Closed,
+        groups: &[GroupHead],
+        ask: &Ask<'_>,
+        within: Option<&HashSet<u32>>,
+    ) -> Vec<OwnerLine> {
+        let mut lines =
+            Lines { live: self, ask, within, places: HashMap::default(), index: BTreeMap::new() };
+        let mut sums: Vec<Sums> = Vec::new();
         let group_of: Vec<usize> = self
             .things
             .iter()
             .map(|thing| groups.iter().position(|group| group.name == thing.group).unwrap_or(0))
             .collect();
-        for ((thing, _), owner, rate) in &last.rates {
-            let Some(key) = self.line_of(*owner, ask) else { continue };
-            let sums = lines.entry(key).or_insert_with(|| Sums::new(groups.len()));
-            sums.groups[group_of[*thing]] += rate.per_s;
-            if *thing == ask.thing {
-                sums.link.per_s += rate.per_s;
-                sums.link.sure.join(&rate.sure);
+        for ((thing, direction), rates) in &last.rates {
+            let sure = last.sure.get(&(*thing, *direction)).map(Vec::as_slice).unwrap_or_default();
+            for (place, (owner, per_s)) in rates.iter().enumerate() {
+                let Some(line) = lines.place(*owner) else { continue };
+                if line == sums.len() {
+                    sums.push(Sums { groups: vec![0.0; groups.len()], ..Sums::default() });
+                }
+                let sums = &mut sums[line];
+                sums.groups[group_of[*thing]] += per_s;
+                if *thing == ask.thing {
+                    sums.link += per_s;
+                    sums.sure.join(&sure.get(place).copied().unwrap_or_default());
+                }
             }
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
@@ -254,21 +262,31 @@ impl Live {
             })
             .collect();
         let known = |(rate, unknown): (f64, &bool)| (!unknown).then_some(rate);
-        let mut histories = self.histories(ask);
+        for (place, rates) in self.histories(ask, &mut lines) {
+            // A line of earlier frames only is not shown.
+            if let Some(sums) = sums.get_mut(place) {
+                sums.history = rates;
+            }
+        }
         let known_total = both(last, ask.thing);
         let total = known_total.filter(|total| *total > 0.0);
-        let mut owners: Vec<OwnerLine> = lines
-            .into_iter()
-            .map(|(key, sums)| OwnerLine {
-                per_s: sums.groups.into_iter().zip(&unknown).map(known).collect(),
-                link_per_s: known_total.map(|_| sums.link.per_s),
-                share: total.map(|total| sums.link.per_s / total),
-                confidence: sums.link.sure.mean(),
-                cpus: (self.has_run && key.0 == "task")
-                    .then(|| cpus.get(&key).copied().unwrap_or_default()),
-                history: histories.remove(&key).unwrap_or_default(),
-                owner: key.0,
-                name: key.1,
+        // In the order of their names, so that equal lines stay where they are.
+        let count = sums.len();
+        let shown = lines.index.into_iter().filter(|(_, place)| *place < count);
+        let mut owners: Vec<OwnerLine> = shown
+            .map(|(key, place)| {
+                let sums = std::mem::take(&mut sums[place]);
+                OwnerLine {
+                    per_s: sums.groups.into_iter().zip(&unknown).map(known).collect(),
+                    link_per_s: known_total.map(|_| sums.link),
+                    share: total.map(|total| sums.link / total),
+                    confidence: sums.sure.mean(),
+                    cpus: (self.has_run && key.0 == "task")
+                        .then(|| cpus.get(&key).copied().unwrap_or_default()),
+                    history: sums.history,
+                    owner: key.0,
+                    name: key.1,
+                }
             })
             .collect();
         owners.retain(|line| !line.is_nothing());
@@ -277,33 +295,54 @@ impl Live {
     }
 
     /// Rates of each line on the selected thing, over the frames.
-    fn histories(&self, ask: &Ask<'_>) -> HashMap<(String, String), Vec<Option<f64>>> {
+    fn histories(&self, ask: &Ask<'_>, lines: &mut Lines<'_>) -> HashMap<usize, Vec<Option<f64>>> {
         let none: Vec<Option<f64>> =
             self.frames.iter().map(|frame| both(frame, ask.thing).map(|_| 0.0)).collect();
-        let mut histories: HashMap<(String, String), Vec<Option<f64>>> = HashMap::new();
+        let mut histories: HashMap<usize, Vec<Option<f64>>> = HashMap::new();
         for (place, frame) in self.frames.iter().enumerate() {
-            for ((thing, _), owner, rate) in &frame.rates {
-                if *thing != ask.thing {
-                    continue;
-                }
-                let Some(key) = self.line_of(*owner, ask) else { continue };
-                let history = histories.entry(key).or_insert_with(|| none.clone());
-                history[place] = history[place].map(|sum| sum + rate.per_s);
+            for (owner, per_s) in of_thing(frame, ask.thing) {
+                let Some(line) = lines.place(*owner) else { continue };
+                let history = histories.entry(line).or_insert_with(|| none.clone());
+                history[place] = history[place].map(|sum| sum + per_s);
             }
         }
         histories
     }
+}
 
-    /// Kind and name of an owner's line; `None` if it is filtered out.
-    fn line_of(&self, owner: u32, ask: &Ask<'_>) -> Option<(String, String)> {
-        let owner = self.owners.get(owner)?;
-        if let Some((by, name)) = ask.within
-            && owner.key(by) != name
-        {
+/// The lines of owners. Names are compared once for each owner, not for each of its rates: there may be
+/// hundreds of links.
+struct Lines<'a> {
+    live: &'a Live,
+    ask: &'a Ask<'a>,
+    within: Option<&'a HashSet<u32>>,
+    /// By owner, the number of its line; `None` if it is filtered out.
+    places: HashMap<u32, Option<usize>, RandomState>,
+    /// Numbers of the lines, by kind and name.
+    index: BTreeMap<(String, String), usize>,
+}
+
+impl Lines<'_> {
+    /// The number of an owner's line; `None` if it is filtered out.
+    fn place(&mut self, owner: u32) -> Option<usize> {
+        if let Some(place) = self.places.get(&owner) {
+            return *place;
+        }
+        let place = self.key(owner).map(|key| {
+            let next = self.index.len();
+            *self.index.entry(key).or_insert(next)
+        });
+        self.places.insert(owner, place);
+        place
+    }
+
+    fn key(&self, number: u32) -> Option<(String, String)> {
+        let owner = self.live.owners.get(number)?;
+        if self.within.is_some_and(|within| !within.contains(&number)) {
             return None;
         }
-        let key = owner.key(ask.by);
-        key.contains(ask.filter).then(|| line(&owner.kind, key))
+        let key = owner.key(self.ask.by);
+        key.contains(self.ask.filter).then(|| line(&owner.kind, key))
     }
 }
 
@@ -311,25 +350,37 @@ fn line(kind: &str, key: &str) -> (String, String) {
     (kind.to_owned(), key.to_owned())
 }
 
+/// The sums of a line.
+#[derive(Default)]
 struct Sums {
+    /// Rate in each group, per second.
     groups: Vec<f64>,
-    link: Rate,
+    /// Rate on the selected thing, per second.
+    link: f64,
+    sure: Confidence,
+    history: Vec<Option<f64>>,
 }
 
-impl Sums {
-    fn new(groups: usize) -> Self {
-        Self { groups: vec![0.0; groups], link: Rate::default() }
-    }
+/// Rates of owners on a thing, in each of its directions.
+fn of_thing(frame: &Closed, thing: usize) -> impl Iterator<Item = &(u32, f64)> {
+    frame.rates.range(ways_of(thing)).flat_map(|(_, rates)| rates)
+}
+
+/// Rate of these owners on a thing; `None` if a part of the thing is not known.
+fn of_owners(frame: &Closed, thing: usize, owners: &HashSet<u32>) -> Option<f64> {
+    both(frame, thing)?;
+    let its = of_thing(frame, thing).filter(|(owner, _)| owners.contains(owner));
+    Some(its.map(|(_, per_s)| per_s).sum())
 }
 
 /// Whether a counter of a thing has no value.
 fn is_unknown(frame: &Closed, thing: usize) -> bool {
-    frame.ways.iter().any(|((of, _), rate)| *of == thing && rate.is_none())
+    frame.ways.range(ways_of(thing)).any(|(_, rate)| rate.is_none())
 }
 
 /// Rate of both directions of a thing together; `None` if a part is not known.
 fn both(frame: &Closed, thing: usize) -> Option<f64> {
-    let mut ways = frame.ways.iter().filter(|((of, _), _)| *of == thing).peekable();
+    let mut ways = frame.ways.range(ways_of(thing)).peekable();
     ways.peek()?;
     ways.try_fold(0.0, |sum, (_, rate): (&Way, &Option<f64>)| Some(sum + (*rate)?))
 }

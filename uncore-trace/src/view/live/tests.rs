@@ -45,6 +45,7 @@ fn row(
         method: "residency",
         confidence: pid.map(|pid| if pid == 1 { 0.9 } else { 0.5 }),
         cgroup_confidence: None,
+        processes: None,
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) fn fill(
     let table = recording.table(&fabric::TABLE)?;
     let question = &Question { links: None, ..question.clone() };
     let read = question.columns(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
         let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();

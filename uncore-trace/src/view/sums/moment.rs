@@ -24,6 +24,7 @@ pub enum Rate {
 
 impl Rate {
     /// Adds a window; `None`: its value is not known.
+    #[inline]
     pub fn add(&mut self, part: Option<f64>) {
         *self = match (*self, part) {
             (Self::Unknown, _) | (_, None) => Self::Unknown,
@@ -54,11 +55,13 @@ pub struct Highest {
 
 impl Highest {
     /// Adds to the current moment.
+    #[inline]
     pub fn add(&mut self, rate: f64) {
         self.now += rate;
     }
 
     /// Ends the moment; `is_known`: all windows that end there have a value.
+    #[inline]
     pub fn end(&mut self, is_known: bool) {
         let now = mem::take(&mut self.now);
         if is_known {

@@ -21,17 +21,20 @@ pub struct Confidence {
 
 impl Confidence {
     /// Adds a row.
+    #[inline]
     pub fn add(&mut self, value: f64, confidence: Option<f32>) {
         let Some(confidence) = confidence else { return };
         self.join(&Self::of(value.max(0.0), confidence));
     }
 
+    #[inline]
     fn of(value: f64, confidence: f32) -> Self {
         let plain = f64::from(confidence);
         Self { claims: 1, least: Some(confidence), by_value: (plain * value, value), plain }
     }
 
     /// Adds the rows of another sum.
+    #[inline]
     pub fn join(&mut self, other: &Self) {
         self.claims += other.claims;
         self.least = match (self.least, other.least) {
@@ -79,6 +82,7 @@ impl Share {
     }
 
     /// Adds a row with a value; `cause` is a number from [`Self::cause`].
+    #[inline]
     pub(in super::super) fn add(&mut self, cause: usize, claim: Claim) {
         self.value += claim.value;
         self.rows += 1;
@@ -87,6 +91,7 @@ impl Share {
     }
 
     /// Adds a row of a count that was not divided: it has no interval.
+    #[inline]
     pub(in super::super) fn add_whole(&mut self, value: f64, confidence: Option<f32>) {
         self.value += value;
         self.rows += 1;

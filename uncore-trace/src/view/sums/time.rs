@@ -26,21 +26,25 @@ pub struct Window {
 
 impl Window {
     /// The window of `length_ns` that ends at `end_ns`, with `known_ns` of known time.
+    #[inline]
     pub fn new(end_ns: i64, length_ns: i64, known_ns: i64) -> Self {
         Self { begin_ns: end_ns.saturating_sub(length_ns), end_ns, known_ns }
     }
 
     /// The window of `length_ns` that ends at `end_ns`, which has a value or has none, as in `fabric`.
+    #[inline]
     pub fn of(end_ns: i64, length_ns: i64, has_value: bool) -> Self {
         Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
     }
 
     /// Its length, at least 1 ns.
+    #[inline]
     pub fn length_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.begin_ns).max(1)
     }
 
     /// Factor from a value of the window to a rate per second.
+    #[inline]
     pub fn per_second(&self) -> f64 {
         1e9 / self.known_ns.max(1) as f64
     }

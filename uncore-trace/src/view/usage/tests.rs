@@ -30,6 +30,29 @@ fn spans_that_meet_divide_the_recording() {
 }
 
 #[test]
+fn any_number_of_threads_has_the_same_sums() {
+    let broken = Broken {
+        fabric: |row, number| {
+            if number % 50 == 7 {
+                (row.value, row.total) = (None, None);
+            }
+            true
+        },
+        ..INTACT
+    };
+    for sample in [Sample::new(false, &INTACT), Sample::new(false, &broken)] {
+        for by in By::ALL {
+            let of = |threads| summed(&sample.open(), &Question::by(by), threads).unwrap();
+            let one = of(1);
+            assert!(one.events.len() > 1, "{by:?}");
+            for threads in [2, 3, 9] {
+                assert_eq!(of(threads), one, "{by:?} in {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_peak_is_that_of_the_best_window() {
     let broken = Broken {
         fabric: |row, number| {
@@ -205,6 +228,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
             method: "residency",
             confidence: name.checked_sub(1).map(|sixths| sixths as f32 / 6.0),
             cgroup_confidence: None,
+            processes: None,
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();

@@ -1,0 +1,68 @@
+//! Sums the batches of a scan in several threads, while the calling thread decodes them.
+//!
+//! Each thread gets all batches, in their order, and sums a part of what is in them. Guarantee: memory
+//! holds at most [`AHEAD`] batches that wait, whatever the length of the table.
+
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, ScopedJoinHandle};
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use crate::tables::reader::Scan;
+
+/// Batches that may wait for a thread.
+const AHEAD: usize = 4;
+
+/// Most threads that sum: decoding takes about half as long as summing.
+const MOST: usize = 2;
+
+/// How many threads sum: one for each CPU that this process may use, at most [`MOST`].
+pub(super) fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MOST)
+}
+
+/// What `part` returns in each of `all` threads. It is given the batches and the number of the thread.
+///
+/// # Errors
+///
+/// The table cannot be read, or `part` fails.
+pub(super) fn sum<T: Send>(
+    scan: Scan,
+    all: usize,
+    part: impl Fn(Receiver<RecordBatch>, usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    thread::scope(|scope| {
+        let part = &part;
+        let (threads, givers): (Vec<_>, Vec<_>) = (0..all)
+            .map(|number| {
+                let (give, batches) = sync_channel(AHEAD);
+                (scope.spawn(move || part(batches, number)), give)
+            })
+            .unzip();
+        let mut read = Ok(());
+        'batches: for batch in scan {
+            match batch {
+                Ok(batch) => {
+                    for give in &givers {
+                        // The thread has failed: its error is returned below.
+                        if give.send(batch.clone()).is_err() {
+                            break 'batches;
+                        }
+                    }
+                }
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
+            }
+        }
+        drop(givers);
+        let joined = |thread: ScopedJoinHandle<'_, Result<T>>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let parts: Result<Vec<T>> = threads.into_iter().map(joined).collect();
+        read.and(parts)
+    })
+}
