@@ -40,6 +40,7 @@ pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
             method: "exact",
             confidence: Some(1.0),
             cgroup_confidence: Some(1.0),
+            processes: None,
         });
     }
     rows.finish()

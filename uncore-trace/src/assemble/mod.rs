@@ -208,15 +208,7 @@ impl Timeline {
 
     /// Takes one record.
     pub fn feed(&mut self, record: Record, sink: &mut Sink) {
-        self.newest = self.newest.max(match &record {
-            Record::Run(run) => run.end,
-            Record::Sample(sample) => sample.end,
-            Record::Task(event) => event.time,
-            Record::Cgroup(event) => event.time,
-            // The programs send these only when a slot is needed, so their time says nothing about
-            // the ring.
-            Record::Irq(_) | Record::Io(_) => 0,
-        });
+        self.newest = self.newest.max(record.sent().unwrap_or(0));
         match record {
             Record::Run(run) => self.run(&run, sink),
             Record::Irq(irq) => {

@@ -143,6 +143,8 @@ fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>
         method: config.record.method(),
         canary: config.record.canary,
         lag: LAG.min(flush / 2),
+        // Roll-ups and metrics sum each cgroup, however small.
+        min_share: 0.0,
         witness_budget: budget,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         listen: true,

@@ -10,6 +10,7 @@ use super::heading::{DIVIDE, WRITE};
 use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
 use super::select::nanos;
+use super::witness::percent;
 use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
 use crate::tables::lock::Act;
@@ -64,6 +65,11 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 
+    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites none
+    /// [default: as the recording did]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
+    min_share: Option<f64>,
+
     /// How much work to put into what a method learns
     #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
     effort: Effort,
@@ -86,6 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         interval_ns: args.interval.map(nanos),
         lag_ns: args.lag.map(nanos),
         effort: args.effort,
+        min_share: args.min_share.map(|percent| percent / 100.0),
     };
     let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Attribute };
     let finished = replay::attribute(&recording, overrides, target, create)?;

@@ -208,6 +208,7 @@ fn options(
         cgroup_depth: args.cgroup_depth,
         method: args.method,
         lag,
+        min_share: args.min_share / 100.0,
         witness_budget: args.witness.budget(args.method),
         io: args.io,
         canary: args.canary,

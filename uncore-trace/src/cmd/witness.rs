@@ -86,8 +86,8 @@ impl WitnessArgs {
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err("expected a number from 0 to 100, in percent".to_owned()),
     }

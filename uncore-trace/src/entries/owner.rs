@@ -10,14 +10,14 @@ use crate::schema::owner::{DEVICE, IDLE, IRQ, OTHER_TASKS, SOFTIRQ, TASK, UNATTR
 pub enum Owner {
     /// A process, with the name that it had at the time.
     Task {
-        /// Process id; 0, with an empty name, if only the cgroup is known.
+        /// Process id; 0, with an empty name, for several processes or if only the cgroup is known.
         pid: u32,
         /// Name of the process.
         comm: Comm,
         /// Id of its cgroup in the v2 hierarchy.
         cgroup_id: u64,
     },
-    /// All tasks outside the selected cgroups.
+    /// All tasks outside the selected cgroups, and of small cgroups.
     OtherTasks,
     /// The handler of the interrupt with this number.
     Irq(u32),

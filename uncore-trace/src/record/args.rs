@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::rotate::Rotate;
-use crate::attribute::Choice;
+use crate::attribute::{Choice, MIN_SHARE};
 use crate::confine::Needs;
 use crate::discover::Machine;
 use crate::open::Timer;
@@ -79,6 +79,8 @@ pub struct Options {
     pub method: Choice,
     /// How long a window waits for later data, if the method learns.
     pub lag: Duration,
+    /// Shares below this part of a window's total are united, 0 to 1.
+    pub min_share: f64,
     /// CPU time that the readings of a witness may take, in percent of each CPU's time. A witness
     /// that takes more is dropped. `None`: witnesses are never dropped.
     pub witness_budget: Option<f64>,
@@ -160,6 +162,7 @@ impl Options {
             cgroup_depth: None,
             method: Choice::Auto,
             lag: Duration::ZERO,
+            min_share: MIN_SHARE,
             witness_budget: None,
             io: Choice::Auto.sees_io(plan),
             canary: false,

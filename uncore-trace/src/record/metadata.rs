@@ -48,6 +48,7 @@ pub(super) fn at_start(
         (metadata::TICK_NS, options.tick.as_nanos().to_string()),
         (metadata::METHOD, options.method.name().to_owned()),
         (metadata::LAG_NS, options.lag.as_nanos().to_string()),
+        (metadata::MIN_SHARE, options.min_share.to_string()),
         (metadata::IO, options.io.to_string()),
         (metadata::PLAN, json(plan)?),
         (metadata::CATALOG, json(&options.catalog)?),

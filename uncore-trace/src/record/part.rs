@@ -15,7 +15,7 @@ use super::marks::Taken;
 use super::metadata::{self, End};
 use super::planned::{link_rows, plan_rows};
 use crate::assemble::{Setup, Sink, Timeline};
-use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order};
+use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::open::{self, Change, Layout, Session, Stopped, Timer};
@@ -145,11 +145,13 @@ impl Draft {
                 choice: options.method,
                 io: options.io,
                 lag_ns: options.lag.as_nanos() as u64,
+                min_share: options.min_share,
                 effort: Effort::Live,
             },
             start_tick,
             clock,
             origin: &sink.origin,
+            threads: attribute::live(),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now = mono_ns() as u64;

@@ -25,7 +25,7 @@ use crate::clock::mono_ns;
 use crate::confine;
 use crate::count::Count;
 use crate::discover::Machine;
-use crate::drain::{Peek, Record, decode, peek};
+use crate::drain::{Merge, Peek, Record, decode, peek};
 use crate::open::{self, Change, Drops, Online, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
@@ -63,6 +63,8 @@ pub struct Outcome {
 struct Recorder<'a> {
     common: Common<'a>,
     session: Session,
+    /// The order in which the rings are read.
+    merge: Merge,
     online: Online,
     /// The drain period.
     drain: Duration,
@@ -142,6 +144,7 @@ pub async fn record(
         online,
         drain: options.drain_period(common.cpus.len(), at_switch),
         common,
+        merge: Merge::new(session.rings().len()),
         session,
         parts: Parts::new(live, rotation, marks, (canary, probe), timer),
         drops: Drops::default(),
@@ -383,9 +386,11 @@ impl Recorder<'_> {
         let begin = Instant::now();
         let mut emptied = true;
         let mut records = 0;
-        while let Some(item) = self.session.ring().next() {
+        let rings = self.session.rings();
+        let mut read = |ring: usize| Some(decode(&rings.get_mut(ring)?.next()?));
+        while let Some(decoded) = self.merge.next(&mut read) {
             records += 1;
-            match decode(&item) {
+            match decoded {
                 Ok(record) => {
                     if let (Some(watch), Record::Sample(sample)) = (&mut self.watch, &record) {
                         watch.read(sample.cpu);
@@ -400,7 +405,7 @@ impl Recorder<'_> {
             if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= self.drain {
                 emptied = false;
                 // The records that are left are newer than those that were fed, except for the
-                // disorder of the ring.
+                // disorder of a ring.
                 horizon = horizon.min(self.parts.live.timeline.newest().saturating_sub(SETTLE_NS));
                 break;
             }

@@ -61,6 +61,12 @@ impl Facts {
         let recorded = recorded.then(|| number(&pairs, metadata::LAG_NS)).transpose()?;
         let lag_ns = overrides.lag_ns.or(recorded).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
+        let recorded = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
+        let recorded =
+            recorded.transpose().context("the metadata has a min_share that is no number")?;
+        // Recordings without it have a row for each process.
+        let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
+        pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
@@ -68,7 +74,7 @@ impl Facts {
         Ok(Self {
             opened: opened(recording, &plan)?,
             plan,
-            methods: Methods { choice: method, io, lag_ns, effort: overrides.effort },
+            methods: Methods { choice: method, io, lag_ns, effort: overrides.effort, min_share },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,

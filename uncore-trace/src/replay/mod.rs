@@ -48,6 +48,8 @@ pub struct Overrides {
     pub lag_ns: Option<u64>,
     /// Effort of the solver.
     pub effort: Effort,
+    /// Shares below this part of a window's total are united, 0 to 1.
+    pub min_share: Option<f64>,
 }
 
 /// Computes `fabric` of `recording` and writes it to `target`.
@@ -122,6 +124,7 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
             start_tick: facts.start_tick,
             clock: facts.clock,
             origin: &facts.origin,
+            threads: crate::attribute::available(),
         }),
         fabric: fabric::Builder::default(),
     };

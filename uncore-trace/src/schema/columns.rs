@@ -41,6 +41,7 @@ pub fn bits<'a>(batch: &'a RecordBatch, name: &str) -> Result<Bits<'a>> {
 
 impl Bits<'_> {
     /// The number in a row; `None` if it is null.
+    #[inline]
     pub fn get(&self, row: usize) -> Option<u64> {
         get(self.0, row).map(i64::cast_unsigned)
     }
@@ -91,18 +92,21 @@ impl<'a> Words<'a> {
     }
 
     /// The string in a row; `None` if it is null.
+    #[inline]
     pub fn get(&self, row: usize) -> Option<&'a str> {
         let key = usize::try_from(self.key(row)).ok()?;
         (key < self.values.len() && self.values.is_valid(key)).then(|| self.values.value(key))
     }
 
     /// The dictionary key of a row; -1 if it is null. In one batch, equal keys mean equal strings.
+    #[inline]
     pub fn key(&self, row: usize) -> i32 {
         if self.keys.is_valid(row) { self.keys.value(row) } else { -1 }
     }
 }
 
 /// The value of a row of a nullable primitive column.
+#[inline]
 pub fn get<T: arrow::datatypes::ArrowPrimitiveType>(
     array: &arrow::array::PrimitiveArray<T>,
     row: usize,

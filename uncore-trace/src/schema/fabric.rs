@@ -20,7 +20,7 @@ use super::when::When;
 pub const RIGHT_WITHIN: f64 = 0.1;
 
 table! {
-    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence"];
+    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes"];
     When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
@@ -36,8 +36,8 @@ table! {
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
     unit: Word => Dict, "Unit of `value` and `total`.";
-    owner: Word => Dict, "Kind of the owner: task, `other_tasks` (all tasks of cgroups that were not asked for), irq, softirq, idle, device or unattributed.";
-    pid: Null<I32> => Dict, "Process of a task row; null for every other owner.";
+    owner: Word => Dict, "Kind of the owner: task, `other_tasks` (all tasks of cgroups that were not asked for or are small), irq, softirq, idle, device or unattributed.";
+    pid: Null<I32> => Dict, "Process of a task row; null for every other owner, and where a row has several processes or an unknown one.";
     number: Null<I32> => Dict, "Number of the interrupt or softirq vector; null for every other owner.";
     comm: Null<Word> => Dict, "Process name; `irq:NAME`, `softirq:VEC`; null where there is none.";
     cgroup_id: Null<Bits> => Dict, "Inode number of the cgroup's directory; null where the owner has none.";
@@ -50,6 +50,7 @@ table! {
     method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
+    processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
 }
 
 /// The values of the column `method`.

@@ -37,6 +37,8 @@ pub const TICK_NS: &str = "uncore_trace.tick_ns";
 pub const STOP_TICK: &str = "uncore_trace.stop_tick";
 /// The requested method: the value of `--method`.
 pub const METHOD: &str = "uncore_trace.method";
+/// The smallest share of a process, as a part of a window's total.
+pub const MIN_SHARE: &str = "uncore_trace.min_share";
 /// The lag in ns: how long windows of methods that learn wait for later ticks.
 pub const LAG_NS: &str = "uncore_trace.lag_ns";
 /// `true` if I/O of block and network devices was recorded.

@@ -5,7 +5,7 @@
 
 /// A task; `pid`, `comm` and `cgroup_id` say which.
 pub const TASK: &str = "task";
-/// All tasks outside the cgroups selected with `--cgroup`.
+/// All tasks outside the cgroups selected with `--cgroup`, and of cgroups below `--min-share`.
 pub const OTHER_TASKS: &str = "other_tasks";
 /// The handler of an interrupt, whose number is in `number`.
 pub const IRQ: &str = "irq";

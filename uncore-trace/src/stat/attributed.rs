@@ -166,6 +166,8 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         delay: *delay,
         cgroups: named.clone(),
         lag: if interval.is_some() { LAG / 2 } else { LAG },
+        // Sums of small cgroups are wanted too.
+        min_share: 0.0,
         catalog: catalog.clone(),
         command: command.clone(),
         afterwards: options.file.as_deref().map(Needs::to_remove).unwrap_or_default(),

@@ -4,7 +4,7 @@
 //! Guarantees: rows come in the order of their windows' ends over all files; memory holds about
 //! [`scan::MOST_ROWS`] of them, or one window of each file where that is more; `counter` is a number for each
 //! PMU, event, filter, link and direction of a boot of a host, the same in every scan. What `fabric` has
-//! and a roll-up has not is null: `pid`, `cpu`, `cgroup_id`, `cgroup_confidence`.
+//! and a roll-up has not is null: `pid`, `cpu`, `cgroup_id`, `cgroup_confidence`, `processes`.
 //!
 //! # Time
 //!

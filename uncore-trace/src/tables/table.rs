@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use super::ahead::Ahead;
 use super::file::{FileScan, TableFile};
 use super::rollup::{self, Rollup};
 use crate::schema::{TableDef, fabric};
@@ -236,6 +237,15 @@ pub enum Scan {
 impl Scan {
     fn of(files: impl Iterator<Item = Result<FileScan>>) -> Result<Self> {
         files.collect::<Result<_>>().map(Self::Files)
+    }
+
+    /// The same batches, decoded in another thread before they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn ahead(self) -> Result<Ahead> {
+        Ahead::new(self)
     }
 }
 

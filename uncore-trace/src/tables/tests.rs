@@ -701,11 +701,16 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
     for (from, to) in [(1, 100), (201, 300)] {
         assert_eq!(first(from, to).unwrap().num_rows(), 600);
     }
-    for (from, to) in [(101, 200), (1, 300), (101, 101)] {
+    for (from, to) in [(101, 200), (101, 300), (101, 101)] {
         let line = format!("{:#}", first(from, to).unwrap_err());
         let wanted = "run.parquet is damaged after row 0: row group 1 is not what was written";
         assert!(line.ends_with(wanted), "{line}");
     }
+    // No batch has rows of two row groups, and none follows an error.
+    let all: Vec<_> = table.scan(&["value"]).unwrap().ahead().unwrap().collect();
+    let [Ok(rows), Err(error)] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!(rows.num_rows(), 600);
+    assert!(format!("{error:#}").contains("is damaged after row 600"), "{error:#}");
     assert_eq!(table.files()[0].damaged_groups().unwrap(), [1]);
 }
 

@@ -8,9 +8,9 @@ use super::super::heading::{COST, DIVIDE, OWNER, PRINT, TIME, WRITE};
 use super::super::output::{self, ModeArg};
 use super::super::root::RootArg;
 use super::super::select::SelectArgs;
-use super::super::witness::WitnessArgs;
+use super::super::witness::{WitnessArgs, percent};
 use super::{millis, seconds};
-use crate::attribute::Choice;
+use crate::attribute::{Choice, MIN_SHARE};
 use crate::open::Timer;
 use crate::record::{Rotate, Sampling};
 use crate::tables::series::Keep;
@@ -181,6 +181,17 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     pub(super) lag: Option<Duration>,
 
+    /// Unite processes whose share of a window is below this, in percent of its total: those of a cgroup
+    /// in one row, those of cgroups that are below it themselves in `other_tasks`; 0 unites none
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 100.0 * MIN_SHARE,
+        value_parser = percent,
+        help_heading = DIVIDE
+    )]
+    pub(super) min_share: f64,
+
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
     /// interval if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
@@ -218,7 +229,7 @@ pub struct Args {
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 
-    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default:
+    /// Size of all ring buffers between kernel and recorder, in MiB, a power of two [default:
     /// depends on the number of CPUs]
     #[arg(long, value_name = "MIB", help_heading = COST)]
     pub(super) buffer: Option<u32>,

@@ -59,10 +59,11 @@ fn live() -> Rows {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &[0],
-        methods: Methods { choice: Choice::Residency, io: false, lag_ns: 0, effort: Effort::Live },
+        methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
+        threads: 1,
     });
     let mut fabric = fabric::Builder::default();
     let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();

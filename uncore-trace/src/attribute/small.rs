@@ -1,0 +1,182 @@
+//! Small shares: those of processes below a part of the window's total become one share.
+//!
+//! A window of a large machine has hundreds of processes, most with less than a thousandth of a count,
+//! which is no more than the step to which shares are rounded ([`super::grid`]). The small processes
+//! of a cgroup become one share of the cgroup without a process, so its sum does not change. A cgroup
+//! that is small itself becomes a part of [`Owner::OtherTasks`]. So a sum over windows lacks less than
+//! this part of the counter's total for each cgroup, and `other_tasks` has what they lack.
+//!
+//! What is small in every counter of a set of CPUs is small: so a process has rows of all of them or
+//! of none, and their columns stay runs. The confidence of a sum is the mean of its parts', weighed by
+//! value: errors that cancel out are not considered.
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+
+use super::Share;
+use super::cgroups::cgroup;
+use crate::drain::Comm;
+use crate::entries::Owner;
+
+/// The default of the smallest share, as a part of the total.
+pub const MIN_SHARE: f64 = 0.001;
+
+/// The owners of a window that are large in one of the counters of a set of CPUs.
+#[derive(Debug, Default)]
+pub(super) struct Large {
+    processes: HashSet<Owner, RandomState>,
+    cgroups: HashSet<u64, RandomState>,
+}
+
+impl Large {
+    /// Adds those of a counter. `least` is a part of the total, from 0 to 1.
+    pub(super) fn add(&mut self, total: f64, least: f64, shares: &[Share]) {
+        let limit = least * total;
+        let mut sums: HashMap<u64, f64, RandomState> = HashMap::default();
+        for share in shares {
+            let Some(id) = cgroup(&share.who) else { continue };
+            *sums.entry(id).or_default() += share.value;
+            if share.value >= limit {
+                self.processes.insert(share.who);
+            }
+        }
+        self.cgroups.extend(sums.into_iter().filter(|(_, sum)| *sum >= limit).map(|(id, _)| id));
+    }
+
+    /// Whether a share is not united with others. What a monitor measured stays as it is.
+    fn has(&self, share: &Share) -> bool {
+        share.is_measured || self.processes.contains(&share.who)
+    }
+}
+
+/// The small shares of a cgroup.
+#[derive(Debug, Default)]
+struct Small {
+    sum: Option<Share>,
+    /// The only one, as it was.
+    one: Option<Share>,
+}
+
+impl Small {
+    fn add(&mut self, share: &Share, who: Owner) {
+        self.one = self.sum.is_none().then_some(*share);
+        add(&mut self.sum, share, who, Some(1));
+    }
+}
+
+/// Makes one share of the small ones of each cgroup, and one of those of small cgroups.
+pub(super) fn unite(large: &Large, shares: &mut Vec<Share>) {
+    let mut cgroups: HashMap<u64, Small, RandomState> = HashMap::default();
+    let mut others = Small::default();
+    shares.retain(|share| {
+        if share.who == Owner::OtherTasks {
+            others.one = None;
+            add(&mut others.sum, share, Owner::OtherTasks, None);
+            return false;
+        }
+        let Some(id) = cgroup(&share.who).filter(|_| !large.has(share)) else { return true };
+        if large.cgroups.contains(&id) {
+            let who = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: id };
+            cgroups.entry(id).or_default().add(share, who);
+        } else {
+            others.add(share, Owner::OtherTasks);
+        }
+        false
+    });
+    let sums = cgroups.into_values().chain([others]);
+    let mut sums: Vec<Share> = sums.filter_map(|small| small.one.or(small.sum)).collect();
+    sums.sort_unstable_by_key(|share| share.who);
+    shares.append(&mut sums);
+}
+
+/// Adds a share to the sum of an owner. The number of processes is unknown if that of a part is.
+fn add(sum: &mut Option<Share>, share: &Share, who: Owner, processes: Option<u32>) {
+    match sum {
+        None => *sum = Some(Share { who, processes, ..*share }),
+        Some(sum) => {
+            sum.unite(share);
+            sum.processes = sum.processes.zip(processes).map(|(sum, its)| sum + its);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn task(pid: u32, cgroup_id: u64) -> Owner {
+        Owner::Task { pid, comm: Comm::default(), cgroup_id }
+    }
+
+    #[test]
+    fn small_processes_are_a_share_of_their_cgroup_and_small_cgroups_of_the_others() {
+        let mut shares: Vec<Share> = [
+            (task(1, 10), 90.0, 0.5),
+            (task(2, 10), 0.5, 0.2),
+            (task(3, 10), 0.5, 0.6),
+            (task(4, 20), 0.4, 0.1),
+            (task(5, 20), 0.4, 0.3),
+            (task(6, 30), 0.1, 0.0),
+            (task(7, 40), 2.0, 0.0),
+            (task(8, 40), 0.1, 0.0),
+            (task(9, 40), 0.1, 0.0),
+            (Owner::Irq(7), 0.2, 0.4),
+            (Owner::Unattributed, 5.7, 0.0),
+        ]
+        .map(|(who, value, confidence)| Share::new(who, value, confidence))
+        .to_vec();
+        let mut large = Large::default();
+        large.add(100.0, 0.01, &shares);
+        // The last process of cgroup 40 is large in another counter.
+        large.add(1.0, 0.01, &[Share::new(task(9, 40), 0.02, 0.0)]);
+        unite(&large, &mut shares);
+        let found: Vec<_> =
+            shares.iter().map(|its| (its.who, (its.value * 1e3).round(), its.processes)).collect();
+        assert_eq!(
+            found,
+            [
+                (task(1, 10), 90_000.0, None),
+                (task(7, 40), 2000.0, None),
+                (task(9, 40), 100.0, None),
+                (Owner::Irq(7), 200.0, None),
+                (Owner::Unattributed, 5700.0, None),
+                (task(0, 10), 1000.0, Some(2)),
+                // One alone keeps its name.
+                (task(8, 40), 100.0, None),
+                (Owner::OtherTasks, 900.0, Some(3)),
+            ]
+        );
+        assert!((shares[5].confidence - 0.4).abs() < 1e-6);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_of_all_and_of_each_large_cgroup_stays(
+            parts in prop::collection::vec((0.0..1.0_f64, 0_u64..8), 1..200),
+            least in 0.0..0.2_f64,
+        ) {
+            let all = parts.iter().zip(1..);
+            let mut shares: Vec<Share> =
+                all.map(|((value, id), pid)| Share::new(task(pid, *id), value.powi(8), 0.5)).collect();
+            let total: f64 = shares.iter().map(|share| share.value).sum();
+            let by_cgroup = |shares: &[Share], id: u64| -> f64 {
+                let its = shares.iter().filter(|share| cgroup(&share.who) == Some(id));
+                its.map(|share| share.value).sum()
+            };
+            let before: Vec<f64> = (0..8).map(|id| by_cgroup(&shares, id)).collect();
+            let mut large = Large::default();
+            large.add(total, least, &shares);
+            unite(&large, &mut shares);
+            let sum: f64 = shares.iter().map(|share| share.value).sum();
+            prop_assert!((sum - total).abs() < 1e-9 * total.max(1e-9));
+            for (id, before) in (0..8).zip(before) {
+                let now = by_cgroup(&shares, id);
+                let lacks = before - now;
+                prop_assert!(lacks.abs() < 1e-12 || now == 0.0 && before < least * total);
+            }
+        }
+    }
+}
