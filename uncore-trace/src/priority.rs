@@ -21,3 +21,10 @@ pub(crate) fn yield_to_others() {
         log::info!("cannot lower the priority of a thread: {error}");
     }
 }
+
+/// Gives the calling thread the priority of the tenants: its work is waited for.
+pub(crate) fn lower() {
+    if let Err(error) = setpriority_process(None, 0) {
+        log::info!("cannot lower the priority of a thread: {error}");
+    }
+}

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::counter::{self, Close, Track};
+use super::counter::{self, Close, Divided, Track};
 use super::credit::Credit;
 use super::history::Histories;
 use super::monitor::Monitors;
@@ -15,11 +15,12 @@ use super::pool::Pools;
 use super::ports::Ports;
 use super::rows::{Making, Rows};
 use super::series::Clock;
+use super::small::Large;
 use super::switches::Switches;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
-use super::{Method, Methods};
+use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
 use crate::entries::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Sum};
 use crate::plan::Plan;
@@ -41,6 +42,8 @@ pub struct RecordingFacts<'a> {
     pub clock: Snapshot,
     /// Where the recording was made.
     pub origin: &'a Origin,
+    /// Number of threads that learn and divide: [`super::live`] or [`super::available`].
+    pub threads: usize,
 }
 
 /// The counters of a plan that could be opened, in the order of their rows: by CPU, and per CPU
@@ -79,6 +82,38 @@ pub struct Attributor {
     missing: Vec<Missing>,
     /// The last tick that has ended.
     ended: u64,
+    /// Number of threads that learn and divide.
+    threads: usize,
+    /// The smallest share of a process, as a part of a window's total.
+    min_share: f64,
+}
+
+/// What a counter does when it is its turn.
+struct Turn<'a> {
+    track: &'a mut Track,
+    histories: &'a Histories,
+    /// Whether it learns.
+    learns: bool,
+    /// The last tick that it divides.
+    to: u64,
+    /// Its windows, with their ends.
+    slots: Vec<(u64, &'a mut Slot)>,
+}
+
+impl Turn<'_> {
+    fn take(&mut self, tick_ns: u64, names: &Names) {
+        let Self { track, histories, to, .. } = self;
+        if self.learns {
+            track.solve(histories);
+        }
+        for (tick, slot) in &mut self.slots {
+            let Slot::Waits(span) = slot else { continue };
+            let divided = track.divide(*tick, tick_ns, span, Some(histories), names);
+            **slot =
+                if track.counter.role.counts() { Slot::Divided(divided) } else { Slot::Nothing };
+        }
+        track.advance(histories, *to);
+    }
 }
 
 impl Consumer for Attributor {
@@ -169,7 +204,8 @@ impl Consumer for Attributor {
 impl Attributor {
     /// The state before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
-        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin } = facts;
+        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin, threads } =
+            facts;
         let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
         let sets = usage::sets(plan);
         let track = |id: &u32| {
@@ -219,6 +255,8 @@ impl Attributor {
             names: Names::default(),
             missing: Vec::new(),
             ended: start_tick,
+            threads,
+            min_share: methods.min_share,
         }
     }
 
@@ -319,9 +357,11 @@ impl Attributor {
                 continue;
             };
             histories.review();
-            for track in self.tracks.iter_mut().filter(|track| track.learns && track.set == set) {
-                track.review(histories);
-            }
+            let tracks = self.tracks.iter_mut().filter(|track| track.learns && track.set == set);
+            let histories_now = &*histories;
+            workers::each(self.threads, &mut tracks.collect::<Vec<_>>(), |track| {
+                track.review(histories_now);
+            });
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
             histories.told(|by| tracks.clone().filter_map(|track| track.profile(by)).collect());
         }
@@ -332,36 +372,43 @@ impl Attributor {
     /// divide the ticks up to it each time, because the others wait for them.
     fn turns(&mut self, tick: u64, is_last: bool, most: impl Fn(usize) -> Option<u64>) {
         let learners = (0..self.tracks.len()).filter(|at| self.tracks[*at].learns);
-        for (place, at) in learners.collect::<Vec<_>>().into_iter().enumerate() {
+        let mut plans: Vec<Option<(bool, u64)>> = vec![None; self.tracks.len()];
+        for (place, at) in learners.enumerate() {
             let (Some(known), Some(to)) = (most(at), self.divides(at, tick, is_last)) else {
                 continue;
             };
-            let track = &mut self.tracks[at];
-            let Some(Some(histories)) = self.histories.get(track.set) else { continue };
-            let is_port = track.counter.is_port();
+            let track = &self.tracks[at];
             let is_turn = is_last || self.schedule.is_turn(place, tick);
-            if is_turn {
-                track.solve(histories);
-            }
             let to = match track.kind {
-                _ if is_port => known,
+                _ if track.counter.is_port() => known,
                 _ if !is_turn => continue,
                 Method::Ports if self.ports.divide(track.set) => to.min(known),
                 _ => to,
             };
-            for window in self.waiting.up_to(to) {
-                let Some(slot) = window.slots.get_mut(at) else { continue };
-                let Slot::Waits(span) = slot else { continue };
-                let Some(Some(histories)) = self.histories.get(track.set) else { continue };
-                let tick_ns = self.clock.tick_ns;
-                let names = &self.names;
-                let divided = track.divide(window.tick, tick_ns, span, Some(histories), names);
-                self.ports.note(at, window.tick, track, &mut self.histories);
-                let counts = track.counter.role.counts();
-                *slot = if counts { Slot::Divided(divided) } else { Slot::Nothing };
+            plans[at] = Some((is_turn, to));
+        }
+        let (tick_ns, names) = (self.clock.tick_ns, &self.names);
+        let last = plans.iter().flatten().map(|(_, to)| *to).max().unwrap_or_default();
+        let mut slots: Vec<Vec<(u64, &mut Slot)>> = plans.iter().map(|_| Vec::new()).collect();
+        for window in self.waiting.up_to(last) {
+            let its = window.slots.iter_mut().zip(&mut slots).zip(&plans);
+            for ((slot, slots), plan) in its {
+                if plan.is_some_and(|(_, to)| window.tick <= to) {
+                    slots.push((window.tick, slot));
+                }
             }
-            let Some(Some(histories)) = self.histories.get(track.set) else { continue };
-            track.advance(histories, to);
+        }
+        let turn = |((track, slots), plan): ((_, _), Option<(bool, u64)>)| {
+            let track: &mut Track = track;
+            let (learns, to) = plan?;
+            let histories = self.histories.get(track.set)?.as_ref()?;
+            Some(Turn { track, histories, learns, to, slots })
+        };
+        let turns = self.tracks.iter_mut().zip(slots).zip(plans);
+        let mut turns: Vec<Turn<'_>> = turns.filter_map(turn).collect();
+        workers::each(self.threads, &mut turns, |turn| turn.take(tick_ns, names));
+        for at in self.ports.places() {
+            self.ports.note(at, &mut self.tracks[at], &mut self.histories);
         }
     }
 
@@ -415,7 +462,7 @@ impl Attributor {
                 let histories = self.histories.get(track.set).and_then(Option::as_ref);
                 let Close { tick, tick_ns, .. } = *window;
                 let divided = track.divide(tick, tick_ns, &span, histories, &self.names);
-                self.ports.note(at, tick, track, &mut self.histories);
+                self.ports.note(at, track, &mut self.histories);
                 if counts { Slot::Divided(divided) } else { Slot::Nothing }
             }
         }
@@ -437,9 +484,11 @@ impl Attributor {
     fn append(&mut self, fabric: &mut fabric::Builder, most: usize) -> bool {
         let (origin, names, tracks) = (&self.origin, &self.names, &self.tracks);
         let rows = Rows { tick_ns: self.clock.tick_ns, wall: self.wall, origin, names };
+        let (least, threads) = (self.min_share, self.threads);
         loop {
             let next = || {
-                let window = self.waiting.pop()?;
+                let mut window = self.waiting.pop()?;
+                make_rows(&mut window, tracks, least, threads);
                 for (at, slot) in window.slots.iter().enumerate() {
                     if let Slot::Divided(divided) = slot
                         && self.monitors.sees(at)
@@ -456,6 +505,21 @@ impl Attributor {
             }
         }
     }
+}
+
+/// Makes the shares of a window those of its rows: shares below `least`, a part of the total, are united.
+fn make_rows(window: &mut Ended, tracks: &[Track], least: f64, threads: usize) {
+    let mut large: BTreeMap<usize, Large> = BTreeMap::new();
+    let mut divided: Vec<(usize, &mut Divided)> = Vec::new();
+    for (track, slot) in tracks.iter().zip(&mut window.slots) {
+        let Slot::Divided(its) = slot else { continue };
+        if least > 0.0 && its.is_estimate() {
+            let total = its.total.unwrap_or_default();
+            large.entry(track.set).or_default().add(total, least, &its.shares);
+        }
+        divided.push((track.set, its));
+    }
+    workers::each(threads, &mut divided, |(set, its)| its.make_rows(large.get(set)));
 }
 
 #[cfg(test)]

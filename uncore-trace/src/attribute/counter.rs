@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::history::Use;
 use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
 use super::names::Names;
 use super::series::{Clock, End, Series};
-use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid};
+use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
 use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
@@ -39,8 +39,8 @@ pub(super) struct Track {
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
-    /// The shares of its last window, if it is a port.
-    said: Vec<Share>,
+    /// The shares of its windows since they were last taken, if it is a port.
+    said: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
@@ -65,7 +65,7 @@ pub(super) struct Span {
     /// The count.
     delta: Count,
     /// Nanoseconds by owner, sorted.
-    time: Rc<[(Owner, u64)]>,
+    time: Arc<[(Owner, u64)]>,
     /// Raw counts by owner, sorted, if they are known: see [`CountedWindow::counts`].
     counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
@@ -117,6 +117,31 @@ pub(super) struct Close<'a> {
     pub moved: &'a [Moved],
     /// Context switches by CPU and owner.
     pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
+}
+
+impl Divided {
+    /// Whether its shares are estimates, which are rounded.
+    pub(super) const fn is_estimate(&self) -> bool {
+        !matches!(self.method, Method::Exact | Method::Source)
+    }
+
+    /// Makes its shares those of rows: without small ones, with one lasting confidence for a cgroup, and
+    /// rounded.
+    pub(super) fn make_rows(&mut self, large: Option<&small::Large>) {
+        let is_estimate = self.is_estimate();
+        let shares = &mut self.shares;
+        if let Some(large) = large.filter(|_| is_estimate) {
+            small::unite(large, shares);
+        }
+        cgroups::unite(shares);
+        if is_estimate {
+            grid::round(self.total.unwrap_or_default(), shares);
+            for share in shares {
+                share.confidence = grid::hundredths(share.confidence);
+                share.lasting = grid::hundredths(share.lasting);
+            }
+        }
+    }
 }
 
 impl Track {
@@ -173,7 +198,7 @@ impl Track {
     pub(super) fn close(
         &mut self,
         window: &Close<'_>,
-        time: &Rc<[(Owner, u64)]>,
+        time: &Arc<[(Owner, u64)]>,
         missing: &mut Vec<Missing>,
     ) -> Ended {
         self.add_io(window.moved);
@@ -203,7 +228,7 @@ impl Track {
             parts
         };
         let time = if self.time.is_empty() {
-            Rc::clone(time)
+            Arc::clone(time)
         } else {
             add(&mut self.time, time.iter().copied());
             sorted(&mut self.time).into()
@@ -282,7 +307,7 @@ impl Track {
             }
         };
         if self.counter.is_port() {
-            self.said.clone_from(&shares);
+            self.said.push((to, shares.clone()));
         }
         if method == Method::Io {
             for share in &mut shares {
@@ -293,14 +318,6 @@ impl Track {
         if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
         {
             monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
-        }
-        cgroups::unite(&mut shares);
-        if !matches!(method, Method::Exact | Method::Source) {
-            grid::round(total.unwrap_or_default(), &mut shares);
-            for share in &mut shares {
-                share.confidence = grid::hundredths(share.confidence);
-                share.lasting = grid::hundredths(share.lasting);
-            }
         }
         Divided { from, to, total, running, method, shares }
     }
@@ -397,9 +414,9 @@ impl Track {
         self.method.take_parted()
     }
 
-    /// The shares of the window that was divided last, if it is a port.
-    pub(super) fn said(&self) -> &[Share] {
-        &self.said
+    /// The shares of the windows that were divided since the last call, if it is a port.
+    pub(super) fn take_said(&mut self) -> Vec<(u64, Vec<Share>)> {
+        mem::take(&mut self.said)
     }
 
     /// The oldest tick whose history the method still needs.

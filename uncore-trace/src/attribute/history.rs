@@ -6,13 +6,17 @@
 //! ([`super::columns`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
 use super::calibration::{Used, calibrate};
+use super::cgroups::cgroup;
 use super::columns::{self, BASELINE, Columns, REST};
 use super::ports::Said;
-use super::sums::{Design, Row, Symmetric, by_place};
+use super::solve::Square;
+use super::sums::{Design, Row, by_place};
+use super::symmetric::{Rows, Symmetric};
 use crate::entries::Owner;
 
 /// Forgetting factor for a source's use, per review of 100 ms: the memory is about 10 s.
@@ -28,29 +32,18 @@ const GONE: f64 = 0.05;
 /// Gain per tick of the moving averages of a source's use.
 const SPREAD_GAIN: f64 = 0.002;
 
-/// Length of blocks whose rates are corrected together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
-    /// 100 ms.
-    Short,
-    /// 500 ms.
-    Long,
-}
+/// Length of blocks whose rates are corrected together, ns.
+const BLOCK_NS: u64 = 100_000_000;
 
-impl Length {
-    /// All lengths.
-    pub(super) const ALL: [Self; 2] = [Self::Short, Self::Long];
+/// Counts are read some ten microseconds after the tick boundary at which time is divided. This is
+/// the uncertainty of an owner's time, ns.
+const EDGE_NS: f64 = 15_000.0;
 
-    const fn ns(self) -> u64 {
-        match self {
-            Self::Short => 100_000_000,
-            Self::Long => 500_000_000,
-        }
-    }
-}
+/// Number of blocks of a long block.
+pub(super) const LONG: u64 = 5;
 
-/// Number of blocks of a length before and after one that tell about its rates.
-pub(super) const AROUND: u64 = 4;
+/// Number of long blocks before and after one that tell about its rates.
+const AROUND: u64 = 4;
 
 /// A possible cause of traffic: an owner, on near or on far CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -257,6 +250,8 @@ pub struct History {
     /// The tick of the first row.
     first: u64,
     rows: VecDeque<Box<[Entry]>>,
+    /// The same by place, with the baseline.
+    by_place: VecDeque<Row>,
     /// What is expected of each of these ticks, as a part of the mean; only of reviewed ones.
     sizes: VecDeque<f32>,
     /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
@@ -267,8 +262,8 @@ pub struct History {
     /// Use of all sources in about the last 10 s.
     used: f64,
     design: Design,
-    /// By length.
-    blocks: [VecDeque<Block>; 2],
+    blocks: VecDeque<Block>,
+    shared: Mutex<Shared>,
 }
 
 /// The use in the ticks of a block, each weighed by one over what is expected of it.
@@ -277,7 +272,38 @@ pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: Symmetric,
+    pub products: Symmetric<f32>,
+}
+
+/// What all counters of a set of CPUs need, made when the first one asks.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Sums of blocks, by the key of [`History::around`].
+    around: HashMap<(usize, u64), Arc<Square>, RandomState>,
+    /// By first and last tick.
+    windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
+}
+
+/// The use of an owner in a window, on near or on far CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerUse {
+    /// The owner.
+    pub owner: Owner,
+    /// The place of its column.
+    pub column: u16,
+    /// The amount.
+    pub amount: f64,
+    /// The part of what its use varies that the edges of ticks explain, 0 to 1; 0 for witnesses.
+    pub unseen: f64,
+}
+
+/// The use in a window.
+#[derive(Debug)]
+pub(super) struct WindowUse {
+    /// By cgroup, then by owner.
+    pub of: Vec<OwnerUse>,
+    /// Amounts by place.
+    pub by_place: Vec<f64>,
 }
 
 impl History {
@@ -291,13 +317,15 @@ impl History {
             next: 1,
             first: 0,
             rows: VecDeque::new(),
+            by_place: VecDeque::new(),
             sizes: VecDeque::new(),
             parts: VecDeque::new(),
             reviewed: 0,
             columns: Columns::new(),
             used: 0.0,
             design: Design::default(),
-            blocks: [VecDeque::new(), VecDeque::new()],
+            blocks: VecDeque::new(),
+            shared: Mutex::default(),
         }
     }
 
@@ -309,6 +337,11 @@ impl History {
     /// Length of a tick, ns.
     pub const fn tick_ns(&self) -> u64 {
         self.tick_ns
+    }
+
+    /// The uncertainty of an owner's time, in ticks: a span has two ends.
+    pub(super) fn edge(&self) -> f64 {
+        2.0 * EDGE_NS / self.tick_ns as f64
     }
 
     /// The source with this number, as long as a stored tick refers to it.
@@ -327,6 +360,12 @@ impl History {
         at.map_or(&[], |row| row)
     }
 
+    /// The use in a tick by place, with the baseline; empty if the tick was dropped.
+    pub(super) fn by_place(&self, tick: u64) -> &[(u16, f32)] {
+        let at = tick.checked_sub(self.first).and_then(|at| self.by_place.get(at as usize));
+        at.map_or(&[], |row| row)
+    }
+
     /// The use of each source in a tick.
     fn used(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
         let row = self.row(tick).iter();
@@ -341,15 +380,16 @@ impl History {
             Some(Entry { source: known.number, column: known.column, amount: amount as f32 })
         };
         let row: Box<[Entry]> = used.filter_map(entry).collect();
-        let at = tick.checked_sub(self.first).and_then(|at| self.rows.get_mut(at as usize));
-        if let Some(of_tick) = at {
+        let Some(at) = tick.checked_sub(self.first).map(|at| at as usize) else { return };
+        if let (Some(of_tick), Some(places)) = (self.rows.get_mut(at), self.by_place.get_mut(at)) {
+            *places = by_column(&row);
             *of_tick = row;
         }
     }
 
     /// The part of the variance of a source's use between ticks that the uncertainty of tick
     /// boundaries can explain, if each is known to `edge`; 0 to 1.
-    pub(super) fn of_edges(&self, source: TrafficSource, edge: f64) -> f64 {
+    fn of_edges(&self, source: TrafficSource, edge: f64) -> f64 {
         let variance = self.known.get(&source).map_or(0.0, |known| known.spread.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
@@ -374,10 +414,12 @@ impl History {
         // Ticks without data.
         while self.first + (self.rows.len() as u64) < tick {
             self.rows.push_back(Box::default());
+            self.by_place.push_back(by_column(&[]));
         }
         let told = used.filter(|(_, amount)| *amount > 0.0);
         let row = told.map(|(source, amount)| self.entry(tick, source, amount));
         let row: Box<[Entry]> = row.collect();
+        self.by_place.push_back(by_column(&row));
         self.rows.push_back(row);
     }
 
@@ -423,46 +465,112 @@ impl History {
         };
         for place in self.columns.review(&used, least, (self.first, self.last())) {
             self.design.clear(usize::from(place));
-            let blocks = self.blocks.iter_mut().flatten();
-            blocks.for_each(|block| block.products.clear(usize::from(place)));
+            self.blocks.iter_mut().for_each(|block| block.products.clear(usize::from(place)));
         }
+        self.shared().around.clear();
         let mut columns: HashMap<u32, u16, RandomState> = HashMap::default();
         for (source, known) in &mut self.known {
             known.used *= LEFT;
             known.column = self.columns.place(*source);
             columns.insert(known.number, known.column);
         }
+        let mut rows = Rows::default();
         let from = self.reviewed.saturating_sub(self.first) as usize;
         for at in from..self.rows.len() {
+            let mut moved = false;
             for entry in &mut self.rows[at] {
-                entry.column = columns.get(&entry.source).copied().unwrap_or(REST);
+                let column = columns.get(&entry.source).copied().unwrap_or(REST);
+                moved |= column != entry.column;
+                entry.column = column;
             }
-            let row = by_column(&self.rows[at]);
+            if moved {
+                self.by_place[at] = by_column(&self.rows[at]);
+            }
+            let row = Arc::clone(&self.by_place[at]);
             let size = self.design.size(&row);
             self.sizes.push_back(size as f32);
-            for length in Length::ALL {
-                let number = self.block_of(self.first + at as u64, length);
-                let blocks = &mut self.blocks[length as usize];
-                if blocks.back().is_none_or(|block| block.number < number) {
-                    blocks.push_back(Block { number, products: Symmetric::default() });
-                }
-                if let Some(block) = blocks.back_mut() {
-                    block.products.add(&row, 1.0 / size);
+            let number = self.block_of(self.first + at as u64);
+            if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
+                self.add_to_block(&mut rows);
+                if self.blocks.back().is_none_or(|block| block.number < number) {
+                    self.blocks.push_back(Block { number, products: Symmetric::default() });
                 }
             }
+            rows.push(&row, size.powf(-0.5));
             self.design.push(row, size);
         }
+        self.add_to_block(&mut rows);
         self.reviewed = self.first + self.rows.len() as u64;
     }
 
-    /// The number of the block of a tick.
-    pub(super) fn block_of(&self, tick: u64, length: Length) -> u64 {
-        tick.div_ceil((length.ns() / self.tick_ns).max(1))
+    fn add_to_block(&mut self, rows: &mut Rows<f32>) {
+        if let Some(block) = self.blocks.back_mut() {
+            block.products.add(rows, 1.0);
+        }
     }
 
-    /// The blocks that are known.
-    pub(super) fn blocks(&self, length: Length) -> impl Iterator<Item = &Block> {
-        self.blocks[length as usize].iter()
+    fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the block of a tick.
+    pub(super) fn block_of(&self, tick: u64) -> u64 {
+        tick.div_ceil((BLOCK_NS / self.tick_ns).max(1))
+    }
+
+    /// The number of the first block that is needed to correct rates at `tick`.
+    pub(super) fn needed_block(&self, tick: u64) -> u64 {
+        self.block_of(tick).div_ceil(LONG).saturating_sub(AROUND + 1) * LONG + 1
+    }
+
+    /// The sum of blocks with these weights by number. `key` says which.
+    pub(super) fn around(
+        &self,
+        key: (usize, u64),
+        weight: impl Fn(u64) -> Option<f64>,
+    ) -> Arc<Square> {
+        let make = || {
+            let mut sum = Symmetric::<f32>::zero(self.columns.len());
+            for block in &self.blocks {
+                if let Some(weight) = weight(block.number) {
+                    sum.add_all(&block.products, weight);
+                }
+            }
+            Arc::new(Square::of(&sum))
+        };
+        Arc::clone(self.shared().around.entry(key).or_insert_with(make))
+    }
+
+    /// The use in the window of the ticks after `from` up to `to`.
+    pub(super) fn window(&self, from: u64, to: u64) -> Arc<WindowUse> {
+        let make = || Arc::new(self.use_in(from, to));
+        Arc::clone(self.shared().windows.entry((from, to)).or_insert_with(make))
+    }
+
+    fn use_in(&self, from: u64, to: u64) -> WindowUse {
+        let mut amounts: HashMap<(u32, u16), f64, RandomState> = HashMap::default();
+        let mut by_place = vec![0.0; self.columns.len()];
+        for entry in (from + 1..=to).flat_map(|tick| self.row(tick)) {
+            let amount = f64::from(entry.amount);
+            *amounts.entry((entry.source, entry.column)).or_default() += amount;
+            if let Some(sum) = by_place.get_mut(usize::from(entry.column)) {
+                *sum += amount;
+            }
+        }
+        let edge = self.edge();
+        let of = |((source, column), amount): ((u32, u16), f64)| {
+            let source = self.source(source)?;
+            let unseen = if self.kind == Use::Time { self.of_edges(source, edge) } else { 0.0 };
+            Some((source, OwnerUse { owner: source.owner, column, amount, unseen }))
+        };
+        let mut found: Vec<_> = amounts.into_iter().filter_map(of).collect();
+        found.sort_unstable_by_key(|(source, its)| (cgroup(&source.owner), *source, its.column));
+        WindowUse { of: found.into_iter().map(|(_, its)| its).collect(), by_place }
+    }
+
+    /// The block with this number.
+    pub(super) fn block(&self, number: u64) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.number == number)
     }
 
     /// The tick after the last that was reviewed.
@@ -505,16 +613,15 @@ impl History {
     /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         while self.first < before && self.rows.pop_front().is_some() {
+            self.by_place.pop_front();
             self.sizes.pop_front();
             self.first += 1;
         }
         while self.parts.pop_front_if(|tick| *tick < before).is_some() {}
-        for length in Length::ALL {
-            let keeps = self.block_of(self.first, length).saturating_sub(AROUND);
-            let blocks = &mut self.blocks[length as usize];
-            while blocks.pop_front_if(|block| block.number < keeps).is_some() {}
-        }
+        let needed = self.needed_block(self.first);
+        while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
         let (first, all) = (self.first, self.used);
+        self.shared().windows.retain(|(_, to), _| *to >= first);
         let sources = &mut self.sources;
         self.known.retain(|source, known| {
             let least = match source.owner {
@@ -532,7 +639,7 @@ impl History {
 }
 
 /// The use by column, with the baseline, which is always there.
-pub(super) fn by_column(entries: &[Entry]) -> Row {
+fn by_column(entries: &[Entry]) -> Row {
     let used = entries.iter().map(|entry| (entry.column, f64::from(entry.amount)));
     by_place(std::iter::once((BASELINE, 1.0)).chain(used))
 }

@@ -27,14 +27,18 @@ mod rows;
 mod series;
 #[cfg(test)]
 mod simulation;
+mod small;
 mod solve;
 mod source;
 mod sums;
 mod switches;
+mod symmetric;
 mod usage;
 mod waiting;
+mod wide;
 mod witnessed;
 mod witnesses;
+mod workers;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
 use self::exact::{ByReadings, ByRequests, ByTime};
@@ -44,9 +48,11 @@ pub use self::learner::Effort;
 use self::learner::Parted;
 use self::regression::Regression;
 use self::residency::Residency;
+pub use self::small::MIN_SHARE;
 use self::source::SourceMethod;
 use self::switches::BySwitches;
 use self::witnessed::ByWitness;
+pub use self::workers::{available, live};
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
@@ -158,7 +164,7 @@ impl Choice {
 }
 
 /// Which method divides which counter of a recording, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Methods {
     /// The requested method.
     pub choice: Choice,
@@ -168,6 +174,8 @@ pub struct Methods {
     pub lag_ns: u64,
     /// How thoroughly rates are solved.
     pub effort: Effort,
+    /// Shares below this part of a window's total are united, 0 to 1; see [`small`].
+    pub min_share: f64,
 }
 
 impl Methods {
@@ -239,12 +247,25 @@ pub struct Share {
     pub lasting: f32,
     /// Whether a monitor measured it: then its method is [`Method::Monitor`].
     pub is_measured: bool,
+    /// Number of processes whose small shares it sums up, if it does.
+    pub processes: Option<u32>,
 }
 
 impl Share {
     /// A share whose errors all last.
     const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { who, value, confidence, lasting: confidence, is_measured: false }
+        Self { who, value, confidence, lasting: confidence, is_measured: false, processes: None }
+    }
+
+    /// Adds another share of the same owner. Confidences are weighed by value.
+    fn unite(&mut self, other: &Self) {
+        let sum = self.value + other.value;
+        if sum > 0.0 {
+            let part = (other.value / sum) as f32;
+            self.confidence += part * (other.confidence - self.confidence);
+            self.lasting += part * (other.lasting - self.lasting);
+        }
+        self.value = sum;
     }
 }
 
@@ -288,7 +309,7 @@ impl CountedWindow<'_> {
 }
 
 /// A method, with what it has learnt about one counter.
-pub trait Attribution: std::fmt::Debug {
+pub trait Attribution: std::fmt::Debug + Send {
     /// Takes the count of a tick; `None` if there is no reading at its end, so that the next count
     /// covers both. Ticks come in order.
     fn tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
@@ -366,7 +387,7 @@ mod tests {
         .unwrap();
         let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
         let kind = |choice| {
-            Methods { choice, io: true, lag_ns: 0, effort: Effort::Live }
+            Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
                 .kind(&plan, &plan.counters[0])
         };
         choices.map(kind).to_vec()

@@ -1,9 +1,10 @@
 //! Names of cgroups and interrupts from the log.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::schema::cgroups::CgroupNames;
 
@@ -15,7 +16,7 @@ const MOST_CGROUPS: usize = 1 << 17;
 struct CachedCgroup {
     names: Arc<CgroupNames>,
     /// Whether it was looked up since its last turn.
-    used: Cell<bool>,
+    used: AtomicBool,
 }
 
 /// The known names.
@@ -36,7 +37,7 @@ pub(super) struct Names {
 impl Names {
     /// Sets the path of a cgroup from now on.
     pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
-        let known = CachedCgroup { names: Arc::clone(names), used: Cell::new(false) };
+        let known = CachedCgroup { names: Arc::clone(names), used: AtomicBool::new(false) };
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
@@ -48,7 +49,8 @@ impl Names {
     fn remove_one(&mut self) {
         for _ in 0..self.order.len() {
             let Some(id) = self.order.pop_front() else { return };
-            let is_used = self.cgroups.get(&id).is_some_and(|known| known.used.replace(false));
+            let is_used =
+                self.cgroups.get(&id).is_some_and(|known| known.used.swap(false, Relaxed));
             if !is_used {
                 self.cgroups.remove(&id);
                 return;
@@ -67,7 +69,7 @@ impl Names {
     /// The path, container and pod of a cgroup, if the log has it.
     pub(super) fn of_cgroup(&self, id: u64) -> Option<&CgroupNames> {
         let known = self.cgroups.get(&id)?;
-        known.used.set(true);
+        known.used.store(true, Relaxed);
         Some(&known.names)
     }
 

@@ -95,10 +95,17 @@ mod tests {
         let mut attributor = Attributor::new(&RecordingFacts {
             plan: &plan,
             counters: &order(&plan, |_| false),
-            methods: Methods { choice: Choice::Auto, io: true, lag_ns: 0, effort: Effort::Live },
+            methods: Methods {
+                choice: Choice::Auto,
+                io: true,
+                lag_ns: 0,
+                effort: Effort::Live,
+                min_share: 0.0,
+            },
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
             origin: &Origin::of(&BTreeMap::new()),
+            threads: 1,
         });
         let mut rows = fabric::Builder::default();
         let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();

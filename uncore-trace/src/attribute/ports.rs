@@ -112,21 +112,24 @@ impl Ports {
         self.to
     }
 
-    /// Notes how sure the port at this index is of the window that it divided last, which ended at
-    /// `tick`.
+    /// Notes how sure the port at this index is of the windows that it has divided.
     pub(super) fn note(
         &self,
         place: usize,
-        tick: u64,
-        track: &Track,
+        track: &mut Track,
         histories: &mut [Option<Histories>],
     ) {
+        let windows = track.take_said();
         for (set, ports) in &self.sets {
             let its = ports.iter().filter_map(|(port, _)| self.all.get(*port));
             let Some(port) = its.into_iter().find(|port| port.place == place) else { continue };
             let Some(Some(histories)) = histories.get_mut(*set) else { continue };
-            let said = histories.said.entry(tick).or_default();
-            track.said().iter().for_each(|share| said.add(share, share.value * port.bytes));
+            for (tick, shares) in &windows {
+                let said = histories.said.entry(*tick).or_default();
+                for share in shares {
+                    said.add(share, share.value * port.bytes);
+                }
+            }
         }
     }
 

@@ -21,7 +21,7 @@
 //!   that this owner's traffic and that of the others share;
 //! - for misses, one over their number in the window;
 //! - for ports, the variance that the confidence of their own shares says;
-//! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice [`EDGE_NS`],
+//! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice 15 us,
 //!   because a span has two ends;
 //! - for time, `(e^2 / U)^2`, at most 1, with `U` the variance of the owner's time between ticks.
 //!   If `U` is no larger than what the uncertainty of tick boundaries causes, as for an owner that
@@ -32,14 +32,10 @@
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
 //! all columns of the cgroup, so that errors between its processes cancel out, and [`LASTING`].
 
-use std::collections::{BTreeMap, HashMap};
-
-use foldhash::fast::RandomState;
-
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
-use super::history::{Histories, History, TrafficSource, Use};
-use super::learner::{Contribution, Contributions, Effort, Learner, Parted, Variance};
+use super::history::{Histories, History, OwnerUse, Use};
+use super::learner::{Contributions, Effort, Learner, Parted, Variance};
 use super::ports::Said;
 use super::residency::residency;
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
@@ -89,10 +85,6 @@ const CONFUSED: f64 = 0.5;
 
 /// Shares below this part of the count are treated as if they had this part.
 const LEAST_PART: f64 = 0.01;
-
-/// Counts are read some ten microseconds after the tick boundary at which time is divided. This is
-/// the uncertainty of an owner's time, ns.
-const EDGE_NS: f64 = 15_000.0;
 
 /// The rates of one counter.
 #[derive(Debug)]
@@ -206,23 +198,17 @@ struct Uncertain {
 }
 
 impl Uncertain {
-    /// Adds the uncertainty of `amount`, the use of a source in the window.
-    fn with_measure(
-        self,
-        history: &History,
-        source: TrafficSource,
-        amount: f64,
-        said: Option<&Said>,
-    ) -> Self {
+    /// Adds the uncertainty of the use of an owner in the window.
+    fn with_measure(self, history: &History, used: &OwnerUse, said: Option<&Said>) -> Self {
+        let OwnerUse { owner, amount, unseen, .. } = *used;
         match history.kind() {
             Use::Time => {
-                let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;
-                let unseen = history.of_edges(source, edges);
+                let edges = history.edge();
                 Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
             }
             Use::Misses => Self { measure: 1.0 / amount, ..self },
             Use::Ports => {
-                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
+                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(owner));
                 let measure = variance_of(now / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING).max(0.0);
                 Self { measure, lasting, ..self }
@@ -242,101 +228,71 @@ impl Uncertain {
     }
 }
 
-/// The share of a source in a window.
-struct SourceShare {
-    source: u32,
-    part: Contribution,
-}
-
 impl Regression {
-    /// Divides a window by its parts, if there are any.
+    /// Divides a window by its parts, if there are any. Owners of a column have parts in proportion
+    /// to their use.
     fn shares(
         &self,
         contributions: &Contributions,
         history: &History,
         window: &CountedWindow<'_>,
     ) -> Option<Vec<Share>> {
-        let mut found: Vec<SourceShare> = contributions
-            .of
-            .iter()
-            .map(|(source, part)| SourceShare { source: *source, part: *part })
-            .collect();
-        found.sort_unstable_by_key(|found| found.source);
-        let value: f64 = found.iter().map(|found| found.part.value).sum();
+        let value: f64 = contributions.value.iter().sum();
         if value <= 0.0 || !value.is_finite() {
             return None;
         }
         let said = window.histories.and_then(|histories| histories.said.get(&window.to));
-        let uncertain = self.uncertain(&found, &contributions.variance);
-        let mut amounts: HashMap<u16, f64, RandomState> = HashMap::default();
-        for one in &found {
-            *amounts.entry(one.part.column).or_default() += one.part.amount;
-        }
-        // By owner: the value, and the sums of value x confidence and of value x lasting confidence
-        // over its sources.
-        let mut owners: BTreeMap<Owner, [f64; 3]> = BTreeMap::new();
-        for (one, variance) in found.iter().zip(uncertain) {
-            if one.part.value <= 0.0 {
-                continue;
-            }
-            let Some(source) = one.part.who else { continue };
-            if source.owner == Owner::Unattributed {
-                continue;
-            }
-            let share = window.total * one.part.value / value;
-            let variance = variance.with_measure(history, source, one.part.amount, said);
-            let mut confidence = variance.confidence();
-            let mut lasting = variance.lasting();
-            // Among owners that share a column, this is residency again.
-            let within = one.part.amount / amounts[&one.part.column];
-            if within < 0.999 {
-                confidence *= SHARED * within;
-                if columns::is_rest(one.part.column) {
-                    lasting *= SHARED * within;
-                }
-            }
-            let sums = owners.entry(source.owner).or_default();
-            for (sum, its) in sums.iter_mut().zip([1.0, confidence, lasting]) {
-                *sum += share * its;
-            }
-        }
-        let mut shares: Vec<Share> = owners
-            .into_iter()
-            .map(|(who, [value, known, lasting])| Share {
-                lasting: (lasting / value) as f32 * window.running,
-                ..Share::new(who, value, (known / value) as f32 * window.running)
-            })
-            .collect();
-        leave_rest(&mut shares, window.total);
-        Some(shares)
-    }
-
-    /// Variance of the relative error of each share.
-    fn uncertain(&self, found: &[SourceShare], variance: &[Variance]) -> Vec<Uncertain> {
-        let noise: f64 = found.iter().map(|found| found.part.noise).sum();
-        let value: f64 = found.iter().map(|found| found.part.value).sum();
+        let used = history.window(window.from(history.tick_ns()), window.to);
+        let noise: f64 = contributions.noise.iter().sum();
         let weights = Weights::of(self.by);
-        let of = |one: &SourceShare| {
-            let place = usize::from(one.part.column);
+        let mut shares: Vec<Share> = Vec::with_capacity(used.of.len() + 1);
+        for its in &used.of {
+            let place = usize::from(its.column);
+            let in_column = |of: &[f64]| of.get(place).copied().unwrap_or(0.0);
+            let within = its.amount / in_column(&used.by_place);
+            let part = in_column(&contributions.value) * within / value;
+            if part <= 0.0 || !part.is_finite() || its.owner == Owner::Unattributed {
+                continue;
+            }
             let Variance { learnt, now, of_group, .. } =
-                variance.get(place).copied().unwrap_or(Variance::UNKNOWN);
-            let its = one.part.noise;
-            let of_noise = its * (1.0 - its / noise.max(1e-300)).max(0.0);
-            let share = (one.part.value / value).max(1e-9);
-            Uncertain {
+                contributions.variance.get(place).copied().unwrap_or(Variance::UNKNOWN);
+            let of_noise = in_column(&contributions.noise) * within * within;
+            let of_noise = of_noise * (1.0 - of_noise / noise.max(1e-300)).max(0.0);
+            let share = part.max(1e-9);
+            let uncertain = Uncertain {
                 rates: LEARNT * learnt + weights.now * now,
                 noise: NOISE * of_noise / (share * value).powi(2).max(1e-300),
                 whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
                 of_group,
                 ..Uncertain::default()
+            };
+            let uncertain = uncertain.with_measure(history, its, said);
+            let mut confidence = uncertain.confidence();
+            let mut lasting = uncertain.lasting();
+            // Among owners that share a column, this is residency again.
+            if within < 0.999 {
+                confidence *= SHARED * within;
+                if columns::is_rest(its.column) {
+                    lasting *= SHARED * within;
+                }
             }
-        };
-        found.iter().map(of).collect()
+            let share = Share {
+                lasting: lasting as f32 * window.running,
+                ..Share::new(its.owner, window.total * part, confidence as f32 * window.running)
+            };
+            match shares.last_mut() {
+                Some(last) if last.who == its.owner => last.unite(&share),
+                _ => shares.push(share),
+            }
+        }
+        leave_rest(&mut shares, window.total);
+        Some(shares)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::TrafficSource;
     use super::super::simulation::Random;
     use super::*;
 

@@ -187,6 +187,7 @@ impl Rows<'_> {
             method: if share.is_measured { Method::Monitor } else { window.method }.name(),
             confidence: is_divided.then_some(share.confidence),
             cgroup_confidence: is_divided.then_some(share.lasting),
+            processes: share.processes.map(|number| number as i32),
         }
     }
 }

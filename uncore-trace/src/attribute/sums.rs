@@ -9,8 +9,12 @@
 //! once. A counter adds the products with its counts ([`Counts`]). Old ticks are forgotten
 //! exponentially, so neither memory nor work grows with the recording.
 
+use std::sync::Arc;
+
+use super::symmetric::{Rows, Symmetric, TOGETHER};
+
 /// Number of parts of a group of the next scale.
-pub(super) const STEP: usize = 8;
+pub(super) const STEP: usize = TOGETHER;
 
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
@@ -31,7 +35,7 @@ const LEAST_SIZE: f64 = 0.1;
 const MEAN_GAIN: f64 = 1e-3;
 
 /// The use in a tick, or its mean over some: places, ascending, and amounts.
-pub(super) type Row = Box<[(u16, f64)]>;
+pub(super) type Row = Arc<[(u16, f32)]>;
 
 /// The mean of some ticks.
 #[derive(Clone, Debug)]
@@ -50,74 +54,28 @@ pub(super) struct Group {
     weight: f64,
 }
 
-/// A symmetric matrix; the lower half is stored, in rows of `stride` numbers.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Symmetric {
-    stride: usize,
-    of: Vec<f64>,
-}
-
-impl Symmetric {
-    /// The row of a place, up to the diagonal.
-    pub(super) fn row(&self, place: usize) -> &[f64] {
-        self.of.get(place * self.stride..place * self.stride + place + 1).unwrap_or_default()
-    }
-
-    fn widen(&mut self, n: usize) {
-        if n <= self.stride {
-            return;
-        }
-        let stride = n.next_multiple_of(32);
-        let mut of = vec![0.0; stride * stride];
-        for (from, to) in self.of.chunks_exact(self.stride.max(1)).zip(of.chunks_exact_mut(stride))
-        {
-            to[..self.stride].copy_from_slice(from);
-        }
-        *self = Self { stride, of };
-    }
-
-    /// Adds `weight x row x row'`.
-    pub(super) fn add(&mut self, row: &[(u16, f64)], weight: f64) {
-        let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
-        self.widen(most);
-        for (at, (one, amount)) in row.iter().enumerate() {
-            let to = &mut self.of[usize::from(*one) * self.stride..][..=usize::from(*one)];
-            let amount = weight * amount;
-            for (other, its) in &row[..=at] {
-                to[usize::from(*other)] += amount * its;
-            }
-        }
-    }
-
-    fn scale(&mut self, by: f64) {
-        self.of.iter_mut().for_each(|its| *its *= by);
-    }
-
-    /// Sets all that a place is in to 0.
-    pub(super) fn clear(&mut self, place: usize) {
-        if place < self.stride {
-            self.of[place * self.stride..][..self.stride].fill(0.0);
-            self.of.iter_mut().skip(place).step_by(self.stride).for_each(|its| *its = 0.0);
-        }
-    }
-}
-
 /// Adds a row to a dense vector.
-fn add_row(to: &mut Vec<f64>, row: &[(u16, f64)], weight: f64) {
+pub(super) fn add_row(to: &mut Vec<f64>, row: &[(u16, f32)], weight: f64) {
     let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
     if to.len() < most {
         to.resize(most, 0.0);
     }
     for (place, amount) in row {
-        to[usize::from(*place)] += weight * amount;
+        to[usize::from(*place)] += weight * f64::from(*amount);
     }
+}
+
+/// What these rates by place make expect.
+pub(super) fn expected(rates: &[f64], row: &[(u16, f32)]) -> f64 {
+    let rate = |place: u16| rates.get(usize::from(place)).copied().unwrap_or(0.0);
+    row.iter().map(|(place, amount)| rate(*place) * f64::from(*amount)).sum()
 }
 
 /// Sums of one set of CPUs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     /// By scale: weighed products.
-    pub products: [Symmetric; SCALES],
+    pub products: [Symmetric<f64>; SCALES],
     /// By scale: sum of squared differences of each place.
     pub spread: [Vec<f64>; SCALES],
     /// By scale: number of differences.
@@ -132,22 +90,25 @@ impl Sums {
     fn add(&mut self, group: &Group) {
         let Group { scale, ref means, weight } = *group;
         let size = STEP.pow(scale as u32) as f64;
-        let products = &mut self.products[scale];
-        let spread = &mut self.spread[scale];
-        let mut take = |row: &Row, times: f64| {
-            products.add(row, times * weight);
-            let squares: Vec<_> = row.iter().map(|(place, its)| (*place, its * its)).collect();
-            add_row(spread, &squares, times * size);
-        };
+        let mut rows = Rows::default();
         for mean in means {
-            take(&mean.of, 1.0);
+            rows.push(&mean.of, 1.0);
         }
-        if scale + 1 == SCALES {
-            self.free[scale] += means.len() as f64;
-        } else {
-            take(&of_all(means).of, -(means.len() as f64));
-            self.free[scale] += means.len() as f64 - 1.0;
+        let is_last = scale + 1 == SCALES;
+        let rows_of = rows.rows_mut();
+        let spread = &mut self.spread[scale];
+        let n = rows_of.first().map_or(0, Vec::len);
+        spread.resize(n.max(spread.len()), 0.0);
+        for (place, spread) in spread[..n].iter_mut().enumerate() {
+            let sum: f64 = rows_of.iter().map(|row| row[place]).sum();
+            let mean = if is_last { 0.0 } else { sum / means.len() as f64 };
+            for row in &mut *rows_of {
+                row[place] -= mean;
+                *spread += row[place] * row[place] * size;
+            }
         }
+        self.products[scale].add(&mut rows, weight);
+        self.free[scale] += means.len() as f64 - f64::from(!is_last);
     }
 
     fn forget(&mut self) {
@@ -179,14 +140,15 @@ pub(super) fn by_place(amounts: impl Iterator<Item = (u16, f64)>) -> Row {
         }
         same
     });
-    row.into()
+    row.into_iter().map(|(place, amount)| (place, amount as f32)).collect()
 }
 
 /// The mean of means.
 fn of_all(means: &[Mean]) -> Mean {
     let part = 1.0 / means.len().max(1) as f64;
-    let of =
-        by_place(means.iter().flat_map(|mean| mean.of.iter().map(|(at, its)| (*at, its * part))));
+    let of = by_place(
+        means.iter().flat_map(|mean| mean.of.iter().map(|(at, its)| (*at, f64::from(*its) * part))),
+    );
     let size = means.iter().map(|mean| mean.size).sum::<f64>() * part;
     Mean { of, size }
 }
@@ -214,9 +176,8 @@ pub(super) struct Design {
 
 impl Design {
     /// What is expected of a tick, as a part of the mean.
-    pub(super) fn size(&mut self, row: &[(u16, f64)]) -> f64 {
-        let rate = |place: u16| self.profile.get(usize::from(place)).copied().unwrap_or(0.0);
-        let expected: f64 = row.iter().map(|(place, amount)| rate(*place) * amount).sum();
+    pub(super) fn size(&mut self, row: &[(u16, f32)]) -> f64 {
+        let expected = expected(&self.profile, row);
         self.seen += 1;
         self.mean += (expected - self.mean) * MEAN_GAIN.max(1.0 / self.seen as f64);
         if self.mean > 0.0 { (expected / self.mean).max(LEAST_SIZE) } else { 1.0 }

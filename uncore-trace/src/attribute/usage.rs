@@ -1,7 +1,7 @@
 //! The use of CPUs in a window, for each set of CPUs that counters see.
 
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Methods;
 use super::history::TrafficSource;
@@ -39,7 +39,7 @@ impl CpuSet {
 
 /// Time by owner, sorted, for each distinct set of CPUs, ns, with [`FAR_PART`] applied. Waiting
 /// windows share it.
-pub(super) type Times = Vec<Rc<[(Owner, u64)]>>;
+pub(super) type Times = Vec<Arc<[(Owner, u64)]>>;
 
 /// The use of CPUs in one tick.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Usage {
             }
             let mut times: Vec<_> = sum.into_iter().collect();
             times.sort_unstable();
-            Rc::from(times)
+            Arc::from(times)
         });
         let times = times.collect();
         for use_of in self.by_cpu.values_mut() {

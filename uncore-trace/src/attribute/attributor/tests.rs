@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{Choice, Effort};
+use crate::attribute::Choice;
 use crate::drain::Comm;
 use crate::entries::{Owner, ROWS_AT_ONCE, Trigger, Value};
 use crate::schema::columns::words;
@@ -51,10 +51,11 @@ fn attributor(plan: &Plan) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order(plan, |_| false),
-        methods: Methods { choice: Choice::Residency, io: false, lag_ns: 0, effort: Effort::Live },
+        methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
+        threads: 1,
     })
 }
 

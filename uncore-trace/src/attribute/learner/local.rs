@@ -8,16 +8,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::history::{History, Length, Use};
-use super::super::solve::{dot, mirror};
+use super::super::history::{History, LONG, Use};
+use super::super::solve::{Square, conjugate_gradient, dot};
 use super::solve::Solution;
 
 /// Counts from which rates are corrected.
 #[derive(Debug)]
 struct Stage {
-    /// Length of blocks.
-    length: Length,
-    /// Weight of a block by its distance.
+    /// Number of blocks that are taken together.
+    length: u64,
+    /// Weight of these by their distance.
     weights: &'static [f64],
     /// Factor for the variance of a tick: errors of neighbouring ticks are alike.
     alike: f64,
@@ -39,9 +39,9 @@ impl Stage {
 /// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
 /// smallest errors on drawn machines of 8 to 144 CPUs.
 const STAGES: [Stage; 3] = [
-    Stage { length: Length::Long, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], alike: 16.0, least: 0.5 },
-    Stage { length: Length::Short, weights: &[1.0, 0.67, 0.3, 0.08], alike: 4.0, least: 0.3 },
-    Stage { length: Length::Short, weights: &[1.0], alike: 4.0, least: 0.1 },
+    Stage { length: LONG, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], alike: 16.0, least: 0.5 },
+    Stage { length: 1, weights: &[1.0, 0.67, 0.3, 0.08], alike: 4.0, least: 0.3 },
+    Stage { length: 1, weights: &[1.0], alike: 4.0, least: 0.1 },
 ];
 
 /// Largest expected deviation.
@@ -56,7 +56,7 @@ const TOLD: f64 = 0.3;
 /// Least rate in a block, as a part of the learnt one.
 const LEAST: f64 = 0.15;
 
-/// Iterations of the conjugate gradient method.
+/// Most iterations of the conjugate gradient method.
 const ITERATIONS: usize = 25;
 
 /// It has converged when the squared residual is this part of the first.
@@ -72,25 +72,11 @@ pub(super) struct BlockCounts {
 }
 
 impl BlockCounts {
-    /// Adds a tick.
-    pub(super) fn add(&mut self, row: &[(u16, f64)], count: f64) {
-        let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
-        if self.products.len() < most {
-            self.products.resize(most, 0.0);
-        }
-        for (place, amount) in row {
-            self.products[usize::from(*place)] += amount * count;
-        }
-    }
-
     /// A place has a new column.
     pub(super) fn clear(&mut self, place: usize) {
         self.products.get_mut(place).into_iter().for_each(|its| *its = 0.0);
     }
 }
-
-/// The counts of the last blocks, by length.
-pub(super) type Counts = [VecDeque<BlockCounts>; 2];
 
 /// Expected deviations, by stage.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +94,7 @@ impl Spreads {
 pub(super) struct Local {
     /// The block.
     pub number: u64,
-    /// The long block that it is in, and its rates, of the active places.
+    /// The long block that it is in, and its rates by place.
     long: (u64, Vec<f64>),
     /// By place.
     pub rates: Vec<f64>,
@@ -141,31 +127,38 @@ impl Local {
     pub(super) fn find(
         tick: u64,
         solution: &Solution,
-        (counts, history): (&Counts, &History),
+        (counts, history): (&VecDeque<BlockCounts>, &History),
         error: f64,
         spreads: &mut Spreads,
         last: Option<Self>,
     ) -> Self {
-        let active = &solution.active;
-        let learnt: Vec<f64> = active.iter().map(|place| solution.rates[*place]).collect();
-        let mut correct = |stage: usize, around: &[f64]| {
-            let spread = &mut spreads.0[stage];
-            let stage = &STAGES[stage];
-            let number = history.block_of(tick, stage.length);
-            let problem = Problem::new(number, stage, active, (counts, history));
-            problem.correct(around, &learnt, (stage, history.kind(), error), spread)
+        let number = history.block_of(tick);
+        let learnt = &solution.rates;
+        let mut correct = |at: usize, around: &[f64]| {
+            let stage = &STAGES[at];
+            let middle = number.div_ceil(stage.length);
+            let weight = |block: u64| {
+                let distance = block.div_ceil(stage.length).abs_diff(middle);
+                stage.weights.get(distance as usize).copied()
+            };
+            let matrix = history.around((at, middle), weight);
+            let mut right = vec![0.0; matrix.n];
+            for block in counts {
+                let Some(weight) = weight(block.number) else { continue };
+                right.iter_mut().zip(&block.products).for_each(|(to, its)| *to += weight * its);
+            }
+            let problem = Problem { matrix: &matrix, right };
+            let spread = &mut spreads.0[at];
+            problem.correct(around, learnt, (stage, history.kind(), error), spread)
         };
-        let long = history.block_of(tick, Length::Long);
+        let long = number.div_ceil(LONG);
         let slow = match last.filter(|last| last.long.0 == long) {
             Some(last) => last.long.1,
-            None => correct(0, &learnt).0,
+            None => correct(0, learnt).0,
         };
         let (fast, _) = correct(1, &slow);
-        let (own, now) = correct(2, &fast);
-        let mut rates = solution.rates.clone();
-        active.iter().zip(&own).for_each(|(place, rate)| rates[*place] = *rate);
-        let number = history.block_of(tick, Length::Short);
-        let variance = variances(number, solution, &own, &now, history);
+        let (rates, now) = correct(2, &fast);
+        let variance = variances(number, solution, &rates, &now, history);
         Self { number, long: (long, slow), rates, variance }
     }
 }
@@ -178,17 +171,19 @@ fn variances(
     now: &[f64],
     history: &History,
 ) -> Vec<Variance> {
-    let (active, n) = (&solution.active, solution.active.len());
-    let block = history.blocks(Length::Short).find(|block| block.number == number);
+    let active = &solution.active;
+    let block = history.block(number);
     let used = |place: usize| block.and_then(|block| block.products.row(place).first()).copied();
     let expected: Vec<f64> =
-        active.iter().zip(rates).map(|(place, rate)| rate * used(*place).unwrap_or(0.0)).collect();
+        active.iter().map(|place| rates[*place] * f64::from(used(*place).unwrap_or(0.0))).collect();
     let all: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let parts: Vec<f64> = expected.iter().map(|its| its / all).collect();
     let covariance = &solution.covariance;
-    let common: Vec<f64> = covariance.chunks_exact(n.max(1)).map(|row| dot(row, &parts)).collect();
+    let common = covariance.times(&parts);
     let of_all = dot(&common, &parts);
+    let now: Vec<f64> = active.iter().map(|place| now[*place]).collect();
     let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
+    let both = |one: usize, other: usize| f64::from(covariance.row(one.max(other))[one.min(other)]);
     // The variance of a sum's logarithm: the gradient of each of its parts is its part of the sum.
     let of_group = |members: &[usize]| {
         let whole: f64 = members.iter().map(|at| parts[*at]).sum();
@@ -197,8 +192,8 @@ fn variances(
         }
         let (mut own, mut with_all) = (0.0, 0.0);
         for at in members {
-            let row = &covariance[at * n..][..n];
-            own += parts[*at] * members.iter().map(|its| row[*its] * parts[*its]).sum::<f64>();
+            own +=
+                parts[*at] * members.iter().map(|its| both(*at, *its) * parts[*its]).sum::<f64>();
             with_all += parts[*at] * common[*at];
         }
         Some((own / whole - 2.0 * with_all) / whole + of_all)
@@ -212,7 +207,7 @@ fn variances(
         let of_group = of_group(members);
         let group = members.iter().map(|at| parts[*at]).sum();
         for at in members {
-            let learnt = covariance[at * n + at] - 2.0 * common[*at] + of_all;
+            let learnt = both(*at, *at) - 2.0 * common[*at] + of_all;
             let now = now[*at] * (1.0 - 2.0 * parts[*at]) + now_of_all;
             variance[active[*at]] = Variance {
                 learnt: learnt.max(0.0),
@@ -225,73 +220,47 @@ fn variances(
     variance
 }
 
-/// Weighed products of the blocks around one: of use and use, `n` numbers per row, and of use and
-/// count.
-struct Problem {
-    matrix: Vec<f64>,
+/// Weighed products of the blocks around one, of use and use, and of use and count.
+struct Problem<'a> {
+    matrix: &'a Square,
     right: Vec<f64>,
 }
 
-impl Problem {
-    fn new(
-        number: u64,
-        stage: &Stage,
-        active: &[usize],
-        (counts, history): (&Counts, &History),
-    ) -> Self {
-        let n = active.len();
-        let (mut matrix, mut right) = (vec![0.0; n * n], vec![0.0; n]);
-        let weight = |its: u64| stage.weights.get(its.abs_diff(number) as usize).copied();
-        for block in history.blocks(stage.length) {
-            let Some(weight) = weight(block.number) else { continue };
-            for (at, place) in active.iter().enumerate() {
-                let row = block.products.row(*place);
-                if row.is_empty() {
-                    continue;
-                }
-                for (to, other) in matrix[at * n..][..=at].iter_mut().zip(active) {
-                    *to += weight * row[*other];
-                }
-            }
-        }
-        for block in &counts[stage.length as usize] {
-            let Some(weight) = weight(block.number) else { continue };
-            for (to, place) in right.iter_mut().zip(active) {
-                *to += weight * block.products.get(*place).copied().unwrap_or(0.0);
-            }
-        }
-        mirror(&mut matrix, n);
-        Self { matrix, right }
-    }
-
+impl Problem<'_> {
     /// The corrected rates, and the variance of their deviations. Improves the expected deviation.
     fn correct(
-        mut self,
+        self,
         around: &[f64],
         learnt: &[f64],
         (stage, by, error): (&Stage, Use, f64),
         spread: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let n = around.len();
+        let n = self.matrix.n;
+        // Places that came after the learnt rates have none.
+        let rate = |at: usize| around.get(at).copied().unwrap_or(0.0);
         // In units of the expected deviation of each rate and of the error.
         let unit = (stage.alike * error).sqrt();
-        let scale: Vec<f64> = around.iter().map(|rate| *spread * rate / unit).collect();
-        let rest: Vec<f64> = (0..n)
-            .map(|at| {
-                let row = &self.matrix[at * n..][..n];
-                let expected = dot(row, around);
-                (self.right[at] - expected) * scale[at] / unit
-            })
-            .collect();
-        for (at, row) in self.matrix.chunks_exact_mut(n.max(1)).enumerate() {
-            row.iter_mut().zip(&scale).for_each(|(its, other)| *its *= other * scale[at]);
-            row[at] += 1.0;
-        }
-        let moved = conjugate_gradient(&self.matrix, &rest);
-        let variance: Vec<f64> = (0..n).map(|at| 1.0 / self.matrix[at * n + at]).collect();
-        let own = around.iter().zip(&moved).zip(learnt);
-        let own =
-            own.map(|((rate, moved), learnt)| (rate * (1.0 + *spread * moved)).max(LEAST * learnt));
+        let scale: Vec<f64> = (0..n).map(|at| *spread * rate(at) / unit).collect();
+        let rates: Vec<f32> = (0..n).map(|at| rate(at) as f32).collect();
+        let expected = self.matrix.times(&rates).into_iter().map(f64::from);
+        let rest = self.right.iter().zip(expected).zip(&scale);
+        let rest = rest.map(|((right, expected), scale)| (right - expected) * scale / unit);
+        let own = |at: usize| f64::from(self.matrix.of[at * n + at]) * scale[at] * scale[at];
+        let diagonal: Vec<f64> = (0..n).map(|at| own(at) + 1.0).collect();
+        let product = |x: &[f64], to: &mut [f64]| {
+            let scaled: Vec<f32> =
+                x.iter().zip(&scale).map(|(its, scale)| (its * scale) as f32).collect();
+            let products = self.matrix.times(&scaled);
+            for at in 0..n {
+                to[at] = f64::from(products[at]) * scale[at] + x[at];
+            }
+        };
+        let moved = conjugate_gradient(product, &diagonal, rest.collect(), (ITERATIONS, SETTLED));
+        let variance: Vec<f64> = diagonal.iter().map(|its| its.recip()).collect();
+        let own = (0..n).map(|at| {
+            let least = LEAST * learnt.get(at).copied().unwrap_or(0.0);
+            (rate(at) * (1.0 + *spread * moved[at])).max(least)
+        });
         let (own, now) =
             (own.collect(), variance.iter().map(|its| its * *spread * *spread).collect());
         let (mut squares, mut told) = (0.0, 0.0);
@@ -306,36 +275,4 @@ impl Problem {
         }
         (own, now)
     }
-}
-
-/// Solves `matrix x = right`; the matrix is symmetric and at least the identity.
-fn conjugate_gradient(matrix: &[f64], right: &[f64]) -> Vec<f64> {
-    let n = right.len();
-    let diagonal: Vec<f64> = (0..n).map(|at| matrix[at * n + at]).collect();
-    let lessen = |rest: &[f64]| -> Vec<f64> {
-        rest.iter().zip(&diagonal).map(|(its, diagonal)| its / diagonal).collect()
-    };
-    let mut found = vec![0.0; n];
-    let mut rest = right.to_vec();
-    let mut eased = lessen(&rest);
-    let mut along = eased.clone();
-    let mut size = dot(&rest, &eased);
-    let least = SETTLED * size;
-    for _ in 0..ITERATIONS {
-        if size <= least || !size.is_finite() {
-            break;
-        }
-        let moved: Vec<f64> = matrix.chunks_exact(n.max(1)).map(|row| dot(row, &along)).collect();
-        let step = size / dot(&along, &moved).max(f64::MIN_POSITIVE);
-        for at in 0..n {
-            found[at] += step * along[at];
-            rest[at] -= step * moved[at];
-        }
-        eased = lessen(&rest);
-        let next = dot(&rest, &eased);
-        let gain = next / size;
-        along.iter_mut().zip(&eased).for_each(|(along, eased)| *along = eased + gain * *along);
-        size = next;
-    }
-    found
 }

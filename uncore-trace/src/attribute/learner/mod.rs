@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, Local, Spreads};
-pub(super) use self::part::{Contribution, Contributions, Parted};
+pub(super) use self::part::{Contributions, Parted};
 use self::solve::Solution;
-use super::history::{AROUND, History, Length, Use, by_column};
-use super::sums::Counts;
+use super::history::{History, Use};
+use super::sums::{Counts, add_row, expected};
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
 /// read.
@@ -34,6 +34,9 @@ const LEARN: u64 = 100;
 /// Rates are found anew when this part of the ticks is new, and after this time.
 const YOUNG: u64 = 8;
 const SELDOM_NS: u64 = 2_000_000_000;
+
+/// The covariance is found anew after this number of such times.
+const VARIED: u64 = 5;
 
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,9 +137,10 @@ pub(super) struct Learner {
     /// The number of the column of each place.
     numbers: Vec<Option<u64>>,
     solution: Solution,
-    /// The tick at which they were found.
+    /// The number of ticks at which they were found, and their covariance.
     solved: u64,
-    blocks: local::Counts,
+    varied: u64,
+    blocks: VecDeque<BlockCounts>,
     spreads: Spreads,
     noise: Noise,
     bend: Bend,
@@ -169,7 +173,8 @@ impl Learner {
             numbers: Vec::new(),
             solution: Solution::default(),
             solved: 0,
-            blocks: [VecDeque::new(), VecDeque::new()],
+            varied: 0,
+            blocks: VecDeque::new(),
             spreads: Spreads::new(by),
             noise: Noise::default(),
             bend: Bend::default(),
@@ -220,32 +225,29 @@ impl Learner {
             while self.fresh.front().is_some_and(|one| one.to < tick) {
                 self.fresh.pop_front();
             }
-            let row = by_column(history.row(tick));
+            let row = history.by_place(tick);
             let read = self.fresh.pop_front_if(|one| one.to == tick);
             let count = if let Some(Observation { from, to, count, restarts: false }) = read {
                 let ticks = (to - from).max(1);
                 let columns = self.solution.active.len() as u64;
                 if ticks == 1 && columns > 0 && self.ticks > bend::TICKS_PER_COLUMN * columns {
-                    self.bend.add(self.expected(&row), count);
+                    self.bend.add(self.expected(row), count);
                 }
                 let straight = self.bend.straighten(count, ticks);
                 (straight - std::mem::take(&mut self.assumed)).max(0.0)
             } else {
-                let expected = self.expected(&row);
+                let expected = self.expected(row);
                 self.assumed = if read.is_some() { 0.0 } else { self.assumed + expected };
                 expected
             };
             self.ticks += 1;
             self.counts.push(count, &mut groups);
-            for length in Length::ALL {
-                let number = history.block_of(tick, length);
-                let blocks = &mut self.blocks[length as usize];
-                if blocks.back().is_none_or(|block| block.number < number) {
-                    blocks.push_back(BlockCounts { number, products: Vec::new() });
-                }
-                if let Some(block) = blocks.back_mut() {
-                    block.add(&row, count / history.size(tick));
-                }
+            let number = history.block_of(tick);
+            if self.blocks.back().is_none_or(|block| block.number < number) {
+                self.blocks.push_back(BlockCounts { number, products: Vec::new() });
+            }
+            if let Some(block) = self.blocks.back_mut() {
+                add_row(&mut block.products, row, count / history.size(tick));
             }
         }
         self.next = history.reviewed();
@@ -266,9 +268,10 @@ impl Learner {
             let Some(column) = columns.get(place) else { continue };
             if known.replace(column.number) != Some(column.number) {
                 self.counts.clear(place);
-                self.blocks.iter_mut().flatten().for_each(|block| block.clear(place));
+                self.blocks.iter_mut().for_each(|block| block.clear(place));
                 rates.get_mut(place).into_iter().for_each(|rate| *rate = 0.0);
                 self.local = None;
+                self.solution.renewed.push(place);
                 new.push(place);
             }
         }
@@ -280,12 +283,11 @@ impl Learner {
     }
 
     /// What the use in a tick makes expect.
-    fn expected(&self, row: &[(u16, f64)]) -> f64 {
+    fn expected(&self, row: &[(u16, f32)]) -> f64 {
         if self.solution.rates.is_empty() {
             return self.counts.sum / self.ticks.max(1) as f64;
         }
-        let rate = |place: u16| self.solution.rates.get(usize::from(place)).copied().unwrap_or(0.0);
-        row.iter().map(|(place, amount)| rate(*place) * amount).sum()
+        expected(&self.solution.rates, row)
     }
 
     /// Finds rates from the counts so far.
@@ -303,9 +305,16 @@ impl Learner {
             Effort::Live => 8,
             Effort::Full => 40,
         };
-        let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, most);
+        // Rates change sooner than how well they are known.
+        let age = self.ticks - self.varied;
+        let keeps = age < (self.ticks / 2).min(VARIED * self.seldom);
+        let how = (most, keeps);
+        let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, how);
         if let Some(found) = found {
             self.solution = found;
+            if !keeps {
+                self.varied = self.ticks;
+            }
         }
         self.local = None;
     }
@@ -333,7 +342,7 @@ impl Learner {
                 }
                 continue;
             }
-            let number = history.block_of(one.to, Length::Short);
+            let number = history.block_of(one.to);
             let error = self.noise.of(self.solution.errors[0]);
             let local = match self.local.take() {
                 Some(local) if local.number == number => local,
@@ -356,11 +365,8 @@ impl Learner {
             self.contributions.variance.clone_from(&local.variance);
         }
         let needs = self.needs().min(self.next);
-        for length in Length::ALL {
-            let keeps = history.block_of(needs, length).saturating_sub(AROUND);
-            let blocks = &mut self.blocks[length as usize];
-            while blocks.pop_front_if(|block| block.number < keeps).is_some() {}
-        }
+        let needed = history.needed_block(needs);
+        while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
     }
 
     /// The parts that were divided since the last call.

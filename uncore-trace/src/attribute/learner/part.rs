@@ -1,17 +1,10 @@
 //! Counts divided by rates, summed over the ticks of a window.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
-
 use super::super::columns::BASELINE;
-use super::super::history::{Entry, History, TrafficSource};
+use super::super::history::{Entry, History};
 use super::Observation;
 use super::local::{Local, Variance};
 use crate::entries::Owner;
-
-/// The source number of the baseline.
-const NOBODY: u32 = 0;
 
 /// The parts of owners in a count, in no order; an owner may have several.
 pub(in super::super) type Parts = Vec<(Owner, f64)>;
@@ -40,34 +33,22 @@ impl Parted {
     }
 }
 
-/// The part of a source in the counts of some ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Contribution {
-    /// The source; `None` for the baseline.
-    pub who: Option<TrafficSource>,
-    /// The place of its column.
-    pub column: u16,
-    /// Its part of the counts.
-    pub value: f64,
-    /// Its use.
-    pub amount: f64,
-    /// The variance that its traffic adds to the count.
-    pub noise: f64,
-}
-
-/// The parts of all sources.
+/// The parts of columns in the counts of some ticks, by place.
 #[derive(Debug, Default)]
 pub(in super::super) struct Contributions {
-    /// By source number.
-    pub of: HashMap<u32, Contribution, RandomState>,
-    /// By place.
+    /// Parts of the counts.
+    pub value: Vec<f64>,
+    /// The variance that a column's traffic adds to the counts.
+    pub noise: Vec<f64>,
+    /// Of parts.
     pub variance: Vec<Variance>,
 }
 
 impl Contributions {
     /// Removes all parts.
     pub(super) fn clear(&mut self) {
-        self.of.clear();
+        self.value.clear();
+        self.noise.clear();
     }
 
     /// Divides a count in proportion to rate x use. The variance of a tick's count is `error`, times
@@ -81,11 +62,15 @@ impl Contributions {
         parts: Option<&mut Parts>,
     ) -> f64 {
         let rate = |place: u16| local.rates.get(usize::from(place)).copied().unwrap_or(0.0);
-        let always = rate(BASELINE) * (one.to - one.from) as f64;
-        let (mut sum, mut squares, mut noise) = (always, always * always, 0.0);
-        let entries = || (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
-        for entry in entries() {
-            let expected = rate(entry.column) * f64::from(entry.amount);
+        let places = history.columns().len();
+        if self.value.len() < places {
+            self.value.resize(places, 0.0);
+            self.noise.resize(places, 0.0);
+        }
+        let rows = || (one.from + 1..=one.to).map(|tick| history.by_place(tick));
+        let (mut sum, mut squares, mut noise) = (0.0, 0.0, 0.0);
+        for (place, amount) in rows().flatten() {
+            let expected = rate(*place) * f64::from(*amount);
             sum += expected;
             squares += expected * expected;
         }
@@ -96,30 +81,21 @@ impl Contributions {
             return sum;
         }
         let scale = one.count / sum;
-        let mut take =
-            |source: u32, who: Option<TrafficSource>, column, amount: f64, expected: f64| {
-                let of = self.of.entry(source).or_default();
-                if of.who.is_none() {
-                    of.who = who;
-                }
-                of.column = column;
-                of.value += scale * expected;
-                of.amount += amount;
-                of.noise += noise * expected * expected / squares;
-            };
-        take(NOBODY, None, BASELINE, 1.0, always);
-        for entry in entries() {
-            let amount = f64::from(entry.amount);
-            let who = history.source(entry.source);
-            take(entry.source, who, entry.column, amount, rate(entry.column) * amount);
+        let noise = noise / squares;
+        for (place, amount) in rows().flatten() {
+            let expected = rate(*place) * f64::from(*amount);
+            self.value[usize::from(*place)] += scale * expected;
+            self.noise[usize::from(*place)] += noise * expected * expected;
         }
         if let Some(parts) = parts {
             let part = |entry: &Entry| {
                 let owner = history.source(entry.source)?.owner;
                 Some((owner, scale * rate(entry.column) * f64::from(entry.amount)))
             };
+            let entries = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
+            let always = rate(BASELINE) * (one.to - one.from) as f64;
             parts.push((Owner::Unattributed, scale * always));
-            parts.extend(entries().filter_map(part));
+            parts.extend(entries.filter_map(part));
         }
         sum
     }

@@ -7,8 +7,9 @@
 
 use super::super::columns::{Columns, Kind};
 use super::super::history::Use;
-use super::super::solve::{Factor, dot, mirror};
+use super::super::solve::{Factor, conjugate_gradient};
 use super::super::sums::{Counts, SCALES, Sums};
+use super::super::symmetric::Symmetric;
 
 /// Expected part of the mean count that no owner causes.
 const BASELINE_PART: f64 = 0.05;
@@ -32,6 +33,13 @@ const SETTLED: f64 = 1e-3;
 
 /// Iterations before the weights of scales are found anew.
 const WEIGHED: usize = 4;
+
+/// Iterations after which it is estimated how much is known of each rate, if nothing was known before.
+const KNOWN: [usize; 2] = [4, 20];
+
+/// The largest number of iterations in which the equations of a step are solved, and the part of the
+/// squared residual that may be left. A step need not be exact.
+const STEP: (usize, f64) = (60, 1e-9);
 
 /// Standard deviation of the logarithm of a rate.
 fn deviation(by: Use, kind: Kind) -> f64 {
@@ -70,8 +78,10 @@ pub(super) struct Solution {
     pub errors: [f64; SCALES],
     /// Places that have a rate.
     pub active: Vec<usize>,
-    /// Covariance of the logarithms of their rates, `active.len()` numbers per row.
-    pub covariance: Vec<f64>,
+    /// Covariance of the logarithms of their rates.
+    pub covariance: Symmetric<f32>,
+    /// Places that have another column since.
+    pub renewed: Vec<usize>,
     /// By place: how much the counts tell of the rate, 0 to 1.
     pub known: Vec<f64>,
 }
@@ -88,14 +98,15 @@ struct Problem<'a> {
     tells: [Vec<bool>; SCALES],
 }
 
-/// Finds the rates, beginning with those of `before`; `None` if nothing was counted.
+/// Finds the rates in at most `most` steps, beginning with those of `before`; `None` if nothing was
+/// counted. `keeps` says whether the covariance of `before` is kept.
 pub(super) fn solve(
     sums: &Sums,
     counts: &Counts,
     columns: &Columns,
     by: Use,
     before: &Solution,
-    most: usize,
+    (most, keeps): (usize, bool),
 ) -> Option<Solution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
@@ -105,27 +116,20 @@ pub(super) fn solve(
         (0..columns.len()).filter(|place| columns.get(*place).is_some()).collect();
     let problem = Problem::new(sums, counts, columns, by, &active);
     let mut logs = problem.start(before, mean);
-    let n = active.len();
-    let (mut errors, mut matrix, mut right) = ([0.0; SCALES], Vec::new(), Vec::new());
+    let (mut errors, mut sum) = ([0.0; SCALES], Combined::default());
     // How much is known of each rate, for the mean of all.
     let mut known: Vec<f64> =
         active.iter().map(|place| before.known.get(*place).copied().unwrap_or(1.0)).collect();
     let is_first = before.rates.is_empty();
-    let mut kept: Option<Factor> = None;
     for step in 0..most {
         let rates: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
         if step == 0 || is_first && step % WEIGHED == 0 {
             errors = problem.errors(&rates);
-            (matrix, right) = problem.combine(&errors);
+            sum = problem.combine(&errors);
         }
-        let pull = Problem::pull(&rates, &matrix, &right);
+        let pull = sum.pull(&rates);
         let slope = problem.slope(&logs, &pull, &known);
-        let factor = match kept.take() {
-            Some(factor) => factor,
-            None => Factor::of(&problem.curvature(&rates, &matrix, |at| pull[at].max(0.0)), n)?,
-        };
-        let mut change: Vec<f64> = slope.iter().map(|its| -its).collect();
-        factor.solve(&mut change);
+        let change = problem.step(&rates, &sum, &pull, &slope);
         let largest = change.iter().fold(0.0f64, |most, its| most.max(its.abs()));
         if !largest.is_finite() {
             return None;
@@ -134,23 +138,24 @@ pub(super) fn solve(
         for (log, change) in logs.iter_mut().zip(&change) {
             *log += part * change;
         }
-        if is_first && step % 8 == 4 {
-            for (at, known) in known.iter_mut().enumerate() {
-                let variance = factor.variance(at);
-                *known = 1.0 / (1.0 + variance * problem.expected[at].strength);
+        if is_first && KNOWN.contains(&step) {
+            let variances = Factor::of(&problem.curvature(&rates, &sum))?.variances();
+            for (known, (variance, expected)) in
+                known.iter_mut().zip(variances.into_iter().zip(&problem.expected))
+            {
+                *known = 1.0 / (1.0 + variance * expected.strength);
             }
         }
         if largest < SETTLED && (!is_first || step + 1 >= WEIGHED.min(most)) {
             break;
         }
-        // Near the maximum the curvature hardly changes.
-        if !is_first && largest < 0.3 {
-            kept = Some(factor);
-        }
     }
     let rates: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
-    let curvature = problem.curvature(&rates, &matrix, |_| 0.0);
-    let covariance = Factor::of(&curvature, n)?.inverse();
+    let covariance = if keeps {
+        problem.reorder(before)
+    } else {
+        Factor::of(&problem.curvature(&rates, &sum))?.inverse()
+    };
     // Stored ticks may refer to places that are free: these keep their rates.
     let mut all = before.rates.clone();
     all.resize(columns.len(), 0.0);
@@ -159,9 +164,10 @@ pub(super) fn solve(
     }
     let mut all_known = vec![0.0; columns.len()];
     for (at, place) in active.iter().enumerate() {
-        all_known[*place] = 1.0 / (1.0 + covariance[at * n + at] * problem.expected[at].strength);
+        let variance = covariance.row(at).last().copied().map_or(f64::INFINITY, f64::from);
+        all_known[*place] = 1.0 / (1.0 + variance * problem.expected[at].strength);
     }
-    Some(Solution { rates: all, errors, active, covariance, known: all_known })
+    Some(Solution { rates: all, errors, active, covariance, renewed: Vec::new(), known: all_known })
 }
 
 impl<'a> Problem<'a> {
@@ -259,10 +265,10 @@ impl<'a> Problem<'a> {
         errors.map(|error| error.max(LEAST_ERROR * errors[0]).max(1e-12))
     }
 
-    /// The sums of all scales, each weighed by its errors: the matrix, and the right-hand side.
-    fn combine(&self, errors: &[f64; SCALES]) -> (Vec<f64>, Vec<f64>) {
+    /// The sums of all scales, each weighed by its errors.
+    fn combine(&self, errors: &[f64; SCALES]) -> Combined {
         let n = self.active.len();
-        let (mut matrix, mut right) = (vec![0.0; n * n], vec![0.0; n]);
+        let (mut matrix, mut right) = (Symmetric::<f64>::zero(n), vec![0.0; n]);
         for (scale, error) in errors.iter().enumerate() {
             let weight = 1.0 / error;
             let tells = &self.tells[scale];
@@ -274,27 +280,69 @@ impl<'a> Problem<'a> {
                 if row.is_empty() {
                     continue;
                 }
-                let to = &mut matrix[at * n..][..=at];
-                for ((to, other), tells) in to.iter_mut().zip(self.active).zip(tells) {
+                for ((to, other), tells) in
+                    matrix.row_mut(at).iter_mut().zip(self.active).zip(tells)
+                {
                     if *tells {
                         *to += weight * row[*other];
                     }
                 }
             }
         }
-        mirror(&mut matrix, n);
-        (matrix, right)
+        Combined { matrix, right }
     }
 
-    /// How the counts pull the logarithm of each rate.
-    fn pull(rates: &[f64], matrix: &[f64], right: &[f64]) -> Vec<f64> {
+    /// The change of the logarithms in a step of Newton's method. `pull` makes the curvature larger,
+    /// where it says that rates are too large: then the posterior is less curved than it looks.
+    fn step(&self, rates: &[f64], sum: &Combined, pull: &[f64], slope: &[f64]) -> Vec<f64> {
         let n = rates.len();
-        let of = |at: usize| {
-            let row = &matrix[at * n..][..n];
-            let expected = dot(row, rates);
-            rates[at] * (expected - right[at])
+        let mut own: Vec<f64> = pull.iter().map(|its| its.max(0.0)).collect();
+        for (at, expected) in self.expected.iter().enumerate() {
+            own[at] += expected.strength;
+            if let Some(parent) = expected.parent {
+                own[parent] += expected.strength;
+            }
+        }
+        let product = |x: &[f64], to: &mut [f64]| {
+            let scaled: Vec<f64> = x.iter().zip(rates).map(|(its, rate)| its * rate).collect();
+            let products = sum.matrix.times(&scaled);
+            for at in 0..n {
+                to[at] = products[at] * rates[at] + own[at] * x[at];
+            }
+            for (at, expected) in self.expected.iter().enumerate() {
+                if let Some(parent) = expected.parent {
+                    to[at] -= expected.strength * x[parent];
+                    to[parent] -= expected.strength * x[at];
+                }
+            }
         };
-        (0..n).map(of).collect()
+        let diagonal: Vec<f64> =
+            (0..n).map(|at| sum.matrix.row(at)[at] * rates[at] * rates[at] + own[at]).collect();
+        let right: Vec<f64> = slope.iter().map(|its| -its).collect();
+        conjugate_gradient(product, &diagonal, right, STEP)
+    }
+
+    /// The covariance of an earlier solution, for the places that have a rate. What was not known
+    /// then varies as is expected of it.
+    fn reorder(&self, before: &Solution) -> Symmetric<f32> {
+        let stays = |place: &&usize| !before.renewed.contains(place);
+        let at_before = self.active.iter().map(|place| {
+            Some(place).filter(stays).and_then(|place| before.active.binary_search(place).ok())
+        });
+        let at_before: Vec<Option<usize>> = at_before.collect();
+        let mut covariance = Symmetric::zero(self.active.len());
+        for (at, one) in at_before.iter().enumerate() {
+            let row = covariance.row_mut(at);
+            let Some(one) = one else {
+                row[at] = self.expected[at].strength.recip() as f32;
+                continue;
+            };
+            let its = before.covariance.row(*one);
+            for (to, other) in row.iter_mut().zip(&at_before) {
+                *to = other.map_or(0.0, |other| its[other]);
+            }
+        }
+        covariance
     }
 
     /// Slope of minus the logarithm of the posterior.
@@ -320,24 +368,36 @@ impl<'a> Problem<'a> {
         slope
     }
 
-    fn curvature(&self, rates: &[f64], matrix: &[f64], more: impl Fn(usize) -> f64) -> Vec<f64> {
-        let n = rates.len();
-        let mut curvature = vec![0.0; n * n];
-        for (at, (to, row)) in curvature.chunks_exact_mut(n).zip(matrix.chunks_exact(n)).enumerate()
-        {
-            for ((to, its), rate) in to.iter_mut().zip(row).zip(rates) {
-                *to = its * rate * rates[at];
+    /// Curvature of minus the logarithm of the posterior.
+    fn curvature(&self, rates: &[f64], sum: &Combined) -> Symmetric<f64> {
+        let mut curvature = sum.matrix.clone();
+        for (at, expected) in self.expected.iter().enumerate() {
+            for (to, rate) in curvature.row_mut(at).iter_mut().zip(rates) {
+                *to *= rate * rates[at];
             }
-            to[at] += more(at);
+            curvature.row_mut(at)[at] += expected.strength;
         }
         for (at, expected) in self.expected.iter().enumerate() {
-            curvature[at * n + at] += expected.strength;
             if let Some(parent) = expected.parent {
-                curvature[parent * n + parent] += expected.strength;
-                curvature[parent * n + at] -= expected.strength;
-                curvature[at * n + parent] -= expected.strength;
+                curvature.row_mut(parent)[parent] += expected.strength;
+                curvature.row_mut(at.max(parent))[at.min(parent)] -= expected.strength;
             }
         }
         curvature
+    }
+}
+
+/// The sums of all scales.
+#[derive(Debug, Default)]
+struct Combined {
+    matrix: Symmetric<f64>,
+    right: Vec<f64>,
+}
+
+impl Combined {
+    /// How the counts pull the logarithm of each rate.
+    fn pull(&self, rates: &[f64]) -> Vec<f64> {
+        let expected = self.matrix.times(rates).into_iter().zip(&self.right);
+        expected.zip(rates).map(|((expected, right), rate)| rate * (expected - right)).collect()
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
@@ -120,10 +120,11 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |_| false),
-        methods: Methods { choice: Choice::Residency, io: false, lag_ns: 0, effort: Effort::Live },
+        methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
+        threads: 1,
     });
     let mut rows = fabric::Builder::default();
     let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();

@@ -33,7 +33,7 @@ fn plan() -> Plan {
 }
 
 /// A share of a window.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Row {
     to: u64,
     method: String,
@@ -53,14 +53,31 @@ fn moved(tick: u64) -> [f64; 3] {
 /// The rows of a recording without the readings that are `lost`: of counter and tick. Counters that
 /// `failed` were not opened.
 fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Vec<Row> {
+    rows_of(1, lag_ns, lost, failed)
+}
+
+/// The same on some threads.
+fn rows_of(
+    threads: usize,
+    lag_ns: u64,
+    lost: impl Fn(u32, u64) -> bool,
+    failed: Option<u32>,
+) -> Vec<Row> {
     let plan = plan();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |id| Some(id) == failed),
-        methods: Methods { choice: Choice::Auto, io: false, lag_ns, effort: Effort::Live },
+        methods: Methods {
+            choice: Choice::Auto,
+            io: false,
+            lag_ns,
+            effort: Effort::Live,
+            min_share: 0.0,
+        },
         start_tick: WINDOW,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
+        threads,
     });
     let mut fabric = fabric::Builder::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
@@ -148,6 +165,14 @@ fn owners_that_never_pause_get_what_their_ports_counted() {
             assert!(right.contains(&(row.value / truth)), "{lag_ns}: {truth} {row:?}");
             assert!((0.1..0.96).contains(&row.confidence), "{row:?}");
         }
+    }
+}
+
+#[test]
+fn rows_do_not_depend_on_the_number_of_threads() {
+    for lag_ns in [0, 1000 * MS] {
+        let rows = |threads| rows_of(threads, lag_ns, |_, _| false, None);
+        assert!(rows(1) == rows(3), "{lag_ns}");
     }
 }
 
