@@ -1,8 +1,8 @@
 //! Time and memory for processing records to files, for a machine of any size.
 //!
-//! The records are generated: CPUs switch twice a tick between processes of many cgroups, and one CPU of
-//! each socket reads the counters. They go through the time line, the attributor and the writer as those of
-//! a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs it for many sizes, and
+//! The records are generated: CPUs switch between processes of many cgroups ([`Tenants`]), and one CPU
+//! of each socket reads the counters. They go through the time line, the attributor and the writer as
+//! those of a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs it for many sizes, and
 //! `cargo xtask bench read` reads its recordings.
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 
@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
-use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::attribute::{
+    self, Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order,
+};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
-use uncore_trace::discover::CpuList;
 use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
@@ -37,7 +39,7 @@ const SEAL: u64 = 1000;
 /// The first tick.
 const START: u64 = 1_000_000;
 /// Most CPUs of a socket.
-const SOCKET: u32 = 128;
+const SOCKET: u32 = 176;
 
 /// The size of the machine, and the limits of the recording in seconds and rows; the first one ends it.
 #[derive(Clone, Copy)]
@@ -55,6 +57,10 @@ impl Size {
         self.cpus.div_ceil(SOCKET)
     }
 
+    fn socket_of(self, cpu: u32) -> u32 {
+        (cpu / (self.cpus / self.sockets())).min(self.sockets() - 1)
+    }
+
     /// The CPUs near a counter.
     fn sees(self, counter: u32) -> std::ops::Range<u32> {
         let size = self.cpus / self.sockets();
@@ -63,17 +69,171 @@ impl Size {
     }
 }
 
-/// `SplitMix64`, Steele, Lea and Flood 2014: the numbers are the same in every run.
-struct Random(u64);
+/// A part of a time slice.
+const SLICE_NS: u64 = 2_800_000;
 
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % limit
+/// The part of CPU time that is not idle.
+const LOAD: f64 = 0.6;
+
+/// Traffic to the memory of the other socket, as a part of that to the own one.
+const REMOTE: f64 = 0.04;
+
+/// A cgroup: what it runs and the traffic that it causes.
+struct Tenant {
+    /// Ids of its processes.
+    pids: std::ops::Range<u32>,
+    /// Length of its time slices, ns.
+    slice_ns: u64,
+    /// Raw counts per ns on a CPU, by event.
+    rates: Vec<f64>,
+}
+
+/// The cgroups of the machine, drawn at random: how much CPU time each wants is log-normal with a
+/// deviation of 1, and its traffic per CPU time with 1.6. A third runs on all sockets, the others on one.
+struct Tenants {
+    of: Vec<Tenant>,
+    /// By socket: cumulated weights of the tenants that run there.
+    weights: Vec<Vec<(f64, usize)>>,
+}
+
+impl Tenants {
+    fn draw(size: Size, random: &mut Rng) -> Self {
+        let events = size.counters.div_ceil(size.sockets());
+        let (mut of, mut weights) = (Vec::new(), vec![Vec::new(); size.sockets() as usize]);
+        let mut next = 1;
+        for number in 0..size.cgroups as usize {
+            let pids = next..next + 1 + random.u32(0..3);
+            next = pids.end;
+            // Half of them are servers, whose requests take 50 to 500 us.
+            let slice_ns = if random.bool() { random.u64(50_000..500_000) } else { SLICE_NS };
+            let rate = 0.02 * (1.6 * normal(random)).exp();
+            let rates = (0..events).map(|_| rate * (0.5 * normal(random)).exp()).collect();
+            // Time is weight x length.
+            let weight = normal(random).exp() / slice_ns as f64;
+            let (home, spans) = (number % weights.len(), random.u32(0..3) == 0);
+            for (socket, sum) in weights.iter_mut().enumerate() {
+                if spans || socket == home {
+                    let before = sum.last().map_or(0.0, |(before, _)| *before);
+                    sum.push((before + weight, number));
+                }
+            }
+            of.push(Tenant { pids, slice_ns, rates });
+        }
+        Self { of, weights }
     }
+
+    /// Who runs next on a CPU of a socket.
+    fn next(&self, socket: usize, random: &mut Rng) -> usize {
+        let sums = &self.weights[socket];
+        let most = sums.last().map_or(0.0, |(most, _)| *most);
+        let at = random.f64() * most;
+        sums[sums.partition_point(|(sum, _)| *sum <= at).min(sums.len() - 1)].1
+    }
+}
+
+/// What a CPU runs: the tenant and the process, or nothing; and until when, ns.
+#[derive(Clone, Copy)]
+struct Running {
+    who: Option<(usize, u32)>,
+    until: u64,
+}
+
+/// The machine while it runs.
+struct Drawn {
+    size: Size,
+    random: Rng,
+    tenants: Tenants,
+    /// Counts so far, by counter.
+    values: HashMap<u32, f64>,
+    running: Vec<Running>,
+}
+
+impl Drawn {
+    fn new(size: Size) -> Self {
+        let mut random = Rng::with_seed(1);
+        let tenants = Tenants::draw(size, &mut random);
+        let running = vec![Running { who: None, until: 0 }; size.cpus as usize];
+        Self { size, random, tenants, values: HashMap::new(), running }
+    }
+
+    /// The records of a tick.
+    fn tick(&mut self, tick: u64, plan: &Plan, layouts: &BTreeMap<u32, Layout>) -> Vec<Record> {
+        let (size, tenants, random) = (self.size, &self.tenants, &mut self.random);
+        let begin = tick * TICK_NS;
+        let mut made = Vec::new();
+        for (&cpu, layout) in layouts {
+            let readings = layout.counters.iter().map(|placed| Reading::Counted {
+                value: self.values.get(&placed.id).copied().unwrap_or_default() as u64,
+                enabled: begin,
+                running: begin,
+            });
+            let sample = Sample {
+                cpu,
+                begin: begin + 2000,
+                end: begin + 5000,
+                sequence: tick - START + 1,
+                trigger: Trigger::Timer,
+                context: Context::Task,
+                task: Task::default(),
+                first: layout.first,
+                readings: readings.collect(),
+            };
+            made.push(Record::Sample(sample));
+        }
+        let mut used = vec![vec![0.0; tenants.of.len()]; size.sockets() as usize];
+        for (cpu, now) in (0..).zip(&mut self.running) {
+            let socket = size.socket_of(cpu) as usize;
+            let end = begin + TICK_NS;
+            let (mut at, mut slots) = (begin, Vec::new());
+            while at < end {
+                if now.until <= at {
+                    let who = random.f64() < LOAD;
+                    let who = who.then(|| tenants.next(socket, random));
+                    let length = who.map_or(SLICE_NS / 4, |who| tenants.of[who].slice_ns);
+                    let length = (-(1.0 - random.f64()).ln() * length as f64) as u64;
+                    let who = who.map(|who| (who, random.u32(tenants.of[who].pids.clone())));
+                    *now = Running { who, until: at + length.max(10_000) };
+                }
+                let wall_ns = now.until.min(end) - at;
+                at += wall_ns;
+                if let Some((who, _)) = now.who {
+                    used[socket][who] += wall_ns as f64;
+                }
+                let task = now.who.map_or_else(Task::default, |(who, pid)| task(who as u64, pid));
+                slots.push(Slot { task, wall_ns, irq_ns: 0, slices: 1 });
+            }
+            made.push(Record::Run(Run { cpu, begin, last: end, end, slots }));
+        }
+        for counter in &plan.counters {
+            let (home, event) = (counter.id % size.sockets(), counter.id / size.sockets());
+            let mut count = 0.0;
+            for (socket, used) in (0..).zip(&used) {
+                let part = if socket == home { 1.0 } else { REMOTE };
+                let of = used.iter().zip(&tenants.of);
+                count += of.map(|(ns, its)| part * ns * its.rates[event as usize]).sum::<f64>();
+            }
+            *self.values.entry(counter.id).or_default() += count * (1.0 + 0.1 * normal(random));
+        }
+        made
+    }
+}
+
+/// A normal number, Box and Muller 1958.
+fn normal(random: &mut Rng) -> f64 {
+    let (one, other) = (1.0 - random.f64(), random.f64());
+    (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+}
+
+/// CPU time of this thread, seconds.
+fn thread_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// CPU time of this process, seconds.
+fn process_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn main() -> Result<()> {
@@ -98,14 +258,15 @@ fn main() -> Result<()> {
     let method = if method == "auto" { Choice::Auto } else { Choice::Residency };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
-    let begin = Instant::now();
-    let (records, rows) = record(size, method, &run)?;
-    let wall_s = begin.elapsed().as_secs_f64();
+    let (begin, before_s) = (Instant::now(), process_s());
+    let Recorded { records, rows, made_s } = record(size, method, &run)?;
+    let wall_s = begin.elapsed().as_secs_f64() - made_s;
+    let used_s = process_s() - before_s - made_s;
     let bytes = |path: &Path| fs::metadata(path).map(|found| found.len());
     let fabric = bytes(&run.join("fabric.parquet"))?;
     let all: u64 = fs::read_dir(&run)?.flatten().map(|it| bytes(&it.path()).unwrap_or(0)).sum();
     println!(
-        "{{\"records\": {records}, \"rows\": {rows}, \"wall_s\": {wall_s}, \"fabric_bytes\": {fabric}, \
+        "{{\"records\": {records}, \"rows\": {rows}, \"wall_s\": {wall_s}, \"cpu_s\": {used_s}, \"fabric_bytes\": {fabric}, \
          \"bytes\": {all}, \"peak_kib\": {}}}",
         peak_kib()?
     );
@@ -136,8 +297,8 @@ fn plan(size: Size) -> Plan {
             config: Default::default(),
             cpu: sees.start,
             socket: Some((id % size.sockets()) as i16),
-            sees: sees.collect(),
-            far: CpuList::default(),
+            far: (0..size.cpus).filter(|cpu| !sees.contains(cpu)).collect(),
+            sees: (0..size.cpus).collect(),
             per_cpu: false,
             at_switch: false,
             exact_by: None,
@@ -172,7 +333,7 @@ fn layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
     layouts
 }
 
-/// The metadata of a recording that `attribute` needs.
+/// The metadata of a recording that `attribute` and `check` need.
 fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
@@ -180,12 +341,23 @@ fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
         (metadata::CLOCKS, serde_json::to_string(&[clock])?),
         (metadata::TICK_NS, plan.tick_ns.to_string()),
         (metadata::INTERVAL_NS, plan.window_ns.to_string()),
+        (metadata::LOSS, "{}".to_owned()),
+        (metadata::COMPLETE, "true".to_owned()),
     ];
     Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
 }
 
-/// Records into a dataset; returns the records, and the rows of `fabric`.
-fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
+/// What was recorded.
+struct Recorded {
+    records: u64,
+    /// Rows of `fabric`.
+    rows: u64,
+    /// CPU time in which records were generated, s.
+    made_s: f64,
+}
+
+/// Records into a dataset.
+fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
     let plan = plan(size);
     let layouts = layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
@@ -197,10 +369,17 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
     let attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |_| false),
-        methods: Methods { choice: method, io: false, lag_ns: 1_000_000_000, effort: Effort::Live },
+        methods: Methods {
+            choice: method,
+            io: false,
+            lag_ns: 1_000_000_000,
+            effort: Effort::Live,
+            min_share: MIN_SHARE,
+        },
         start_tick: START,
         clock,
         origin: &sink.origin,
+        threads: attribute::available(),
     });
     let setup = Setup {
         plan: &plan,
@@ -224,47 +403,20 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
         let (time, change) = (START * TICK_NS, CgroupChange::Created);
         timeline.feed(Record::Cgroup(CgroupEvent { time, change, cgroup_id: id, path }), &mut sink);
     }
-    let mut random = Random(1);
-    let mut values: HashMap<u32, u64> = HashMap::new();
-    let mut records = 0;
+    let mut machine = Drawn::new(size);
+    let (mut records, mut made_s) = (0, 0.0);
     let mut stop = START + size.seconds * 1000;
     for tick in START.. {
         if tick > stop {
             break;
         }
+        let started = thread_s();
         let begin = tick * TICK_NS;
-        for (&cpu, layout) in &layouts {
-            let readings = layout.counters.iter().map(|placed| {
-                let value = values.entry(placed.id).or_default();
-                *value += 1000 + random.below(100_000);
-                Reading::Counted { value: *value, enabled: begin, running: begin }
-            });
-            let sample = Sample {
-                cpu,
-                begin: begin + 2000,
-                end: begin + 5000,
-                sequence: tick - START + 1,
-                trigger: Trigger::Timer,
-                context: Context::Task,
-                task: task(0),
-                first: layout.first,
-                readings: readings.collect(),
-            };
-            timeline.feed(Record::Sample(sample), &mut sink);
-            records += 1;
-        }
-        for cpu in 0..size.cpus {
-            let first = random.below(TICK_NS - 2) + 1;
-            let slots = [first, TICK_NS - first].map(|wall_ns| Slot {
-                task: task(random.below(size.cgroups)),
-                wall_ns,
-                irq_ns: 0,
-                slices: 1,
-            });
-            let end = begin + TICK_NS;
-            let run = Run { cpu, begin, last: end, end, slots: slots.to_vec() };
-            timeline.feed(Record::Run(run), &mut sink);
-            records += 1;
+        let made = machine.tick(tick, &plan, &layouts);
+        records += made.len() as u64;
+        made_s += thread_s() - started;
+        for record in made {
+            timeline.feed(record, &mut sink);
         }
         if tick == stop - 1 {
             timeline.stop_at(stop);
@@ -286,12 +438,11 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
     let rows = sink.fabric_rows();
     sink.finish(&mut writer)?;
     writer.finish(pairs)?;
-    Ok((records, rows))
+    Ok(Recorded { records, rows, made_s })
 }
 
-/// The only process of a cgroup.
-fn task(cgroup: u64) -> Task {
-    let id = cgroup as u32 + 1;
-    let comm = Comm::from_bytes(format!("tenant{id}").as_bytes());
-    Task { tid: id, pid: id, cgroup_id: cgroup, comm }
+/// A process of a cgroup.
+fn task(cgroup: u64, pid: u32) -> Task {
+    let comm = Comm::from_bytes(format!("tenant{pid}").as_bytes());
+    Task { tid: pid, pid, cgroup_id: cgroup, comm }
 }

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
-use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::attribute::{
+    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order,
+};
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
@@ -37,10 +39,12 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
             io: true,
             lag_ns: 5 * TICK_NS,
             effort: Effort::Live,
+            min_share: MIN_SHARE,
         },
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
+        threads: 2,
     })
 }
 

@@ -198,10 +198,17 @@ fn attribute(
     let mut attributor = Attributor::new(&RecordingFacts {
         plan,
         counters: &order(plan, |_| false),
-        methods: Methods { choice, io: false, lag_ns: LAG_NS, effort: Effort::Live },
+        methods: Methods {
+            choice,
+            io: false,
+            lag_ns: LAG_NS,
+            effort: Effort::Live,
+            min_share: 0.0,
+        },
         start_tick: start,
         clock,
         origin: &Origin::of(&pairs),
+        threads: 1,
     });
     for tenant in 0..tenants {
         let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup(tenant) };

@@ -11,7 +11,9 @@ use crate::command::quietly;
 use crate::target;
 
 /// CPUs, cgroups, counters, and recorded seconds: fewer seconds for more CPUs.
-const SIZES: [(u32, u32, u32, u32); 8] = [
+type Size = (u32, u32, u32, u32);
+
+const SIZES: [Size; 8] = [
     (2, 100, 10, 20),
     (2, 100_000, 10, 20),
     (64, 1_000, 10, 5),
@@ -20,6 +22,14 @@ const SIZES: [(u32, u32, u32, u32); 8] = [
     (288, 100_000, 40, 1),
     (1024, 10_000, 10, 1),
     (1024, 100_000, 40, 1),
+];
+
+/// The same for method `auto`, and the goals: CPU seconds for a second recorded, MiB, and rows of `fabric`
+/// a second.
+const LEARNING: [(Size, [f64; 3]); 3] = [
+    ((64, 100, 10, 20), [0.3, 96.0, f64::INFINITY]),
+    ((144, 200, 40, 10), [1.0, 160.0, 150e3]),
+    ((352, 1000, 200, 1), [3.5, 400.0, 400e3]),
 ];
 
 /// Bytes.
@@ -44,9 +54,9 @@ pub(crate) struct Args {
 /// The output of the bench for a size.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct BenchResult {
-    records: u64,
     rows: u64,
     wall_s: f64,
+    cpu_s: f64,
     fabric_bytes: u64,
     bytes: u64,
     peak_kib: u64,
@@ -55,11 +65,15 @@ struct BenchResult {
 /// Measures all sizes and prints the table.
 pub(super) fn run(args: &Args) -> Result<()> {
     println!(
-        "| CPUs | cgroups | counters | records a second | times as fast as they come | bytes a row of \
-         `fabric` | MB an hour | peak memory | of the bound |"
+        "| CPUs | cgroups | counters | CPU seconds for a second | rows of `fabric` a second | times as \
+         fast as they come | bytes a row | MB an hour | peak memory | of the bound |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
-    for (cpus, cgroups, counters, seconds) in SIZES.into_iter().filter(|size| size.0 <= args.cpus) {
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    let learns = args.method == "auto";
+    let learning = LEARNING.into_iter().filter(|_| learns).map(|(size, goals)| (size, Some(goals)));
+    let others = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));
+    let sizes = learning.chain(others).filter(|(size, _)| size.0 <= args.cpus);
+    for ((cpus, cgroups, counters, seconds), goals) in sizes {
         let mut command = target::cargo();
         command.args([
             "bench",
@@ -74,20 +88,30 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let text = quietly(&mut command)?;
         let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
         let found: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
-        println!("{}", row([cpus, cgroups, counters, seconds], &found));
+        println!("{}", row([cpus, cgroups, counters, seconds], &found, goals));
     }
     println!();
     println!("{}, {}", machine::describe(), Zoned::now().date());
     Ok(())
 }
 
-fn row([cpus, cgroups, counters, seconds]: [u32; 4], found: &BenchResult) -> String {
+fn row(
+    [cpus, cgroups, counters, seconds]: [u32; 4],
+    found: &BenchResult,
+    goals: Option<[f64; 3]>,
+) -> String {
     let peak = found.peak_kib as f64 * 1024.0;
     let bound = BASE + A_CPU * f64::from(cpus) + A_CGROUP * f64::from(cgroups);
+    let bound = goals.map_or(bound, |[_, mib, _]| mib * MIB);
     let recorded = f64::from(seconds);
+    let goal = |text: String| goals.map_or(String::new(), |_| format!(" (goal {text})"));
+    let [cpu_goal, _, rows_goal] = goals.unwrap_or_default();
     format!(
-        "| {cpus} | {cgroups} | {counters} | {:.0} k | {:.2} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
-        found.records as f64 / found.wall_s / 1e3,
+        "| {cpus} | {cgroups} | {counters} | {:.2}{} | {:.0} k{} | {:.2} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
+        found.cpu_s / recorded,
+        goal(cpu_goal.to_string()),
+        found.rows as f64 / recorded / 1e3,
+        if rows_goal.is_finite() { goal(format!("{} k", rows_goal / 1e3)) } else { String::new() },
         recorded / found.wall_s,
         found.fabric_bytes as f64 / found.rows.max(1) as f64,
         found.bytes as f64 / recorded * 3600.0 / 1e6,
@@ -103,14 +127,17 @@ mod tests {
     #[test]
     fn a_row_has_ratios_to_what_comes_and_to_the_bound() {
         let found = BenchResult {
-            records: 60_000,
             rows: 1000,
             wall_s: 2.0,
+            cpu_s: 3.0,
             fabric_bytes: 5000,
             bytes: 100_000,
             peak_kib: 32 * 1024,
         };
-        let expected = "| 2 | 0 | 10 | 30 k | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
-        assert_eq!(row([2, 0, 10, 10], &found), expected);
+        let expected = "| 2 | 0 | 10 | 0.30 | 0 k | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
+        assert_eq!(row([2, 0, 10, 10], &found, None), expected);
+        let expected =
+            "| 2 | 0 | 10 | 0.30 (goal 1) | 0 k (goal 2 k) | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
+        assert_eq!(row([2, 0, 10, 10], &found, Some([1.0, 64.0, 2e3])), expected);
     }
 }
