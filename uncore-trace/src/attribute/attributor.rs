@@ -3,10 +3,10 @@
 //! State is kept for the windows that wait and for what the methods have learnt, so memory does not
 //! depend on the length of the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::counter::{self, Close, Divided, Track};
+use super::counter::{self, Close, Track};
 use super::credit::Credit;
 use super::history::Histories;
 use super::monitor::Monitors;
@@ -77,6 +77,8 @@ pub struct Attributor {
     histories: Vec<Option<Histories>>,
     schedule: Schedule,
     waiting: Waiting,
+    /// Windows that every counter has divided, oldest first, with the shares of their rows.
+    ready: VecDeque<Ended>,
     making: Option<Making>,
     names: Names,
     missing: Vec<Missing>,
@@ -250,6 +252,7 @@ impl Attributor {
             histories,
             schedule: Schedule::new(start_tick, plan.tick_ns, methods.lag_ns),
             waiting: Waiting::default(),
+            ready: VecDeque::new(),
             making: None,
             sets,
             names: Names::default(),
@@ -487,8 +490,13 @@ impl Attributor {
         let (least, threads) = (self.min_share, self.threads);
         loop {
             let next = || {
-                let mut window = self.waiting.pop()?;
-                make_rows(&mut window, tracks, least, threads);
+                if self.ready.is_empty() {
+                    self.ready.extend(std::iter::from_fn(|| self.waiting.pop()));
+                    let windows = self.ready.make_contiguous();
+                    let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
+                    workers::each(threads, windows, |window| make_rows(window, &sets, least));
+                }
+                let window = self.ready.pop_front()?;
                 for (at, slot) in window.slots.iter().enumerate() {
                     if let Slot::Divided(divided) = slot
                         && self.monitors.sees(at)
@@ -508,18 +516,23 @@ impl Attributor {
 }
 
 /// Makes the shares of a window those of its rows: shares below `least`, a part of the total, are united.
-fn make_rows(window: &mut Ended, tracks: &[Track], least: f64, threads: usize) {
+/// `sets` has the set of CPUs of each counter.
+fn make_rows(window: &mut Ended, sets: &[usize], least: f64) {
     let mut large: BTreeMap<usize, Large> = BTreeMap::new();
-    let mut divided: Vec<(usize, &mut Divided)> = Vec::new();
-    for (track, slot) in tracks.iter().zip(&mut window.slots) {
-        let Slot::Divided(its) = slot else { continue };
-        if least > 0.0 && its.is_estimate() {
+    for (set, slot) in sets.iter().zip(&window.slots) {
+        if let Slot::Divided(its) = slot
+            && least > 0.0
+            && its.is_estimate()
+        {
             let total = its.total.unwrap_or_default();
-            large.entry(track.set).or_default().add(total, least, &its.shares);
+            large.entry(*set).or_default().add(total, least, &its.shares);
         }
-        divided.push((track.set, its));
     }
-    workers::each(threads, &mut divided, |(set, its)| its.make_rows(large.get(set)));
+    for (set, slot) in sets.iter().zip(&mut window.slots) {
+        if let Slot::Divided(its) = slot {
+            its.make_rows(large.get(set));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) fn dot(one: &[f64], other: &[f64]) -> f64 {
     in_lanes::<f64, 8>(one, other)
 }
 
-/// The sum of products, in lanes that a vector unit adds at the same time.
+/// The sum of products, in lanes that a vector unit adds at the same time. `LANES` is a multiple of 8.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is not inlined is not compiled for AVX2")]
 fn in_lanes<T: Real + Sum, const LANES: usize>(one: &[T], other: &[T]) -> T {
@@ -24,14 +24,28 @@ fn in_lanes<T: Real + Sum, const LANES: usize>(one: &[T], other: &[T]) -> T {
             sums[lane] += one[lane] * other[lane];
         }
     }
+    // In the same way what is left, and the sums of the lanes.
+    let mut few = [T::default(); 8];
+    for chunk in sums.as_chunks::<8>().0 {
+        for lane in 0..8 {
+            few[lane] += chunk[lane];
+        }
+    }
+    let (ones, rest) = rest.as_chunks::<8>();
+    let (others, rest_of_other) = rest_of_other.as_chunks::<8>();
+    for (one, other) in ones.iter().zip(others) {
+        for lane in 0..8 {
+            few[lane] += one[lane] * other[lane];
+        }
+    }
     let rest: T = rest.iter().zip(rest_of_other).map(|(one, other)| *one * *other).sum();
-    let mut sum: T = sums.into_iter().sum();
+    let mut sum: T = few.into_iter().sum();
     sum += rest;
     sum
 }
 
 /// A symmetric matrix with all its numbers, row after row.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Square {
     /// Number of rows.
     pub n: usize,

@@ -32,7 +32,7 @@ const LONGEST_TICKS: u64 = 10;
 const LEARN: u64 = 100;
 
 /// Rates are found anew when this part of the ticks is new, and after this time.
-const YOUNG: u64 = 8;
+const YOUNG: u64 = 4;
 const SELDOM_NS: u64 = 2_000_000_000;
 
 /// The covariance is found anew after this number of such times.

@@ -7,7 +7,7 @@
 
 use super::super::columns::{Columns, Kind};
 use super::super::history::Use;
-use super::super::solve::{Factor, conjugate_gradient};
+use super::super::solve::{Factor, Square, conjugate_gradient};
 use super::super::sums::{Counts, SCALES, Sums};
 use super::super::symmetric::Symmetric;
 
@@ -38,8 +38,9 @@ const WEIGHED: usize = 4;
 const KNOWN: [usize; 2] = [4, 20];
 
 /// The largest number of iterations in which the equations of a step are solved, and the part of the
-/// squared residual that may be left. A step need not be exact.
-const STEP: (usize, f64) = (60, 1e-9);
+/// squared residual that may be left. A step need not be exact, because the next one begins with an
+/// exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
+const STEP: (usize, f64) = (60, 1e-4);
 
 /// Standard deviation of the logarithm of a rate.
 fn deviation(by: Use, kind: Kind) -> f64 {
@@ -289,7 +290,8 @@ impl<'a> Problem<'a> {
                 }
             }
         }
-        Combined { matrix, right }
+        let square = Square::of(&matrix);
+        Combined { matrix, square, right }
     }
 
     /// The change of the logarithms in a step of Newton's method. `pull` makes the curvature larger,
@@ -304,10 +306,11 @@ impl<'a> Problem<'a> {
             }
         }
         let product = |x: &[f64], to: &mut [f64]| {
-            let scaled: Vec<f64> = x.iter().zip(rates).map(|(its, rate)| its * rate).collect();
-            let products = sum.matrix.times(&scaled);
+            let scaled: Vec<f32> =
+                x.iter().zip(rates).map(|(its, rate)| (its * rate) as f32).collect();
+            let products = sum.square.times(&scaled);
             for at in 0..n {
-                to[at] = products[at] * rates[at] + own[at] * x[at];
+                to[at] = f64::from(products[at]) * rates[at] + own[at] * x[at];
             }
             for (at, expected) in self.expected.iter().enumerate() {
                 if let Some(parent) = expected.parent {
@@ -391,6 +394,8 @@ impl<'a> Problem<'a> {
 #[derive(Debug, Default)]
 struct Combined {
     matrix: Symmetric<f64>,
+    /// The same, for products that need not be exact.
+    square: Square,
     right: Vec<f64>,
 }
 
