@@ -156,6 +156,34 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     assert!(shares.iter().any(|share| begin(share) > on && share.value > Some(0.0)));
 }
 
+/// A ring that holds all records of the time in which the recorder is stopped.
+#[test]
+fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run/");
+    let options = ["-p", "host", "-I", "10ms", "--buffer", "32"];
+    let mut recorder = Recorder::start(&output, &options);
+    let load = Load::with_pauses(0);
+    sleep(Duration::from_millis(500));
+    recorder.signal(Signal::STOP);
+    sleep(Duration::from_millis(2500));
+    recorder.signal(Signal::CONT);
+    sleep(Duration::from_secs(1));
+    drop(load);
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    assert!(assert_told(&output, &ended), "{}", ended.stderr);
+    assert!(ended.stderr.contains("from here rates are learnt less often"), "{}", ended.stderr);
+    let losses = rows::losses(&output).into_iter();
+    let told: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
+    let details: Vec<_> = told.iter().filter_map(|loss| loss.detail.as_deref()).collect();
+    assert!(details[0].starts_with("the recorder is late: from here rates are"), "{details:?}");
+    assert!(details.last().unwrap().ends_with("from here windows are divided as usual"));
+    // The last row does not count: it says how it ended.
+    assert_eq!(told.last().unwrap().count, 0, "{details:?}");
+}
+
 /// Number of readings in a row of `ring_full`: `N records of kind 1`.
 fn samples(loss: &rows::Loss) -> i64 {
     let detail = loss.detail.as_deref().unwrap();

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
@@ -23,8 +23,10 @@ use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
 };
+use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, Placed};
 use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::record::load::Load;
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
@@ -38,6 +40,8 @@ const DRAIN: u64 = 50;
 const SEAL: u64 = 1000;
 /// The first tick.
 const START: u64 = 1_000_000;
+/// A window waits this long.
+const LAG_NS: u64 = 1_000_000_000;
 /// Most CPUs of a socket.
 const SOCKET: u32 = 176;
 
@@ -238,13 +242,22 @@ fn process_s() -> f64 {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let (machine, kept) = match args.as_slice() {
+    let (args, speed) = match args.as_slice() {
+        [args @ .., speed] if speed.ends_with('x') => (args, Some(speed.trim_end_matches('x'))),
+        all => (all, None),
+    };
+    let speed =
+        speed.map(|text| text.parse::<f64>().with_context(|| format!("{text}x is no speed")));
+    let speed = speed.transpose()?;
+    let (machine, kept) = match args {
         [machine @ .., rows, dir] if machine.len() == 5 => (machine, Some((rows, dir))),
         all => (all, None),
     };
     let [cpus, cgroups, counters, seconds, method] = machine else {
         // `cargo test --benches` and `cargo bench` run it without arguments.
-        println!("usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR]");
+        println!(
+            "usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR] [SPEEDx]"
+        );
         return Ok(());
     };
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text} is no number"));
@@ -259,7 +272,7 @@ fn main() -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
     let (begin, before_s) = (Instant::now(), process_s());
-    let Recorded { records, rows, made_s } = record(size, method, &run)?;
+    let Recorded { records, rows, made_s, behind_s, relief } = record(size, method, speed, &run)?;
     let wall_s = begin.elapsed().as_secs_f64() - made_s;
     let used_s = process_s() - before_s - made_s;
     let bytes = |path: &Path| fs::metadata(path).map(|found| found.len());
@@ -267,8 +280,9 @@ fn main() -> Result<()> {
     let all: u64 = fs::read_dir(&run)?.flatten().map(|it| bytes(&it.path()).unwrap_or(0)).sum();
     println!(
         "{{\"records\": {records}, \"rows\": {rows}, \"wall_s\": {wall_s}, \"cpu_s\": {used_s}, \"fabric_bytes\": {fabric}, \
-         \"bytes\": {all}, \"peak_kib\": {}}}",
-        peak_kib()?
+         \"bytes\": {all}, \"peak_kib\": {}, \"behind_s\": {behind_s:?}, \"relief\": \"{}\"}}",
+        peak_kib()?,
+        relief.words()
     );
     Ok(())
 }
@@ -354,10 +368,14 @@ struct Recorded {
     rows: u64,
     /// CPU time in which records were generated, s.
     made_s: f64,
+    /// How far it was behind the records, at most and at the end, s.
+    behind_s: [f64; 2],
+    /// The most that was left out.
+    relief: Relief,
 }
 
-/// Records into a dataset.
-fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
+/// Records into a dataset. With a speed, records come so many times as fast as those of a machine.
+fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<Recorded> {
     let plan = plan(size);
     let layouts = layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
@@ -372,7 +390,7 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
         methods: Methods {
             choice: method,
             io: false,
-            lag_ns: 1_000_000_000,
+            lag_ns: LAG_NS,
             effort: Effort::Live,
             min_share: MIN_SHARE,
         },
@@ -406,6 +424,8 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);
     let mut stop = START + size.seconds * 1000;
+    let (arrival, mut load) = (Instant::now(), Load::new(LAG_NS));
+    let (mut behind_s, mut relief) = ([0.0f64; 2], Relief::None);
     for tick in START.. {
         if tick > stop {
             break;
@@ -422,6 +442,17 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
             timeline.stop_at(stop);
         }
         if tick % DRAIN == 0 || tick == stop {
+            if let Some(speed) = speed {
+                let now_s = arrival.elapsed().as_secs_f64() - made_s;
+                let due_s = (tick - START) as f64 * TICK_NS as f64 / 1e9 / speed;
+                std::thread::sleep(Duration::from_secs_f64((due_s - now_s).max(0.0)));
+                let late_s = (now_s - due_s).max(0.0);
+                behind_s = [behind_s[0].max(late_s), late_s];
+                let [now_s, late_s] = [now_s.max(due_s), late_s].map(|s| (s * 1e9) as u64);
+                load.look(now_s, late_s, false);
+                timeline.relieve(load.relief());
+                relief = relief.max(load.relief());
+            }
             while !timeline.advance(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;
             }
@@ -438,7 +469,7 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<Recorded> {
     let rows = sink.fabric_rows();
     sink.finish(&mut writer)?;
     writer.finish(pairs)?;
-    Ok(Recorded { records, rows, made_s })
+    Ok(Recorded { records, rows, made_s, behind_s, relief })
 }
 
 /// A process of a cgroup.

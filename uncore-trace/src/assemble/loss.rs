@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLost;
 use super::sink::{Dropped, Sink};
-use crate::entries::{Lack, Missing};
+use crate::entries::{Lack, Missing, Relief};
 use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::Origin;
@@ -114,6 +114,24 @@ impl Ledger {
             counter: None,
             count,
             detail: Some(detail.to_owned()),
+        });
+    }
+
+    /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
+    pub fn relieved(&mut self, time: u64, span: u64, before: Relief, after: Relief) {
+        let detail = match before {
+            Relief::None => format!("the recorder is late: from here {}", after.words()),
+            _ => format!("until here {}, from here {}", before.words(), after.words()),
+        };
+        self.enter(Entry {
+            cause: Cause::Overload,
+            time,
+            span,
+            cpu: None,
+            counter: None,
+            // Rows that say how it ended are not losses of their own.
+            count: u64::from(after > before),
+            detail: Some(detail),
         });
     }
 

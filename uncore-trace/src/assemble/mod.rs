@@ -387,6 +387,11 @@ impl Timeline {
         self.consumer.largest()
     }
 
+    /// Sets what is left out from now on.
+    pub fn relieve(&mut self, relief: entries::Relief) {
+        self.consumer.relieve(relief);
+    }
+
     /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
     /// traffic in doubt first.
     pub fn confused(&self) -> Vec<u64> {
@@ -441,9 +446,8 @@ impl Timeline {
             let late = horizon > end + GRACE_NS;
             let tick = end / self.tick_ns;
             let is_last = self.span.stop == Some(end);
-            // self.consumer.needs_readings(tick)) || A window ends with the reading of its last
-            // tick. A reading that is still missing after the grace will not come: the window
-            // is closed without it.
+            // A window ends with the reading of its last tick. A reading that is still missing after
+            // the grace will not come: the window is closed without it.
             if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
             {
                 return true;

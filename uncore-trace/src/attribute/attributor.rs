@@ -22,7 +22,7 @@ use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
 use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
-use crate::entries::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Sum};
+use crate::entries::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Relief, Sum};
 use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
@@ -88,7 +88,15 @@ pub struct Attributor {
     threads: usize,
     /// The smallest share of a process, as a part of a window's total.
     min_share: f64,
+    /// Length of a window, ns, unless windows are longer.
+    window_ns: u64,
+    /// What is left out.
+    relief: Relief,
 }
+
+/// Windows are so many times as long while the recorder is late, but not longer than the limit, ns.
+const LONGER: u64 = 10;
+const LONGEST_NS: u64 = 1_000_000_000;
 
 /// What a counter does when it is its turn.
 struct Turn<'a> {
@@ -197,6 +205,13 @@ impl Consumer for Attributor {
         found.into_iter().map(|(id, _)| id).collect()
     }
 
+    fn relieve(&mut self, relief: Relief) {
+        if self.relief != relief {
+            self.relief = relief;
+            self.tracks.iter_mut().for_each(|track| track.relieve(relief));
+        }
+    }
+
     fn largest(&mut self) -> Vec<Arc<str>> {
         let ids = self.credit.largest().into_iter();
         ids.filter_map(|id| Some(Arc::from(&*self.names.of_cgroup(id)?.path))).collect()
@@ -260,6 +275,8 @@ impl Attributor {
             ended: start_tick,
             threads,
             min_share: methods.min_share,
+            window_ns: plan.window_ns,
+            relief: Relief::None,
         }
     }
 
@@ -290,9 +307,21 @@ impl Attributor {
         }
         if ends_window {
             self.close(tick, is_last);
+            self.set_window();
         }
         if learns {
             self.learn(tick, is_last);
+        }
+    }
+
+    /// Sets the length of the windows that follow.
+    fn set_window(&mut self) {
+        let longer = LONGER * self.window_ns;
+        let is_longer = self.relief >= Relief::LongWindows && longer <= LONGEST_NS;
+        let window_ns = if is_longer { longer } else { self.window_ns };
+        if self.clock.window_ns != window_ns {
+            self.clock.window_ns = window_ns;
+            self.tracks.iter_mut().for_each(|track| track.series.set_window(window_ns));
         }
     }
 

@@ -12,7 +12,7 @@ use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
+use crate::entries::{Lack, Missing, Moved, Owner, Relief, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -402,6 +402,11 @@ impl Track {
     /// Has the method find rates from the ticks so far.
     pub(super) fn solve(&mut self, histories: &Histories) {
         self.method.solve(histories);
+    }
+
+    /// Sets what the method leaves out from now on.
+    pub(super) fn relieve(&mut self, relief: Relief) {
+        self.method.relieve(relief);
     }
 
     /// Has the method divide the ticks up to `to`.

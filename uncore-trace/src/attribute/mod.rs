@@ -54,7 +54,7 @@ use self::switches::BySwitches;
 use self::witnessed::ByWitness;
 pub use self::workers::{available, live};
 use crate::catalog::exact::ExactBy;
-use crate::entries::Owner;
+use crate::entries::{Owner, Relief};
 use crate::plan::{Counter, Plan};
 
 /// How a share was made.
@@ -333,6 +333,9 @@ pub trait Attribution: std::fmt::Debug + Send {
 
     /// Finds rates from the ticks so far.
     fn solve(&mut self, _histories: &Histories) {}
+
+    /// Sets what is left out from now on.
+    fn relieve(&mut self, _relief: Relief) {}
 
     /// Divides the ticks up to `to` with the current rates, for a window that is not over.
     fn advance(&mut self, _histories: &Histories, _to: u64) {}

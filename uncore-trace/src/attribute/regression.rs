@@ -39,7 +39,7 @@ use super::learner::{Contributions, Effort, Learner, Parted, Variance};
 use super::ports::Said;
 use super::residency::residency;
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
-use crate::entries::Owner;
+use crate::entries::{Owner, Relief};
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
 /// correlate.
@@ -133,6 +133,10 @@ impl Attribution for Regression {
         if let Some(history) = histories.of(self.by) {
             self.learner.solve(history);
         }
+    }
+
+    fn relieve(&mut self, relief: Relief) {
+        self.learner.relieve(relief);
     }
 
     fn profile(&self, by: Use) -> Option<Vec<f64>> {

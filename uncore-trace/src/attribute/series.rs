@@ -128,6 +128,11 @@ impl Series {
         self.learns = true;
     }
 
+    /// Sets the length of windows from here, ns.
+    pub(super) const fn set_window(&mut self, window_ns: u64) {
+        self.clock.window_ns = window_ns;
+    }
+
     /// Logs an entry. `open_tick` is the first tick that has not ended.
     pub(super) fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;

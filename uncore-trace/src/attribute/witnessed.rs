@@ -19,6 +19,7 @@ use super::history::{Histories, Use};
 use super::learner::Effort;
 use super::regression::Regression;
 use super::{Attribution, CountedWindow, Method, Share, trust};
+use crate::entries::Relief;
 
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
@@ -82,6 +83,11 @@ impl Attribution for ByWitness {
     fn solve(&mut self, histories: &Histories) {
         self.timed.solve(histories);
         self.witnessed.solve(histories);
+    }
+
+    fn relieve(&mut self, relief: Relief) {
+        self.timed.relieve(relief);
+        self.witnessed.relieve(relief);
     }
 
     fn profile(&self, by: Use) -> Option<Vec<f64>> {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Disorder, Entry};
+use super::{Disorder, Entry, Relief};
 use crate::schema::fabric;
 
 /// Number of rows of `fabric` after which a consumer waits to be asked for more. A window of many
@@ -43,6 +43,9 @@ pub trait Consumer: Debug {
 
     /// The missing counts of windows since the last call.
     fn take_missing(&mut self) -> Vec<Missing>;
+
+    /// Sets what is left out from now on, because a live recording cannot keep up.
+    fn relieve(&mut self, _relief: Relief) {}
 
     /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
     /// traffic in doubt first.

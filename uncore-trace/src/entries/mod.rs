@@ -24,6 +24,7 @@ mod consumer;
 mod monitored;
 mod moved;
 mod owner;
+mod relief;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
 pub use self::monitored::{Monitored, MonitoredSum};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
+pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;
 
 /// An entry of the log.

@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
+use super::load::{Changed, Load};
 use super::marks::Marks;
 use super::monitors::{self, Monitors};
 use super::needs::needs;
@@ -83,6 +84,11 @@ struct Recorder<'a> {
     /// The value of `Drops::moved` when the counters were last followed.
     followed: u64,
     sealed: Instant,
+    /// Whether it keeps up.
+    load: Load,
+    /// The time up to which all records were fed, and the bytes that were read since the rings were empty.
+    fed: u64,
+    backlog: u64,
 }
 
 /// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
@@ -154,6 +160,9 @@ pub async fn record(
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
+        load: Load::new(options.lag.as_nanos() as u64),
+        fed: mono_ns() as u64,
+        backlog: 0,
     };
     let begin = Instant::now();
     if options.delay.is_zero() {
@@ -229,6 +238,8 @@ impl Recorder<'_> {
         // Counters that stopped because a CPU went offline for a time too short to be noticed
         // otherwise.
         let stopped = self.session.take_stopped();
+        let ended = self.load.end(now);
+        self.note_relief(now, ended);
         self.session.stop()?;
         let counts = self.session.counts();
         let counted = mono_ns() as u64;
@@ -316,8 +327,11 @@ impl Recorder<'_> {
         }
         // CPUs are listed before the ring is read: a CPU that is offline in the list has sent all
         // its records before, so they are fed below.
+        let behind = now.saturating_sub(self.fed);
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
+        self.fed = fed;
+        self.relieve(now, behind);
         let has_all = self.has_all_of_gone(fed);
         let look = self.looks.pop_front_if(|(time, _)| *time <= fed && has_all);
         // A change applies to what is sent after it. So it waits until everything from before is
@@ -348,6 +362,25 @@ impl Recorder<'_> {
             part.sink.hand_over(&mut part.writer)?;
         }
         failed.map_or(Ok(emptied), Err)
+    }
+
+    /// Leaves out more if the recorder is late, and less if it has kept up.
+    fn relieve(&mut self, now: u64, behind: u64) {
+        let is_filling = self.backlog > u64::from(self.common.options.buffer) / 2;
+        let changed = self.load.look(now, behind, is_filling);
+        for part in self.parts.open() {
+            part.timeline.relieve(self.load.relief());
+        }
+        self.note_relief(now, changed);
+    }
+
+    /// Enters a change of what is left out.
+    fn note_relief(&mut self, now: u64, changed: Option<Changed>) {
+        let Some(Changed { before, after, span_ns }) = changed else { return };
+        self.parts.ledger(now).relieved(now, span_ns, before, after);
+        if after > before {
+            log::warn!("the recorder is late: from here {}", after.words());
+        }
     }
 
     /// Reads the statistics of disks and interfaces, if they are counted.
@@ -387,7 +420,12 @@ impl Recorder<'_> {
         let mut emptied = true;
         let mut records = 0;
         let rings = self.session.rings();
-        let mut read = |ring: usize| Some(decode(&rings.get_mut(ring)?.next()?));
+        let mut bytes = 0;
+        let mut read = |ring: usize| {
+            let record = rings.get_mut(ring)?.next()?;
+            bytes += record.len() as u64;
+            Some(decode(&record))
+        };
         while let Some(decoded) = self.merge.next(&mut read) {
             records += 1;
             match decoded {
@@ -410,6 +448,7 @@ impl Recorder<'_> {
                 break;
             }
         }
+        self.backlog = if emptied { 0 } else { self.backlog + bytes };
         if let Some(watch) = &mut self.watch {
             watch.drained(records, emptied);
         }

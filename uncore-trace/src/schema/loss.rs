@@ -109,6 +109,9 @@ causes! {
     /// decreases, or a group that is gone. Its windows are divided without it. `detail` has the
     /// group, and why.
     MonitorLost = "monitor_lost", ["reading of a monitor is missing", "readings of monitors are missing"], Cost::Precision;
+    /// The recorder was late. Rates are learnt less often, windows are divided by the last rates or by
+    /// residency, or windows are longer; `detail` says which. Counts are complete.
+    Overload = "overload", ["time the recorder was late and divided counts less exactly", "times the recorder was late and divided counts less exactly"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;

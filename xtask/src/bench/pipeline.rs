@@ -49,10 +49,14 @@ pub(crate) struct Args {
     /// Only machines with at most this many CPUs
     #[arg(long, default_value_t = 1024)]
     cpus: u32,
+    /// Records come so many times as fast as those of a machine, and less is divided if this is too
+    /// fast [default: as fast as they are processed]
+    #[arg(long, value_name = "TIMES")]
+    speed: Option<f64>,
 }
 
 /// The output of the bench for a size.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct BenchResult {
     rows: u64,
     wall_s: f64,
@@ -60,6 +64,10 @@ struct BenchResult {
     fabric_bytes: u64,
     bytes: u64,
     peak_kib: u64,
+    /// How far it was behind the records, at most and at the end, s.
+    behind_s: [f64; 2],
+    /// The most that was left out, in words.
+    relief: String,
 }
 
 /// Measures all sizes and prints the table.
@@ -69,6 +77,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
          fast as they come | bytes a row | MB an hour | peak memory | of the bound |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
+    let speed = args.speed.map(|speed| format!("{speed}x"));
     let learns = args.method == "auto";
     let learning = LEARNING.into_iter().filter(|_| learns).map(|(size, goals)| (size, Some(goals)));
     let others = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));
@@ -83,12 +92,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "--bench=pipeline",
         ]);
         let size = [cpus, cgroups, counters, seconds].map(|number| number.to_string());
-        command.arg("--").args(&size).arg(&args.method);
+        command.arg("--").args(&size).arg(&args.method).args(&speed);
         eprintln!("{} CPUs, {} cgroups, {} counters", size[0], size[1], size[2]);
         let text = quietly(&mut command)?;
         let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
         let found: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
         println!("{}", row([cpus, cgroups, counters, seconds], &found, goals));
+        if args.speed.is_some() {
+            let [most, last] = found.behind_s;
+            eprintln!("at most {most:.1} s behind, at the end {last:.1} s; {}", found.relief);
+        }
     }
     println!();
     println!("{}, {}", machine::describe(), Zoned::now().date());
@@ -133,6 +146,7 @@ mod tests {
             fabric_bytes: 5000,
             bytes: 100_000,
             peak_kib: 32 * 1024,
+            ..BenchResult::default()
         };
         let expected = "| 2 | 0 | 10 | 0.30 | 0 k | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
         assert_eq!(row([2, 0, 10, 10], &found, None), expected);

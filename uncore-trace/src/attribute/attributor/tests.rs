@@ -1,5 +1,8 @@
 use std::collections::BTreeMap;
 
+use arrow::array::AsArray as _;
+use arrow::datatypes::{Float64Type, Int64Type};
+
 use super::*;
 use crate::attribute::Choice;
 use crate::drain::Comm;
@@ -47,11 +50,11 @@ fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
     take(Entry::EndOfTick { tick: 11, is_last: false });
 }
 
-fn attributor(plan: &Plan) -> Attributor {
+fn attributor(plan: &Plan, choice: Choice) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order(plan, |_| false),
-        methods: Methods { choice: Choice::Residency, ..Methods::default() },
+        methods: Methods { choice, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),
@@ -62,7 +65,7 @@ fn attributor(plan: &Plan) -> Attributor {
 #[test]
 fn rows_of_a_large_window_are_made_in_pieces() {
     let plan = plan();
-    let mut attributor = attributor(&plan);
+    let mut attributor = attributor(&plan, Choice::Residency);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
     let mut made = Vec::new();
@@ -82,7 +85,7 @@ fn rows_of_a_large_window_are_made_in_pieces() {
 #[test]
 fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let plan = plan();
-    let mut attributor = attributor(&plan);
+    let mut attributor = attributor(&plan, Choice::Residency);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
     let names = Arc::new(crate::schema::cgroups::CgroupNames {
@@ -95,4 +98,86 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
     let cgroups = words(&batch, "cgroup").unwrap();
     assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
+}
+
+/// Length, method and end of the windows of a recorder that is late from tick 1500 to 2000, in ms. The counts
+/// of all windows sum to what was counted.
+fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
+    let mut plan = plan();
+    plan.window_ns = 10_000_000;
+    plan.counters.truncate(1);
+    let mut attributor = attributor(&plan, Choice::Regression);
+    let mut rows = fabric::Builder::default();
+    let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut value = 0;
+    for tick in 10..=3010 {
+        let late = if (1500..=2000).contains(&tick) { relief } else { Relief::None };
+        attributor.relieve(late);
+        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        let times = [random.u64(0..800_000), random.u64(0..200_000)];
+        if tick > 10 {
+            value += times[0] + 5 * times[1];
+            let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
+            take(Entry::Usage { cpu: 0, parts: &parts });
+        }
+        take(Entry::Reading(Reading {
+            tick,
+            time: tick * 1_000_000,
+            counter: 0,
+            cpu: 0,
+            trigger: Trigger::Timer,
+            value: Ok(Value { value, times: None }),
+            owner: None,
+        }));
+        if tick > 10 {
+            take(Entry::EndOfTick { tick, is_last: tick == 3010 });
+        }
+    }
+    attributor.finish(&mut rows);
+    let batch = rows.finish();
+    let numbers = |name: &str| {
+        batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
+    };
+    let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
+    let sum: f64 = values.iter().flatten().sum();
+    assert!((sum - value as f64).abs() < 1e-6 * sum, "{relief:?}: {sum} is not {value}");
+    let methods = words(&batch, "method").unwrap();
+    let mut windows: Vec<(i64, String, i64)> = numbers("window_ns")
+        .into_iter()
+        .zip(numbers("mono_ns"))
+        .enumerate()
+        .map(|(row, (length, end))| {
+            let method = methods.get(row).unwrap().to_owned();
+            (length / 1_000_000, method, end / 1_000_000)
+        })
+        .collect();
+    windows.dedup();
+    windows
+}
+
+#[test]
+fn a_recorder_that_is_late_leaves_out_what_it_says_and_no_count() {
+    for relief in Relief::ALL {
+        let windows = windows(relief);
+        let of = |from: i64, to: i64| {
+            windows.iter().filter(move |(length, _, end)| end - length >= from && *end <= to)
+        };
+        // From the third window on, because the change is seen at the end of one.
+        let late: Vec<_> = of(1600, 2000).map(|(length, method, _)| (*length, &**method)).collect();
+        let length = if relief == Relief::LongWindows { 100 } else { 10 };
+        assert!(late.iter().all(|its| its.0 == length), "{relief:?}: {late:?}");
+        let learnt = late.iter().filter(|its| its.1 == "regression").count();
+        match relief {
+            Relief::None | Relief::Seldom => assert_eq!(learnt, late.len(), "{relief:?}"),
+            // Rates that are not corrected are less sure, often less than residency.
+            Relief::LastRates => assert!(learnt > 0, "{late:?}"),
+            Relief::Residency | Relief::LongWindows => assert_eq!(learnt, 0, "{relief:?}"),
+        }
+        assert_eq!(late.len(), 400 / length as usize, "{relief:?}");
+        let after: Vec<_> =
+            of(2100, 3010).map(|(length, method, _)| (*length, &**method)).collect();
+        assert!(after.iter().all(|its| *its == (10, "regression")), "{relief:?}: {after:?}");
+        assert_eq!(after.len(), 91, "{relief:?}");
+    }
 }

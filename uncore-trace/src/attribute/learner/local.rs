@@ -122,6 +122,20 @@ impl Variance {
 }
 
 impl Local {
+    /// The learnt rates, not corrected, for a block. They are expected to differ by `spreads`.
+    pub(super) fn learnt(
+        number: u64,
+        solution: &Solution,
+        history: &History,
+        spreads: &Spreads,
+    ) -> Self {
+        let rates = solution.rates.clone();
+        let now = spreads.0.iter().map(|spread| spread * spread).sum();
+        let variance = variances(number, solution, &rates, &vec![now; rates.len()], history);
+        // No block follows it whose slow rates are the same.
+        Self { number, long: (u64::MAX, Vec::new()), rates, variance }
+    }
+
     /// Corrects the learnt rates for the block of a tick. `error` is the variance of a tick, and
     /// `last` has the rates of the block before it, if they were learnt at the same time.
     pub(super) fn find(

@@ -20,6 +20,7 @@ pub(super) use self::part::{Contributions, Parted};
 use self::solve::Solution;
 use super::history::{History, Use};
 use super::sums::{Counts, add_row, expected};
+use crate::entries::Relief;
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
 /// read.
@@ -34,6 +35,9 @@ const LEARN: u64 = 100;
 /// Rates are found anew when this part of the ticks is new, and after this time.
 const YOUNG: u64 = 4;
 const SELDOM_NS: u64 = 2_000_000_000;
+
+/// While a recorder is late, rates are found so many times less often.
+const LESS_OFTEN: u64 = 8;
 
 /// The covariance is found anew after this number of such times.
 const VARIED: u64 = 5;
@@ -154,6 +158,8 @@ pub(super) struct Learner {
     skips: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
     pending: Option<u64>,
+    /// What is left out.
+    relief: Relief,
 }
 
 impl Learner {
@@ -183,6 +189,7 @@ impl Learner {
             parted: None,
             skips: false,
             pending: None,
+            relief: Relief::None,
         }
     }
 
@@ -201,6 +208,12 @@ impl Learner {
         let one = Observation { from, to: tick, count, restarts };
         self.observations.push_back(one);
         self.fresh.push_back(one);
+    }
+
+    /// Sets what is left out from now on.
+    pub(super) fn relieve(&mut self, relief: Relief) {
+        self.relief = relief;
+        self.local = None;
     }
 
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
@@ -292,8 +305,12 @@ impl Learner {
 
     /// Finds rates from the counts so far.
     pub(super) fn solve(&mut self, history: &History) {
+        let less = if self.relief >= Relief::Seldom { LESS_OFTEN } else { 1 };
         let age = self.ticks - self.solved;
-        if self.ticks < LEARN || age < (self.ticks / YOUNG).min(self.seldom) {
+        if self.relief >= Relief::LastRates
+            || self.ticks < LEARN
+            || age < less * (self.ticks / YOUNG).min(self.seldom)
+        {
             return;
         }
         self.solved = self.ticks;
@@ -307,7 +324,7 @@ impl Learner {
         };
         // Rates change sooner than how well they are known.
         let age = self.ticks - self.varied;
-        let keeps = age < (self.ticks / 2).min(VARIED * self.seldom);
+        let keeps = age < less * (self.ticks / 2).min(VARIED * self.seldom);
         let how = (most, keeps);
         let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, how);
         if let Some(found) = found {
@@ -336,7 +353,8 @@ impl Learner {
                 }
                 continue;
             }
-            if self.solution.rates.is_empty() {
+            if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
+                self.contributions.clear();
                 if let Some(all) = &mut self.parted {
                     all.push(Parted::by_use(&one, history));
                 }
@@ -346,6 +364,9 @@ impl Learner {
             let error = self.noise.of(self.solution.errors[0]);
             let local = match self.local.take() {
                 Some(local) if local.number == number => local,
+                _ if self.relief >= Relief::LastRates => {
+                    Local::learnt(number, &self.solution, history, &self.spreads)
+                }
                 last => {
                     let told = (&self.blocks, history);
                     Local::find(one.to, &self.solution, told, error, &mut self.spreads, last)
