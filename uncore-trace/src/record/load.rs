@@ -62,7 +62,7 @@ impl Load {
     }
 
     /// Looks at `now`, when what was sent in the last `behind_ns` has not been drained yet.
-    /// `is_filling` says that more than half of the rings is in use.
+    /// `is_filling` says that more than half of the rings is in use, and that they were drained late.
     pub fn look(&mut self, now: u64, behind_ns: u64, is_filling: bool) -> Option<Changed> {
         if behind_ns > self.late_ns || is_filling {
             self.calm = None;

@@ -332,6 +332,9 @@ impl Recorder<'_> {
         let fed = if emptied { now } else { horizon };
         self.fed = fed;
         self.relieve(now, behind);
+        if emptied {
+            self.backlog = 0;
+        }
         let has_all = self.has_all_of_gone(fed);
         let look = self.looks.pop_front_if(|(time, _)| *time <= fed && has_all);
         // A change applies to what is sent after it. So it waits until everything from before is
@@ -366,7 +369,9 @@ impl Recorder<'_> {
 
     /// Leaves out more if the recorder is late, and less if it has kept up.
     fn relieve(&mut self, now: u64, behind: u64) {
-        let is_filling = self.backlog > u64::from(self.common.options.buffer) / 2;
+        // A drain in time may find a large part of a ring too, if CPUs send much.
+        let is_filling = self.backlog > u64::from(self.common.options.buffer) / 2
+            && behind > 2 * self.drain.as_nanos() as u64;
         let changed = self.load.look(now, behind, is_filling);
         for part in self.parts.open() {
             part.timeline.relieve(self.load.relief());
@@ -448,7 +453,7 @@ impl Recorder<'_> {
                 break;
             }
         }
-        self.backlog = if emptied { 0 } else { self.backlog + bytes };
+        self.backlog += bytes;
         if let Some(watch) = &mut self.watch {
             watch.drained(records, emptied);
         }

@@ -80,6 +80,10 @@ pub(crate) enum Check {
     OnReaders { pmus: Vec<ReadOn> },
     /// Causes that the table `loss` must have.
     Lost { causes: Vec<String> },
+    /// The table `loss` has no other causes.
+    LostOnly { causes: Vec<String> },
+    /// The recorder's memory was never above this.
+    Memory { most_mib: u32 },
     /// The counter with this number was read on one CPU and then on another, or stopped and
     /// started. It has exactly the true count except for the time in between, in which its driver
     /// does not count, and no window in between has a count.

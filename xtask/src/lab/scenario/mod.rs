@@ -20,6 +20,7 @@ mod metrics;
 pub(super) mod misses;
 mod multiplexing;
 mod opens;
+mod scale;
 mod seen;
 mod sockets;
 mod tenants;
@@ -58,6 +59,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "misses", steps: misses::steps },
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },
+    Scenario { name: "scale", steps: scale::steps },
     Scenario { name: "unload", steps: unload::steps },
     Scenario { name: "attribution", steps: attribution::steps },
     Scenario { name: "fabric", steps: fabric::steps },

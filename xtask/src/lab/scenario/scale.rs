@@ -1,0 +1,56 @@
+//! Many CPUs: the events of every kernel are recorded on all of them while the second half goes
+//! offline and comes back. Nothing is lost that was there, and memory stays within a bound.
+
+use anyhow::Result;
+
+use super::super::step::{Action, Change, Check, Step, Tenant, Work};
+use super::Setting;
+
+/// All CPUs are emulated by one of the host.
+const TICK: &str = "20ms";
+
+/// The goal of docs/cost.md for 64 CPUs and 100 cgroups, MiB.
+const MOST_MIB: u32 = 96;
+
+/// Cgroups with a process each.
+const CGROUPS: u32 = 20;
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let machine = setting.machine;
+    let cpus = machine.sockets * machine.cpus_per_socket;
+    let tenant = |number| Tenant {
+        cgroup: Some(format!("scale-{number}")),
+        duration_ms: 3000,
+        duty: 0.2,
+        ..Tenant::default()
+    };
+    let leaving = (cpus / 2..cpus).zip(0u32..);
+    let actions = leaving.flat_map(|(cpu, place)| {
+        [
+            Action { after_ms: 500 + 10 * place, change: Change::Offline { cpu } },
+            Action { after_ms: 1800 + 10 * place, change: Change::Online { cpu } },
+        ]
+    });
+    let mut actions: Vec<Action> = actions.collect();
+    actions.sort_by_key(|action| action.after_ms);
+    let work = Work { tenants: (0..CGROUPS).map(tenant).collect(), actions, settle_ms: 100 };
+    let causes = |causes: &[&str]| causes.iter().map(|&cause| cause.to_owned()).collect();
+    let allowed = [
+        "cpu_offline",
+        "counter_stopped",
+        "late_tick",
+        "nested_reading",
+        "no_boundary",
+        "overload",
+        "unseen_switch",
+    ];
+    let checks = vec![
+        Check::Conserved,
+        Check::Lost { causes: causes(&["cpu_offline"]) },
+        Check::LostOnly { causes: causes(&allowed) },
+        Check::Memory { most_mib: MOST_MIB },
+    ];
+    let options = ["-p", "host", "--tick", TICK, "--interval", "200ms"];
+    Ok(vec![Step::record("scale", &options, work, checks)])
+}
