@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::heat::STEPS;
 use super::interval::Interval;
+use super::key::SMALL;
 use super::layout::{Column, Kind};
 use super::usage::{By, Event, Line, Usage};
 use crate::terminal::cells;
@@ -132,6 +133,9 @@ fn both(by: By) -> bool {
 
 /// The name of a line; an owner that has its own column is not repeated.
 fn name(line: &Line, by: By, shape: Shape) -> String {
+    if line.key == SMALL {
+        return format!("({} small processes)", line.small());
+    }
     match (both(by) && line.key == line.owner, shape.owner) {
         (false, _) => printable(&line.key).into_owned(),
         (true, true) => String::new(),

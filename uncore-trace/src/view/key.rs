@@ -98,7 +98,7 @@ impl By {
             By::Container => &["container", "cgroup", "cgroup_confidence"],
             By::Pod => &["pod", "cgroup", "cgroup_confidence"],
             By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
-            By::Pid => &["pid"],
+            By::Pid => &["pid", "processes"],
             By::Pmu | By::Port => &["pmu"],
             By::Comm => &[],
         };
@@ -111,6 +111,9 @@ impl By {
         [&COMMON[..], divided, own, rolled_up].concat()
     }
 }
+
+/// Key of the line of processes whose shares are too small for rows of their own.
+pub(super) const SMALL: &str = "(small processes)";
 
 const COMMON: [&str; 10] = [
     "mono_ns",
@@ -162,6 +165,7 @@ pub struct Columns<'a> {
     /// The column with the name of the line.
     name: Option<Words<'a>>,
     pid: Option<&'a Int32Array>,
+    processes: Option<&'a Int32Array>,
     cgroup_id: Option<Bits<'a>>,
     selected: Rows<'a>,
     by: By,
@@ -250,6 +254,7 @@ impl<'a> Columns<'a> {
             owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
             pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
+            processes: (by == By::Pid).then(|| columns::i32s(batch, "processes")).transpose()?,
             cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
             selected: selected.rows(batch)?,
             by,
@@ -371,16 +376,23 @@ impl<'a> Columns<'a> {
             }
             By::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
-                self.pid.and_then(|pids| get(pids, row)).map_or_else(
-                    || "(small or unknown processes)".to_owned(),
-                    |pid| format!("{comm} ({pid})"),
-                )
+                match self.pid.and_then(|pids| get(pids, row)) {
+                    Some(pid) => format!("{comm} ({pid})"),
+                    None if self.processes(row).is_some() => SMALL.to_owned(),
+                    None => "(unknown processes)".to_owned(),
+                }
             }
             By::Comm if owner == "task" => name.unwrap_or("?").to_owned(),
             By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
             By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
             By::Owner | By::Cgroup | By::Container | By::Pod | By::Device => owner.to_owned(),
         }
+    }
+
+    /// Number of processes whose small shares the row sums up, if it does and lines are by process.
+    #[inline]
+    pub(super) fn processes(&self, row: usize) -> Option<i32> {
+        self.processes.and_then(|processes| get(processes, row))
     }
 
     /// The dictionaries to which the keys in [`Self::quick`] refer.
@@ -412,7 +424,8 @@ impl<'a> Columns<'a> {
     pub fn quick(&self, row: usize) -> Quick {
         let name = self.name.map_or(0, |name| name.key(row));
         let number = match (self.pid, self.cgroup_id) {
-            (Some(pids), _) => get(pids, row).map_or(-1, i64::from),
+            (Some(pids), _) => get(pids, row)
+                .map_or_else(|| if self.processes(row).is_some() { -2 } else { -1 }, i64::from),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ => -1,
         };

@@ -137,9 +137,32 @@ pub struct Line {
     pub heat: Heat,
     /// Whether its rows are shares of a count, not the count of all owners.
     is_divided: bool,
+    small: Small,
     highest: Highest,
     /// Whether it has a row in a window that ends at the current moment.
     is_touched: bool,
+}
+
+/// Number of processes that rows sum up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Small {
+    /// Counter and end of the window of the last row.
+    of: (i32, i64),
+    /// In this window so far.
+    now: i32,
+    /// In any window.
+    most: i32,
+}
+
+impl Small {
+    /// Adds a row.
+    fn add(&mut self, of: (i32, i64), number: i32) {
+        if std::mem::replace(&mut self.of, of) != of {
+            self.now = 0;
+        }
+        self.now = self.now.saturating_add(number);
+        self.most = self.most.max(self.now);
+    }
 }
 
 /// Sums the recording's fabric table.
@@ -358,6 +381,7 @@ impl Sums {
                 active: None,
                 heat: Heat::default(),
                 is_divided: columns.divided.is_some(),
+                small: Small::default(),
                 highest: Highest::default(),
                 is_touched: false,
             });
@@ -401,9 +425,17 @@ impl Line {
             }
             None => self.sum.add_missing(),
         }
+        if let Some(number) = columns.processes(row) {
+            self.small.add((columns.counter.value(row), window.end_ns), number);
+        }
         // A running mean needs no second sum.
         let all = (self.sum.rows + self.sum.missing) as f64;
         self.running += (f64::from(columns.running.value(row)) - self.running) / all;
+    }
+
+    /// The largest number of processes whose small shares it sums up in a window; 0 if it does not.
+    pub const fn small(&self) -> i32 {
+        self.small.most
     }
 
     /// Its value; `None` where no row has one.
@@ -477,6 +509,7 @@ fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
     one.running = (one.running * a + line.running * b) / (a + b);
     join(&mut one.sum, &line.sum);
     one.methods.extend(line.methods);
+    one.small.most = one.small.most.max(line.small.most);
     one.heat.join(&line.heat);
     // The times of the peaks are not kept, so the peak of the sum is not known.
     one.peak = None;

@@ -228,7 +228,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
             method: "residency",
             confidence: name.checked_sub(1).map(|sixths| sixths as f32 / 6.0),
             cgroup_confidence: None,
-            processes: None,
+            processes: (owner == "task" && name == 1).then_some(3),
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
@@ -309,4 +309,15 @@ fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
     let known: Vec<bool> = line.heat.steps().map(|step| step.is_some()).collect();
     assert_eq!(known.iter().position(|known| !known), Some(7));
+}
+
+#[test]
+fn small_processes_of_a_window_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = |end| (end, 0, 0, 0, 1, Some(1.0));
+    let rows: [Drawn; 4] = [small(10), small(10), small(20), (20, 0, 0, 0, 0, Some(9.0))];
+    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.small()));
+    let expected = [("(unknown processes)", 0), ("(small processes)", 6)];
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
 }
