@@ -243,11 +243,11 @@ fn process_s() -> f64 {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let (args, speed) = match args.as_slice() {
-        [args @ .., speed] if speed.ends_with('x') => (args, Some(speed.trim_end_matches('x'))),
+        [args @ .., speed] if matches!(args.len(), 5 | 7) => (args, Some(speed)),
         all => (all, None),
     };
     let speed =
-        speed.map(|text| text.parse::<f64>().with_context(|| format!("{text}x is no speed")));
+        speed.map(|text| text.parse::<f64>().with_context(|| format!("{text} is no speed")));
     let speed = speed.transpose()?;
     let (machine, kept) = match args {
         [machine @ .., rows, dir] if machine.len() == 5 => (machine, Some((rows, dir))),
@@ -255,9 +255,7 @@ fn main() -> Result<()> {
     };
     let [cpus, cgroups, counters, seconds, method] = machine else {
         // `cargo test --benches` and `cargo bench` run it without arguments.
-        println!(
-            "usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR] [SPEEDx]"
-        );
+        println!("usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR] [SPEED]");
         return Ok(());
     };
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text} is no number"));
@@ -424,7 +422,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);
     let mut stop = START + size.seconds * 1000;
-    let (arrival, mut load) = (Instant::now(), Load::new(LAG_NS));
+    let (arrival, mut load) = (Instant::now(), Load::new(LAG_NS, timeline.reliefs()));
     let (mut behind_s, mut relief) = ([0.0f64; 2], Relief::None);
     for tick in START.. {
         if tick > stop {

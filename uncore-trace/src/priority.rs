@@ -1,6 +1,6 @@
 //! Scheduling priority of threads.
 
-use rustix::process::setpriority_process;
+use rustix::process::{getpriority_process, setpriority_process};
 
 /// Raises the priority of the calling thread above that of the tenants: a recorder that waits for a
 /// CPU loses records when the ring is full. The command keeps its own priority, so this is called
@@ -22,9 +22,11 @@ pub(crate) fn yield_to_others() {
     }
 }
 
-/// Gives the calling thread the priority of the tenants: its work is waited for.
+/// Gives the calling thread the priority of the tenants, if it has a higher one: its work is waited for.
 pub(crate) fn lower() {
-    if let Err(error) = setpriority_process(None, 0) {
+    if getpriority_process(None).is_ok_and(|nice| nice < 0)
+        && let Err(error) = setpriority_process(None, 0)
+    {
         log::info!("cannot lower the priority of a thread: {error}");
     }
 }

@@ -387,6 +387,11 @@ impl Timeline {
         self.consumer.largest()
     }
 
+    /// The steps that leave out something, least first.
+    pub fn reliefs(&self) -> Vec<entries::Relief> {
+        self.consumer.reliefs()
+    }
+
     /// Sets what is left out from now on.
     pub fn relieve(&mut self, relief: entries::Relief) {
         self.consumer.relieve(relief);

@@ -205,6 +205,15 @@ impl Consumer for Attributor {
         found.into_iter().map(|(id, _)| id).collect()
     }
 
+    fn reliefs(&self) -> Vec<Relief> {
+        let has_effect = |relief: &Relief| match relief {
+            Relief::None => false,
+            Relief::Seldom | Relief::LastRates | Relief::Residency => self.learns(),
+            Relief::LongWindows => self.longer() > 1,
+        };
+        Relief::ALL.into_iter().filter(has_effect).collect()
+    }
+
     fn relieve(&mut self, relief: Relief) {
         if self.relief != relief {
             self.relief = relief;
@@ -314,11 +323,15 @@ impl Attributor {
         }
     }
 
+    /// How many windows a longer one has.
+    fn longer(&self) -> u64 {
+        (LONGEST_NS / self.window_ns).clamp(1, LONGER)
+    }
+
     /// Sets the length of the windows that follow.
     fn set_window(&mut self) {
-        let longer = LONGER * self.window_ns;
-        let is_longer = self.relief >= Relief::LongWindows && longer <= LONGEST_NS;
-        let window_ns = if is_longer { longer } else { self.window_ns };
+        let times = if self.relief >= Relief::LongWindows { self.longer() } else { 1 };
+        let window_ns = times * self.window_ns;
         if self.clock.window_ns != window_ns {
             self.clock.window_ns = window_ns;
             self.tracks.iter_mut().for_each(|track| track.series.set_window(window_ns));

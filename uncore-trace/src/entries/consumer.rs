@@ -44,6 +44,11 @@ pub trait Consumer: Debug {
     /// The missing counts of windows since the last call.
     fn take_missing(&mut self) -> Vec<Missing>;
 
+    /// The steps of [`Relief`] that leave out something, least first.
+    fn reliefs(&self) -> Vec<Relief> {
+        Vec::new()
+    }
+
     /// Sets what is left out from now on, because a live recording cannot keep up.
     fn relieve(&mut self, _relief: Relief) {}
 

@@ -13,15 +13,19 @@ const STEP_NS: u64 = 250_000_000;
 const CALM_NS: u64 = 5_000_000_000;
 const LONGEST_CALM_NS: u64 = 320_000_000_000;
 
-/// Least delay at which the recorder is late, ns.
-const LEAST_LATE_NS: u64 = 1_000_000_000;
+/// Least and largest delay at which the recorder is late, ns: some rings hold little more.
+const LATE_NS: (u64, u64) = (500_000_000, 1_000_000_000);
 
 /// The state of a recorder.
 #[derive(Debug)]
 pub struct Load {
     /// The recorder is late if this time has not been drained, ns.
     late_ns: u64,
+    /// The steps that have an effect, least first.
+    steps: Vec<Relief>,
     relief: Relief,
+    /// The delay at the last look, ns.
+    behind: u64,
     /// When it changed, ns; `None` if it never did.
     changed: Option<u64>,
     /// Since when the recorder has kept up.
@@ -43,12 +47,14 @@ pub struct Changed {
 }
 
 impl Load {
-    /// A recorder whose windows wait for `lag_ns`: it is late if they wait twice as long.
-    pub const fn new(lag_ns: u64) -> Self {
-        let late_ns = if lag_ns > LEAST_LATE_NS { lag_ns } else { LEAST_LATE_NS };
+    /// A recorder whose windows wait for `lag_ns`: it is late if they wait twice as long, or for a second
+    /// more. `steps` have an effect.
+    pub fn new(lag_ns: u64, steps: Vec<Relief>) -> Self {
         Self {
-            late_ns,
+            late_ns: lag_ns.clamp(LATE_NS.0, LATE_NS.1),
+            steps,
             relief: Relief::None,
+            behind: 0,
             changed: None,
             calm: None,
             calm_ns: CALM_NS,
@@ -64,10 +70,11 @@ impl Load {
     /// Looks at `now`, when what was sent in the last `behind_ns` has not been drained yet.
     /// `is_filling` says that more than half of the rings is in use, and that they were drained late.
     pub fn look(&mut self, now: u64, behind_ns: u64, is_filling: bool) -> Option<Changed> {
+        let catches_up = behind_ns < std::mem::replace(&mut self.behind, behind_ns);
         if behind_ns > self.late_ns || is_filling {
             self.calm = None;
-            let next = Relief::ALL.into_iter().find(|next| *next > self.relief)?;
-            if self.changed.is_some_and(|changed| now < changed + STEP_NS) {
+            let next = self.steps.iter().copied().find(|next| *next > self.relief)?;
+            if catches_up || self.changed.is_some_and(|changed| now < changed + STEP_NS) {
                 return None;
             }
             if self.eased.take().is_some_and(|eased| now < eased + 2 * self.calm_ns) {
@@ -80,12 +87,18 @@ impl Load {
             return None;
         }
         let since = *self.calm.get_or_insert(now);
-        let next = Relief::ALL.into_iter().rev().find(|next| *next < self.relief)?;
+        if self.relief == Relief::None && now >= since + 2 * self.calm_ns {
+            self.calm_ns = CALM_NS;
+        }
+        if self.relief == Relief::None {
+            return None;
+        }
+        let less = self.steps.iter().copied().rev().find(|next| *next < self.relief);
         if now < since + self.calm_ns {
             return None;
         }
         (self.calm, self.eased) = (Some(now), Some(now));
-        Some(self.change(now, next))
+        Some(self.change(now, less.unwrap_or_default()))
     }
 
     /// Ends the recording at `now`.
@@ -107,9 +120,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn load() -> Load {
+        Load::new(1000 * MS, Relief::ALL[1..].to_vec())
+    }
+
     #[test]
     fn a_recorder_that_stays_late_leaves_out_more_and_more() {
-        let mut load = Load::new(1000 * MS);
+        let mut load = load();
         assert_eq!(load.look(0, 900 * MS, false), None);
         let mut seen = Vec::new();
         for now in (0..2000).step_by(50) {
@@ -122,18 +139,36 @@ mod tests {
     }
 
     #[test]
+    fn a_recorder_that_catches_up_goes_no_further() {
+        let mut load = load();
+        let behind = (0..40).rev().map(|left| (2000 - 50 * left, 1000 + 100 * left));
+        let steps = behind.filter_map(|(now, behind)| load.look(now * MS, behind * MS, true));
+        assert_eq!(steps.map(|its| its.after).collect::<Vec<_>>(), [Relief::Seldom]);
+    }
+
+    #[test]
+    fn only_steps_with_an_effect_are_taken() {
+        let mut load = Load::new(0, vec![Relief::LongWindows]);
+        let all = (0..100).filter_map(|at| load.look(at * 100 * MS, 0, at < 20));
+        let all: Vec<Relief> = all.map(|its| its.after).collect();
+        assert_eq!(all, [Relief::LongWindows, Relief::None]);
+        assert_eq!(Load::new(0, Vec::new()).look(0, u64::MAX, true), None);
+    }
+
+    #[test]
     fn half_a_ring_is_late_and_who_keeps_up_leaves_out_less() {
-        let mut load = Load::new(0);
+        let mut load = load();
         let first = load.look(0, 0, true);
         assert_eq!(first.map(|its| (its.after, its.span_ns)), Some((Relief::Seldom, 0)));
         let mut eased = Vec::new();
-        for now in (50..60_000).step_by(50) {
-            // Late again soon after less is left out.
-            let is_late = eased.len() == 1 && now < 6000;
+        for now in (50..100_000).step_by(50) {
+            // Late again soon after less is left out, and once more much later.
+            let is_late = eased.len() == 1 && now < 6000 || now == 80_000;
             let changed = load.look(now * MS, 0, is_late);
             eased.extend(changed.filter(|its| its.after < its.before).map(|_| now));
         }
-        assert_eq!(eased, [5050, 16_000, 26_000, 36_000]);
+        // The longer time without delay is forgotten after twice that time.
+        assert_eq!(eased, [5050, 16_000, 26_000, 36_000, 85_050]);
         assert_eq!(load.relief(), Relief::None);
     }
 }

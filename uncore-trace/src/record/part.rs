@@ -18,6 +18,7 @@ use crate::assemble::{Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
+use crate::entries::Relief;
 use crate::open::{self, Change, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
 use crate::schema::canary::Canary;
@@ -41,6 +42,8 @@ pub(super) struct Common<'a> {
     pub stopped: BTreeMap<u32, Stopped>,
     /// Witnesses that are no longer read, and why.
     pub dropped: BTreeMap<u32, String>,
+    /// What is left out now.
+    pub relief: Relief,
 }
 
 impl<'a> Common<'a> {
@@ -54,7 +57,8 @@ impl<'a> Common<'a> {
         let read = session.layouts().values().flat_map(Layout::ids);
         let opened = read.chain(session.statistics().ids()).collect();
         let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
-        Self { options, machine, plan, cpus, opened, stopped, dropped }
+        let relief = Relief::None;
+        Self { options, machine, plan, cpus, opened, stopped, dropped, relief }
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
@@ -166,6 +170,9 @@ impl Draft {
         }
         for unseen in session.unseen() {
             ledger.explain(Cause::IoUnseen, now, None, unseen);
+        }
+        if common.relief > Relief::None {
+            ledger.relieved(now, 0, Relief::None, common.relief);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.

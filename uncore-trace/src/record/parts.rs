@@ -167,8 +167,13 @@ impl Parts {
     }
 
     /// Starts the next part when the live one has reached its time or size, and ends the live one
-    /// once it is closed up to its last tick.
-    pub(super) fn rotate(&mut self, common: &Common<'_>, session: &Session) -> Result<()> {
+    /// once it is closed up to its last tick. Records sent until `fed` have been fed.
+    pub(super) fn rotate(
+        &mut self,
+        common: &Common<'_>,
+        session: &Session,
+        fed: u64,
+    ) -> Result<()> {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
         let sealed = self.live.writer.sealed_bytes();
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
@@ -189,7 +194,8 @@ impl Parts {
         }
         let now = mono_ns() as u64;
         if let Some(next) = &self.next {
-            let waited = Duration::from_nanos(now.saturating_sub(next.start_ns));
+            // A recorder that is late has not seen yet what the live part waits for.
+            let waited = Duration::from_nanos(fed.saturating_sub(next.start_ns));
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
             return if is_over { self.turn() } else { Ok(()) };
         }

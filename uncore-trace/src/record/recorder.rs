@@ -86,9 +86,12 @@ struct Recorder<'a> {
     sealed: Instant,
     /// Whether it keeps up.
     load: Load,
-    /// The time up to which all records were fed, and the bytes that were read since the rings were empty.
+    /// The time up to which all records were fed.
     fed: u64,
-    backlog: u64,
+    /// By ring: bytes that were read since the rings were empty.
+    backlog: Vec<u64>,
+    /// Whether the recording ends: what is left out does not change any more.
+    is_ending: bool,
 }
 
 /// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
@@ -146,11 +149,13 @@ pub async fn record(
     }
     let online = Online::open(&machine.root)?;
     let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
+    let rings = session.rings().len();
+    let load = Load::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
     let mut recorder = Recorder {
         online,
         drain: options.drain_period(common.cpus.len(), at_switch),
         common,
-        merge: Merge::new(session.rings().len()),
+        merge: Merge::new(rings),
         session,
         parts: Parts::new(live, rotation, marks, (canary, probe), timer),
         drops: Drops::default(),
@@ -160,9 +165,10 @@ pub async fn record(
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
-        load: Load::new(options.lag.as_nanos() as u64),
+        load,
         fed: mono_ns() as u64,
-        backlog: 0,
+        backlog: vec![0; rings],
+        is_ending: false,
     };
     let begin = Instant::now();
     if options.delay.is_zero() {
@@ -204,7 +210,7 @@ impl Recorder<'_> {
                     self.parts.probe()?;
                     self.rank();
                     self.seal_if_due()?;
-                    self.parts.rotate(&self.common, &self.session)?;
+                    self.parts.rotate(&self.common, &self.session, self.fed)?;
                     progress.update(self.parts.rows(), &self.parts.losses());
                 }
                 ended = workload.ended() => break ended?,
@@ -238,8 +244,7 @@ impl Recorder<'_> {
         // Counters that stopped because a CPU went offline for a time too short to be noticed
         // otherwise.
         let stopped = self.session.take_stopped();
-        let ended = self.load.end(now);
-        self.note_relief(now, ended);
+        self.is_ending = true;
         self.session.stop()?;
         let counts = self.session.counts();
         let counted = mono_ns() as u64;
@@ -267,6 +272,10 @@ impl Recorder<'_> {
             }
         }
         self.drain()?;
+        let now = mono_ns() as u64;
+        if let Some(changed) = self.load.end(now) {
+            self.note_relief(now, &changed, changed.span_ns);
+        }
         let live = &mut self.parts.live;
         live.timeline.give_up(mono_ns() as u64, &mut live.sink);
         Ok(())
@@ -276,7 +285,7 @@ impl Recorder<'_> {
     async fn settle(&mut self, signals: &mut Signals) -> Result<()> {
         while !self.parts.is_settled() {
             let emptied = self.drain()?;
-            self.parts.rotate(&self.common, &self.session)?;
+            self.parts.rotate(&self.common, &self.session, self.fed)?;
             tokio::select! {
                 () = sleep(Duration::from_millis(if emptied { 5 } else { 0 })) => {}
                 _ = signals.next() => self.parts.turn()?,
@@ -333,7 +342,7 @@ impl Recorder<'_> {
         self.fed = fed;
         self.relieve(now, behind);
         if emptied {
-            self.backlog = 0;
+            self.backlog.fill(0);
         }
         let has_all = self.has_all_of_gone(fed);
         let look = self.looks.pop_front_if(|(time, _)| *time <= fed && has_all);
@@ -369,22 +378,32 @@ impl Recorder<'_> {
 
     /// Leaves out more if the recorder is late, and less if it has kept up.
     fn relieve(&mut self, now: u64, behind: u64) {
-        // A drain in time may find a large part of a ring too, if CPUs send much.
-        let is_filling = self.backlog > u64::from(self.common.options.buffer) / 2
-            && behind > 2 * self.drain.as_nanos() as u64;
-        let changed = self.load.look(now, behind, is_filling);
-        for part in self.parts.open() {
-            part.timeline.relieve(self.load.relief());
+        if self.is_ending {
+            return;
         }
-        self.note_relief(now, changed);
+        let ring = u64::from(self.common.options.buffer) / self.backlog.len().max(1) as u64;
+        // A drain in time may find a large part of a ring too, if CPUs send much.
+        let is_filling = self.backlog.iter().any(|bytes| *bytes > ring / 2)
+            && behind > 2 * self.drain.as_nanos() as u64;
+        if let Some(changed) = self.load.look(now, behind, is_filling) {
+            // Windows that wait are affected too.
+            let waiting = behind + self.common.options.lag.as_nanos() as u64;
+            let is_more = changed.after > changed.before;
+            self.note_relief(now, &changed, if is_more { waiting } else { changed.span_ns });
+            if is_more {
+                log::warn!("the recorder is late: from here {}", changed.after.words());
+            }
+        }
+        self.common.relief = self.load.relief();
+        for part in self.parts.open() {
+            part.timeline.relieve(self.common.relief);
+        }
     }
 
-    /// Enters a change of what is left out.
-    fn note_relief(&mut self, now: u64, changed: Option<Changed>) {
-        let Some(Changed { before, after, span_ns }) = changed else { return };
-        self.parts.ledger(now).relieved(now, span_ns, before, after);
-        if after > before {
-            log::warn!("the recorder is late: from here {}", after.words());
+    /// Enters a change of what is left out in the parts that it affects.
+    fn note_relief(&mut self, now: u64, changed: &Changed, span: u64) {
+        for part in self.parts.open() {
+            part.timeline.ledger.relieved(now, span, changed.before, changed.after);
         }
     }
 
@@ -425,10 +444,12 @@ impl Recorder<'_> {
         let mut emptied = true;
         let mut records = 0;
         let rings = self.session.rings();
-        let mut bytes = 0;
+        let backlog = &mut self.backlog;
         let mut read = |ring: usize| {
             let record = rings.get_mut(ring)?.next()?;
-            bytes += record.len() as u64;
+            if let Some(bytes) = backlog.get_mut(ring) {
+                *bytes += record.len() as u64;
+            }
             Some(decode(&record))
         };
         while let Some(decoded) = self.merge.next(&mut read) {
@@ -453,7 +474,6 @@ impl Recorder<'_> {
                 break;
             }
         }
-        self.backlog += bytes;
         if let Some(watch) = &mut self.watch {
             watch.drained(records, emptied);
         }

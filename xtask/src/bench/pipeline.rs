@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
          fast as they come | bytes a row | MB an hour | peak memory | of the bound |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    let speed = args.speed.map(|speed| format!("{speed}x"));
+    let speed = args.speed.map(|speed| speed.to_string());
     let learns = args.method == "auto";
     let learning = LEARNING.into_iter().filter(|_| learns).map(|(size, goals)| (size, Some(goals)));
     let others = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));

@@ -303,14 +303,22 @@ impl Learner {
         expected(&self.solution.rates, row)
     }
 
+    /// Number of ticks after which something is found anew: a part of all ticks, and at most some. While the
+    /// recorder is late, rates that are known are found less often.
+    fn due(&self, part: u64, most: u64) -> u64 {
+        if self.relief >= Relief::Seldom && !self.solution.rates.is_empty() {
+            (self.ticks - self.ticks / LESS_OFTEN).min(LESS_OFTEN * most)
+        } else {
+            part.min(most)
+        }
+    }
+
     /// Finds rates from the counts so far.
     pub(super) fn solve(&mut self, history: &History) {
-        let less = if self.relief >= Relief::Seldom { LESS_OFTEN } else { 1 };
+        let is_known = !self.solution.rates.is_empty();
+        let is_kept = is_known && self.relief >= Relief::LastRates;
         let age = self.ticks - self.solved;
-        if self.relief >= Relief::LastRates
-            || self.ticks < LEARN
-            || age < less * (self.ticks / YOUNG).min(self.seldom)
-        {
+        if is_kept || self.ticks < LEARN || age < self.due(self.ticks / YOUNG, self.seldom) {
             return;
         }
         self.solved = self.ticks;
@@ -324,7 +332,7 @@ impl Learner {
         };
         // Rates change sooner than how well they are known.
         let age = self.ticks - self.varied;
-        let keeps = age < less * (self.ticks / 2).min(VARIED * self.seldom);
+        let keeps = age < self.due(self.ticks / 2, VARIED * self.seldom);
         let how = (most, keeps);
         let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, how);
         if let Some(found) = found {
