@@ -26,7 +26,7 @@ pub struct Load {
     relief: Relief,
     /// The delay at the last look, ns.
     behind: u64,
-    /// When it changed, ns; `None` if it never did.
+    /// Time of the last change, ns; `None` before the first.
     changed: Option<u64>,
     /// Since when the recorder has kept up.
     calm: Option<u64>,

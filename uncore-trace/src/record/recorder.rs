@@ -277,7 +277,7 @@ impl Recorder<'_> {
             self.note_relief(now, &changed, changed.span_ns);
         }
         let live = &mut self.parts.live;
-        live.timeline.give_up(mono_ns() as u64, &mut live.sink);
+        live.timeline.give_up(now, &mut live.sink);
         Ok(())
     }
 
