@@ -3,6 +3,7 @@
 //! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`, `kernels`,
 //!   `devices`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
 //!   `golden`, `cores` and `metrics` against numbers worked out by hand.
+//! - `reports` has public reports of users, each with its right value and the source of that value.
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
@@ -73,6 +74,7 @@ mod recording;
 mod refused;
 mod release;
 mod report;
+mod reports;
 mod rollups;
 mod rotate;
 mod running;

@@ -18,8 +18,11 @@ use crate::machines::captured;
 const WRITTEN: &[&str] = &[
     "altra-2s",
     "ampereone",
+    "broadwell-ep",
     "cmn-s3",
     "cn10k",
+    "granite-rapids-2s",
+    "granite-rapids-old-kernel-2s",
     "kunpeng-920",
     "kunpeng-hip09",
     "monaka",
@@ -27,9 +30,12 @@ const WRITTEN: &[&str] = &[
     "power9-2s",
     "sapphire-rapids-2s",
     "skylake-sp-2s",
+    "xeon-max-2s",
     "zen2",
     "zen3-2s",
+    "zen3-dies-2s",
     "zen4-2s",
+    "zen4-old-kernel-2s",
     "zen5-2s",
 ];
 

@@ -1,0 +1,12 @@
+//! Public reports of users: what was typed on which machine, and the right value with its source.
+//!
+//! The machines are in `tests/fixtures/machines`.
+
+mod amd;
+mod causes;
+mod doctor;
+mod grammar;
+mod guests;
+mod intel;
+mod numbers;
+mod stat;

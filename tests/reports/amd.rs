@@ -1,0 +1,1 @@
+//! Names of AMD's and HiSilicon's events and metrics.

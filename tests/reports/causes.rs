@@ -1,0 +1,1 @@
+//! Who can have caused what a PMU counts.

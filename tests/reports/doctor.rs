@@ -1,0 +1,1 @@
+//! What `doctor` and `record` say about kernels and containers.

@@ -1,0 +1,1 @@
+//! Virtual machines, and uncore counters that any CPU of a package reads.

@@ -1,0 +1,1 @@
+//! Names of Intel's events and metrics, and memory that is not counted.

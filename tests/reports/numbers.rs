@@ -1,0 +1,1 @@
+//! Metrics with several forms, domains of counters, and CPUs near a die.
