@@ -10,11 +10,12 @@ use serde::{Deserialize, Deserializer};
 
 use super::budget::Budget;
 use super::correction::Correction;
+use super::domain::DomainRule;
 use super::exact::ExactRule;
 use super::filter::DefaultFilter;
 use super::group::Group;
 use super::link::Link;
-use super::metric::{Constant, Metric};
+use super::metric::{Constant, DURATION_NS, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
 use super::ports::Ports;
@@ -153,6 +154,10 @@ pub struct Family {
     /// The CPUs near it; the first matching rule counts.
     #[serde(default)]
     pub near: Vec<NearRule>,
+    /// What has one register, where the driver's `cpumask` lists more CPUs; the first matching rule
+    /// counts.
+    #[serde(default, rename = "domain")]
+    pub domains: Vec<DomainRule>,
     /// The events whose counts by task are known exactly; the first matching rule counts.
     #[serde(default)]
     pub exact: Vec<ExactRule>,
@@ -327,16 +332,29 @@ impl Family {
         self.abouts.iter().find(of).map(|rule| rule.text.as_str())
     }
 
-    /// The first metric with this name for the processor of `pmu`.
-    pub fn metric(&self, name: &str, pmu: &Pmu) -> Option<&Metric> {
+    /// The metrics with this name for the processor of `pmu`: its forms, of which the first whose
+    /// events exist counts. A form for any processor is not for those of an earlier form.
+    pub fn forms(&self, name: &str, pmu: &Pmu) -> Vec<&Metric> {
         let its = |metric: &&Metric| metric.name == name && is_of(&metric.processors, pmu);
-        self.metrics.iter().find(its)
+        let mut forms: Vec<&Metric> = Vec::new();
+        for metric in self.metrics.iter().filter(its) {
+            let is_for_others = forms.iter().any(|form| !form.processors.is_empty());
+            if !(is_for_others && metric.processors.is_empty()) {
+                forms.push(metric);
+            }
+        }
+        forms
     }
 
     /// The first constant with this name for the processor of `pmu`.
     pub fn constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
         let its = |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
         self.constants.iter().find(its)
+    }
+
+    /// Whether a name in a formula is an event: neither the counted time nor a constant.
+    pub fn is_event(&self, name: &str) -> bool {
+        name != DURATION_NS && !self.constants.iter().any(|constant| constant.name == name)
     }
 
     /// The group of an event that was given by name.

@@ -40,7 +40,8 @@ pub struct Metric {
     #[serde(default, deserialize_with = "events")]
     pub inputs: BTreeMap<String, Vec<Term>>,
     /// Processors for which the formula holds, with the patterns of a family. Empty: all that no
-    /// earlier metric with this name is for.
+    /// earlier metric with this name is for. Of several metrics with one name, the first whose
+    /// events a PMU has is used ([`Words::metric`](super::words::Words::metric)).
     #[serde(default)]
     pub processors: Vec<String>,
     /// A family: the inputs' terms are valid only on machines that have it.

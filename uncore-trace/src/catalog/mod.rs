@@ -8,6 +8,7 @@ pub mod budget;
 pub mod correction;
 #[cfg(test)]
 mod document;
+pub mod domain;
 pub mod encode;
 pub mod exact;
 pub mod family;

@@ -3,6 +3,7 @@
 //! Sysfs takes precedence; the catalog adds what a kernel does not name.
 
 use super::family::{Family, Kind, NamedEvent};
+use super::metric::Metric;
 use super::pattern::matches_event;
 use super::rules::is_of;
 use super::{Catalog, vendor};
@@ -62,6 +63,15 @@ impl<'a> Words<'a> {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
     }
 
+    /// Whether another PMU is of the same kind: of the same family, or with the same name but for its
+    /// number.
+    pub fn is_of_kind(&self, other: &Pmu) -> bool {
+        match self.family {
+            Some(family) => family.recognises(other),
+            None => name::stem(&other.name) == name::stem(&self.pmu.name),
+        }
+    }
+
     /// Whether it counts each CPU separately, like core and software PMUs. Any other PMU without a
     /// `cpumask` file counts once, on the CPU on which it is opened.
     pub fn is_per_cpu(&self) -> bool {
@@ -96,6 +106,23 @@ impl<'a> Words<'a> {
         let event = self.added().find(is_it).or_else(|| self.imported().find(is_it))?;
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
+    }
+
+    /// The metric with this name: of several forms the first whose events the PMU has, or else the
+    /// first.
+    pub fn metric(&self, name: &str) -> Option<&'a Metric> {
+        let forms = self.family?.forms(name, self.pmu);
+        let whole = forms.iter().find(|form| self.has_inputs(form));
+        whole.or(forms.first()).copied()
+    }
+
+    /// Whether the PMU has every event in the formula of a metric.
+    fn has_inputs(&self, metric: &Metric) -> bool {
+        let is_event = |name: &str| self.family.is_some_and(|family| family.is_event(name));
+        metric.formula.names().iter().all(|&name| match metric.inputs.get(name) {
+            Some(terms) => self.encode(terms, &[]).is_ok(),
+            None => !is_event(name) || self.event(name).is_some(),
+        })
     }
 
     /// The vendor's events whose fields the PMU has.

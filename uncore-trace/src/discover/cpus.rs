@@ -16,7 +16,7 @@ use super::read::Problems;
 pub struct CpuPlace {
     /// Physical package, the socket.
     pub package: Option<i16>,
-    /// Die within the package.
+    /// Die within the package: the kernel's number, or else its first CPU.
     pub die: Option<i16>,
     /// NUMA node.
     pub node: Option<u32>,
@@ -54,8 +54,13 @@ impl Cpus {
                 id.filter(|&id| id >= 0)
             };
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
-            let die = id("die_id").and_then(|id| i16::try_from(id).ok());
-            let core = id("core_id");
+            let (die, core) = (id("die_id"), id("core_id"));
+            let die = die.or_else(|| {
+                let first =
+                    problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.iter().next()?;
+                i32::try_from(first).ok()
+            });
+            let die = die.and_then(|id| i16::try_from(id).ok());
             places.insert(cpu, CpuPlace { die, core, ..CpuPlace::default() });
         }
         for cpu in online.iter() {

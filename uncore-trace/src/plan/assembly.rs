@@ -138,7 +138,7 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         for event in events {
             self.agreement.add(event, leader)?;
-            match spots(self.machine, event.words, event.die) {
+            match spots(self.machine, event.words, &event.encoded.event, event.die) {
                 Ok(spots) => {
                     self.events.push(event.clone());
                     placed.extend(spots.into_iter().map(|spot| (event, spot)));

@@ -254,7 +254,7 @@ impl Resolver<'_> {
                 .collect();
             let names: Vec<&str> =
                 metric.formula.names().into_iter().filter(|name| *name != DURATION_NS).collect();
-            if !metric.inputs.is_empty() || names.iter().any(|name| is_constant(family, name)) {
+            if !metric.inputs.is_empty() || names.iter().any(|name| !family.is_event(name)) {
                 continue;
             }
             for (pmu, cpu, filter, socket) in parts {
@@ -296,10 +296,6 @@ impl Resolver<'_> {
         }
         planned
     }
-}
-
-fn is_constant(family: &Family, name: &str) -> bool {
-    family.constants.iter().any(|constant| constant.name == name)
 }
 
 #[cfg(test)]

@@ -105,13 +105,14 @@ impl<'a> Resolver<'a> {
         families.flat_map(|family| family.metrics.iter().map(move |metric| (family, metric)))
     }
 
-    /// A metric on each PMU of its family on this machine, whether or not its inputs exist.
+    /// A metric on each PMU of its family on this machine whose form it is, whether or not its inputs
+    /// exist.
     pub fn measured(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<Measured<'a>> {
         if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
             return Vec::new();
         }
         let its = |words: &Words<'_>| {
-            family.metric(&metric.name, words.pmu).is_some_and(|first| std::ptr::eq(first, metric))
+            words.metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
         };
         let here: Vec<_> = self.of_family(family).filter(its).collect();
         let mut measured = Vec::new();
@@ -127,7 +128,7 @@ impl<'a> Resolver<'a> {
     fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Subset> {
         let mut parts = BTreeSet::new();
         for name in metric.formula.names() {
-            if name == DURATION_NS || family.constants.iter().any(|its| its.name == name) {
+            if !family.is_event(name) {
                 continue;
             }
             let typed = metric.inputs.get(name).map_or(&[][..], Vec::as_slice);
@@ -153,10 +154,10 @@ impl<'a> Resolver<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();
         for name in metric.formula.names() {
-            if family.constants.iter().any(|constant| constant.name == name) {
-                constants.push(name);
-            } else if name != DURATION_NS {
+            if family.is_event(name) {
                 inputs.push((name, self.input(words, name, metric.inputs.get(name), part)));
+            } else if name != DURATION_NS {
+                constants.push(name);
             }
         }
         let bits = |term: &str| {

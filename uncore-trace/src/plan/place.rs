@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
+use crate::catalog::domain::Domain;
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
@@ -34,8 +35,8 @@ impl Sight {
     /// causes, the CPUs near the PMU.
     ///
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
-    /// catalog, `associated_cpus`, the reader CPU's package, its NUMA node, all CPUs. For an uncore
-    /// PMU without a `cpumask`, the reader CPU has no meaning.
+    /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die, NUMA
+    /// node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
     pub(super) fn of(
         machine: &Machine,
         words: Words<'_>,
@@ -59,12 +60,17 @@ impl Sight {
     }
 }
 
-/// The reader CPUs of a PMU, on one die if given. An error says why there are none.
+/// The reader CPUs of an event of a PMU, on one die if given. An error says why there are none.
 ///
-/// A PMU with a `cpumask` is read on those CPUs. A per-CPU PMU without one is read on every online
+/// A PMU with a `cpumask` is read on those CPUs, on one of each domain that has only one register. A per-CPU PMU without one is read on every online
 /// CPU (in its `cpus`, for a core PMU). Any other PMU without one is read on the first CPU, which
 /// says nothing about its location.
-pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
+pub(super) fn spots(
+    machine: &Machine,
+    words: Words<'_>,
+    event: &str,
+    die: Option<u32>,
+) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
     let first: CpuList = online.iter().take(1).collect();
@@ -97,7 +103,9 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
         Spot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
-    let spots: Vec<Spot> = owners.iter().filter(on_die).map(spot).collect();
+    let owners: CpuList = owners.iter().filter(on_die).collect();
+    let owners = one_of_each(machine, owners, words.family.and_then(|its| its.domain(pmu, event)));
+    let spots: Vec<Spot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
             "{} has no CPU online on die {die}: bring one of its CPUs online",
@@ -105,6 +113,20 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
         );
     }
     Ok(spots)
+}
+
+/// The first CPU of each domain. CPUs at unknown places may be in different ones.
+fn one_of_each(machine: &Machine, cpus: CpuList, domain: Option<Domain>) -> CpuList {
+    let mut seen = BTreeSet::new();
+    let mut is_first = |cpu: &u32| match domain {
+        None => true,
+        Some(Domain::Machine) => seen.insert(None),
+        Some(Domain::Package) => {
+            let package = machine.cpus.place(*cpu).package;
+            package.is_none() || seen.insert(package)
+        }
+    };
+    cpus.iter().filter(&mut is_first).collect()
 }
 
 /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
@@ -124,20 +146,70 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         let associated = words.pmu.associated_cpus.as_ref().map(|those| those.and(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
     };
-    if words.pmu.cpumask.is_none() {
+    let Some(readers) = &words.pmu.cpumask else {
         return associated().unwrap_or_else(|| cpus.online.clone());
-    }
+    };
     let rule = words.family.and_then(|family| family.near(event));
     let known = rule.and_then(|rule| match (rule.cpus, rule.index) {
         (Near::All, _) => Some(cpus.online.clone()),
         (Near::Socket, _) => socket(),
         (Near::Node, _) => node(),
-        (Near::Core, _) => cpus.sharing(cpu, |place| Some((place.package, place.core?))),
+        (Near::Core, _) => cpus.sharing(cpu, core),
         (Near::Cache, None) => cpus.sharing(cpu, |place| place.cache),
         (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
     });
-    let known = known.or_else(associated).or_else(socket).or_else(node);
-    known.unwrap_or_else(|| cpus.online.clone())
+    let domain = words.family.and_then(|family| family.domain(words.pmu, event));
+    let known = known.or_else(|| match domain {
+        Some(Domain::Machine) => Some(cpus.online.clone()),
+        Some(Domain::Package) => socket(),
+        None => None,
+    });
+    let known = known.or_else(associated).or_else(|| apart(machine, words, readers, cpu));
+    known.or_else(socket).or_else(node).unwrap_or_else(|| cpus.online.clone())
+}
+
+/// A part of the machine, as numbers that distinguish it from others of its kind.
+type Part = (Option<i16>, Option<i16>, Option<u32>);
+
+/// The parts of a machine that can have an instance of a PMU each, the largest first.
+const PARTS: [fn(CpuPlace) -> Option<Part>; 5] = [
+    |place| Some((Some(place.package?), None, None)),
+    |place| Some((Some(place.package?), Some(place.die?), None)),
+    |place| Some((None, None, Some(place.node?))),
+    |place| Some((Some(place.package?), None, Some(place.cache?))),
+    core,
+];
+
+/// The parts that instances of different PMUs can have: the first of [`PARTS`]. Drivers may choose
+/// any CPU of such a part, so that smaller ones say nothing.
+const LARGE: usize = 3;
+
+fn core(place: CpuPlace) -> Option<Part> {
+    Some((Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?)))
+}
+
+/// The online CPUs of the part of the machine that has the instance of a PMU at `cpu`: the largest
+/// kind of part of which no two reader CPUs share one. The readers are those of the PMU, or if it
+/// has only one those of all PMUs of its kind. `None` if no kind of part distinguishes them.
+///
+/// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU (`perf_event.h`,
+/// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
+fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
+    let cpus = &machine.cpus;
+    let own = readers.and(&cpus.online);
+    let (readers, parts) = if own.len() > 1 {
+        (own, &PARTS[..])
+    } else {
+        let others = machine.pmus.iter().filter(|pmu| words.is_of_kind(pmu));
+        let masks = others.filter_map(|pmu| pmu.cpumask.as_ref());
+        let all: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
+        (CpuList::from_iter(all).and(&cpus.online), &PARTS[..LARGE])
+    };
+    let distinguishes = |part: &&fn(CpuPlace) -> Option<Part>| {
+        let mut seen = BTreeSet::new();
+        readers.iter().all(|cpu| part(cpus.place(cpu)).is_some_and(|its| seen.insert(its)))
+    };
+    cpus.sharing(cpu, *parts.iter().find(distinguishes)?)
 }
 
 /// The online CPUs of the last-level cache with this number within the socket of `cpu`.

@@ -104,7 +104,7 @@ impl<'a> Assembly<'a> {
         let mut found: Vec<Found<'a>> = Vec::new();
         for source in resolver.words().filter_map(source) {
             let WitnessEvent { words, event, .. } = source;
-            let spots = match spots(self.machine, words, None) {
+            let spots = match spots(self.machine, words, event.name, None) {
                 Ok(spots) => spots,
                 Err(error) => {
                     self.note(format!("{error:#}"));

@@ -26,8 +26,9 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         let before = self.plan.metrics.len();
         for measured in metrics {
-            let die = measured.inputs.iter().find_map(|(_, event)| event.as_ref()?.die);
-            match spots(self.machine, measured.words, die) {
+            let first = measured.inputs.iter().find_map(|(_, event)| event.as_ref());
+            let (name, die) = first.map_or(("", None), |one| (&*one.encoded.event, one.die));
+            match spots(self.machine, measured.words, name, die) {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
                         self.agreement.add(event, None)?;

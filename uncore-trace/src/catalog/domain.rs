@@ -1,0 +1,47 @@
+//! The domains that have one register each, where they are not those of a PMU's `cpumask`.
+//!
+//! A driver opens a PMU once on each CPU of its `cpumask`. If several of these CPUs read the same
+//! register, their counts are copies of one count, and their sum is too large.
+
+use serde::Deserialize;
+
+use super::family::Family;
+use super::pattern::matches_event;
+use super::rules::is_of;
+use crate::discover::Pmu;
+
+/// A part of the machine that has one register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Domain {
+    /// The package.
+    Package,
+    /// The whole machine.
+    Machine,
+}
+
+/// The domain of certain events.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DomainRule {
+    /// What has one register.
+    pub per: Domain,
+    /// The events; `*` matches anything.
+    #[serde(default = "super::pattern::any")]
+    pub events: Vec<String>,
+    /// Processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
+    #[serde(default)]
+    pub processors: Vec<String>,
+}
+
+impl Family {
+    /// The domain of the register that an event of `pmu` reads; `None` if each CPU of the `cpumask`
+    /// has its own.
+    pub fn domain(&self, pmu: &Pmu, event: &str) -> Option<Domain> {
+        let of = |rule: &&DomainRule| {
+            rule.events.iter().any(|glob| matches_event(glob, event))
+                && is_of(&rule.processors, pmu)
+        };
+        self.domains.iter().find(of).map(|rule| rule.per)
+    }
+}
