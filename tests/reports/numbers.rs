@@ -300,3 +300,22 @@ fn what_is_near_one_reader_is_not_near_another() {
     }
     assert!(compared > 30, "{compared}");
 }
+
+/// A driver that names no events of a memory controller leaves its free-running counters, or those
+/// of the data fabric.
+#[test]
+fn a_better_family_without_events_is_not_better() {
+    let shape = Shape { vendor: "GenuineIntel", family: 6, model: 143, cpus: dies(false, false) };
+    let free: &[(&str, &str)] = &[
+        ("format/event", "config:0-7\n"),
+        ("format/umask", "config:8-15\n"),
+        ("events/read", "event=0xff,umask=0x20"),
+        ("events/write", "event=0xff,umask=0x30"),
+    ];
+    let bare = [("uncore_imc_0", "0,4\n", &[][..]), ("uncore_imc_free_running_0", "0,4\n", free)];
+    let (_dir, machine) = tree(&shape, &bare);
+    let catalog = Catalog::embedded().unwrap();
+    let plan = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    let counted = || plan.counters.iter().all(|counter| counter.pmu.contains("free_running"));
+    assert!(plan.counters.len() == 4 && counted(), "{}", plan.render());
+}

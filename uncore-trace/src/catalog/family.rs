@@ -167,8 +167,8 @@ pub struct Family {
     /// Whether its events can be in one group.
     #[serde(default = "yes")]
     pub groupable: bool,
-    /// A family that counts the same traffic better: groups open this family only if that one is
-    /// missing.
+    /// A family that counts the same traffic better: a group or metric opens this family only if that
+    /// one has no events for it here.
     pub yields_to: Option<String>,
     /// The events that each group opens; `*` matches anything.
     #[serde(default)]

@@ -117,7 +117,7 @@ impl<'a> Words<'a> {
     }
 
     /// Whether the PMU has every event in the formula of a metric.
-    fn has_inputs(&self, metric: &Metric) -> bool {
+    pub fn has_inputs(&self, metric: &Metric) -> bool {
         let is_event = |name: &str| self.family.is_some_and(|family| family.is_event(name));
         metric.formula.names().iter().all(|&name| match metric.inputs.get(name) {
             Some(terms) => self.encode(terms, &[]).is_ok(),

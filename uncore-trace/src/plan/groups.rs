@@ -122,7 +122,8 @@ impl<'a> Resolver<'a> {
             if here.is_empty() {
                 continue;
             }
-            if let Some(better) = family.yields_to.as_ref().filter(|better| self.has(better)) {
+            let better = family.yields_to.as_ref().filter(|better| self.has_events(better, group));
+            if let Some(better) = better {
                 self.notes.push(format!(
                     "{}: not opened for {group}, {better} counts the same traffic",
                     family.family
@@ -139,6 +140,16 @@ impl<'a> Resolver<'a> {
             }
         }
         resolved
+    }
+
+    /// Whether a PMU of this family has an event that the group opens. A family that is here without
+    /// its events counts nothing.
+    fn has_events(&self, family: &str, group: Group) -> bool {
+        self.words().any(|words| {
+            let its = words.family.filter(|its| its.family == family);
+            let mut globs = its.and_then(|its| its.opens.get(&group)).into_iter().flatten();
+            globs.any(|glob| !words.matching(glob).is_empty())
+        })
     }
 
     /// The events of one PMU that match a group's pattern.

@@ -178,12 +178,14 @@ impl<'a> Resolver<'a> {
         Measured { metric, words, part: part.clone(), constants, inputs }
     }
 
-    /// The family on this machine that counts the same traffic better, if any.
+    /// The family with whose events this machine counts the same traffic better, if any.
     pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
-        let better = family.yields_to.as_deref().filter(|better| self.has(better))?;
-        let same =
-            |(its, other): (&Family, &Metric)| its.family == better && other.name == metric.name;
-        self.all_metrics().any(same).then_some(better)
+        let better = family.yields_to.as_deref()?;
+        let counts = |words: Words<'a>| {
+            words.family.is_some_and(|its| its.family == better)
+                && words.metric(&metric.name).is_some_and(|same| words.has_inputs(same))
+        };
+        self.words().any(counts).then_some(better)
     }
 
     /// The metrics of the catalog that match a name or pattern; an error if there are none.
