@@ -7,9 +7,13 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::domain::Domain;
 use uncore_trace::catalog::family::{Family, Kind};
 use uncore_trace::catalog::metric::Metric;
+use uncore_trace::catalog::near::Near;
+use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::Words;
+use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, Request, plan};
@@ -318,4 +322,105 @@ fn a_better_family_without_events_is_not_better() {
     let plan = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
     let counted = || plan.counters.iter().all(|counter| counter.pmu.contains("free_running"));
     assert!(plan.counters.len() == 4 && counted(), "{}", plan.render());
+}
+
+/// The parts of a machine of [`dies`], by CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Machine,
+    Package,
+    Die,
+    Core,
+}
+
+impl Part {
+    /// The number of the part that has a CPU.
+    fn of(self, cpu: u32) -> u32 {
+        match self {
+            Self::Machine => 0,
+            Self::Package => cpu / 4,
+            Self::Die => cpu / 2,
+            Self::Core => cpu,
+        }
+    }
+
+    /// The first CPU of each part.
+    fn readers(self) -> CpuList {
+        (0..8).filter(|cpu| *cpu == 0 || self.of(*cpu) != self.of(cpu - 1)).collect()
+    }
+}
+
+/// What an event of a family is read on and near to, if the `cpumask` has a CPU of each part: as the
+/// rules of the catalog say, worked out without the planner.
+fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part) {
+    let register = match family.domain(pmu, event) {
+        Some(Domain::Machine) => Part::Machine,
+        Some(Domain::Package) if mask == Part::Machine => Part::Machine,
+        Some(Domain::Package) => Part::Package,
+        None => mask,
+    };
+    let near = match family.near(event).map(|rule| rule.cpus) {
+        Some(Near::All) => Part::Machine,
+        Some(Near::Socket) => Part::Package,
+        Some(Near::Node | Near::Cache) => Part::Die,
+        Some(Near::Core) => Part::Core,
+        // One reader CPU is one of a package.
+        None if family.domain(pmu, event) == Some(Domain::Machine) => Part::Machine,
+        None if register == Part::Machine => Part::Package,
+        None => register,
+    };
+    (register, near)
+}
+
+/// Every family on a machine of two packages of two dies, each of two cores, a cache and a NUMA node,
+/// with a `cpumask` by package, die and core.
+#[test]
+fn each_family_is_read_once_a_register_and_sees_its_part() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut machine = captured("vm-no-uncore");
+    machine.cpus.online = (0..8).collect();
+    machine.cpus.possible = (0..8).collect();
+    let place = |cpu: u32| CpuPlace {
+        package: Some((cpu / 4) as i16),
+        die: Some((cpu / 2 % 2) as i16),
+        node: Some(cpu / 2),
+        core: Some(cpu as i32),
+        cache: Some(cpu / 2 * 2),
+    };
+    machine.cpus.places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
+    let mut compared = 0;
+    for family in catalog.families.iter().filter(|family| family.kind == Kind::Uncore) {
+        let rules = family.near.iter().map(|rule| (&rule.events, rule.index));
+        let domains = family.domains.iter().map(|rule| (&rule.events, None));
+        let names = rules.chain(domains).filter(|(_, index)| index.is_none());
+        let names = names.flat_map(|(events, _)| events.iter().map(String::as_str));
+        let names: Vec<&str> = names.filter(|name| !name.contains(['*', '|'])).collect();
+        let masks = [Part::Machine, Part::Package, Part::Die, Part::Core];
+        let own = family.domains.iter().flat_map(|rule| &rule.processors);
+        let processors: Vec<_> = own.map(std::slice::from_ref).chain([&[][..]]).collect();
+        let cases = masks.iter().flat_map(|mask| processors.iter().map(|its| (*mask, *its)));
+        for (mask, processors) in cases {
+            let mut pmu =
+                with_events(family, processors, names.iter().copied(), ["event"].into_iter());
+            pmu.events.insert("some-event".to_owned(), EventAlias::parse("config=0xff").unwrap());
+            pmu.attr_type = 99;
+            pmu.cpumask = Some(mask.readers());
+            for event in pmu.events.keys().cloned().collect::<Vec<_>>() {
+                machine.pmus = vec![pmu.clone()];
+                let text = format!("{}/{event}/", pmu.name);
+                let Ok(plan) = plan(&machine, &catalog, &request(&[], &[&text])) else { continue };
+                let (register, near) = expected(family, &pmu, &event, mask);
+                let readers: CpuList = plan.counters.iter().map(|counter| counter.cpu).collect();
+                assert_eq!(readers, register.readers(), "{text} {mask:?}");
+                let of_cpus = family.causes(&pmu, &event, "").contains(&Cause::Cpu);
+                for counter in plan.counters.iter().filter(|_| of_cpus) {
+                    let its = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
+                    let own = (0..8).filter(|cpu| near.of(*cpu) == near.of(counter.cpu));
+                    assert!(its.eq(own), "{text} {mask:?}: {}", plan.render());
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 150, "{compared}");
 }
