@@ -3,8 +3,10 @@
 //! Guarantees: only [`Workload::terminate`] sends it a signal; dropping this leaves it running.
 
 use std::ffi::OsString;
+use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,11 +14,45 @@ use tokio::process::{Child, Command};
 
 use crate::signals::Signals;
 
+/// The time that a command and the processes that it waited for ran on CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In user space.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// That of all children of this process that ended; 0 if the kernel does not say.
+    #[expect(unsafe_code, reason = "no safe binding of getrusage(2)")]
+    fn of_children() -> Self {
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes a `rusage` there, and nothing if it fails.
+        unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+        // SAFETY: a `rusage` of zeros is valid.
+        let libc::rusage { ru_utime, ru_stime, .. } = unsafe { usage.assume_init() };
+        let time = |time: libc::timeval| {
+            Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+        };
+        Self { user: time(ru_utime), system: time(ru_stime) }
+    }
+
+    fn since(self, before: Self) -> Self {
+        let Self { user, system } = before;
+        Self { user: self.user.saturating_sub(user), system: self.system.saturating_sub(system) }
+    }
+}
+
 /// The command: not given, running or ended.
 #[derive(Debug, Default)]
 pub struct Workload {
     child: Option<Child>,
     status: Option<ExitStatus>,
+    /// The time of the children that ended before it began.
+    before: CpuTime,
+    /// Its own time once it has ended.
+    used: Option<CpuTime>,
     /// Whether it was sent SIGTERM.
     terminated: bool,
 }
@@ -24,7 +60,8 @@ pub struct Workload {
 impl Workload {
     /// No command.
     pub const fn none() -> Self {
-        Self { child: None, status: None, terminated: false }
+        let before = CpuTime { user: Duration::ZERO, system: Duration::ZERO };
+        Self { child: None, status: None, before, used: None, terminated: false }
     }
 
     /// Starts `command`; nothing if that is empty.
@@ -40,7 +77,7 @@ impl Workload {
             .args(args)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
-        Ok(Self { child: Some(child), ..Self::none() })
+        Ok(Self { child: Some(child), before: CpuTime::of_children(), ..Self::none() })
     }
 
     /// The pid of the command while it runs.
@@ -52,6 +89,7 @@ impl Workload {
         let Some(child) = &mut self.child else { return Ok(None) };
         if let Some(status) = child.try_wait().context("cannot look for the command")? {
             self.status = Some(status);
+            self.used.get_or_insert_with(|| CpuTime::of_children().since(self.before));
         }
         Ok(child.id())
     }
@@ -75,6 +113,7 @@ impl Workload {
         match &mut self.child {
             Some(child) => {
                 self.status = Some(child.wait().await.context("cannot wait for the command")?);
+                self.used.get_or_insert_with(|| CpuTime::of_children().since(self.before));
                 Ok(())
             }
             None => std::future::pending().await,
@@ -107,6 +146,11 @@ impl Workload {
             Ok(()) => self.terminated = true,
             Err(error) => log::warn!("cannot send SIGTERM to the command (pid {pid}): {error}"),
         }
+    }
+
+    /// The time that it ran on CPUs, once it has ended.
+    pub const fn used(&self) -> Option<CpuTime> {
+        self.used
     }
 
     /// The exit code of the command once it has ended. After death by a signal it is 128 + its

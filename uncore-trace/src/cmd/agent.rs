@@ -112,6 +112,7 @@ fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan
         per_port: false,
         misses: Wanted::No,
         ports: false,
+        times: false,
         tick_ns: nanos(record.tick()),
         window_ns: nanos(record.interval()),
     };

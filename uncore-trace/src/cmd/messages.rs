@@ -77,8 +77,14 @@ pub(super) fn errors_only() {
 /// Also shows messages of level `info` from a service, such as a saved file, unless
 /// `UNCORE_TRACE_LOG` asks for something else.
 pub(super) fn of_service() {
-    if std::env::var_os("UNCORE_TRACE_LOG").is_none() {
-        log::set_max_level(LevelFilter::Info);
+    verbose(1);
+}
+
+/// Also shows messages of level `info`, with `count` above 1 of level `debug`, unless
+/// `UNCORE_TRACE_LOG` asks for something else.
+pub(super) fn verbose(count: u8) {
+    if count > 0 && std::env::var_os("UNCORE_TRACE_LOG").is_none() {
+        log::set_max_level(if count > 1 { LevelFilter::Debug } else { LevelFilter::Info });
     }
 }
 

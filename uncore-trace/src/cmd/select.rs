@@ -18,7 +18,14 @@ pub struct SelectArgs {
     /// all, or auto: all traffic that this machine can count, nothing of it twice; host and io where there
     /// is none
     /// [default: auto, if -e, -M and --device are not given either]
-    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',', help_heading = COUNT)]
+    #[arg(
+        short = 'p',
+        long = "groups",
+        value_name = "GROUPS",
+        value_delimiter = ',',
+        value_parser = group,
+        help_heading = COUNT
+    )]
     groups: Vec<String>,
 
     /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
@@ -46,6 +53,18 @@ pub struct SelectArgs {
     catalog: CatalogArgs,
 }
 
+/// Why the processes that perf takes cannot be given, and what to do instead.
+pub const NO_PROCESS: &str = "fabric counters count for all processes: `record`, then `report --by pid`, or \
+     `top --by pid` tells them apart, `stat --for-each-cgroup` has a line for each cgroup";
+
+/// A name after -p. A number is the pid of somebody who is used to perf, not a group.
+fn group(typed: &str) -> Result<String, String> {
+    if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("-p names groups of counters, and no process: {NO_PROCESS}"));
+    }
+    Ok(typed.to_owned())
+}
+
 /// How counters can be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
@@ -71,6 +90,7 @@ impl SelectArgs {
             per_port: self.per == Some(Per::Port),
             misses: Wanted::No,
             ports: false,
+            times: false,
             tick_ns,
             window_ns,
         }

@@ -1,6 +1,7 @@
 //! `uncore-trace stat`.
 
 mod args;
+pub mod perf;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,21 +12,27 @@ use tokio::runtime::Runtime;
 
 pub use self::args::Args;
 use super::after;
-use super::messages::is_broken_pipe;
+use super::messages::{self, is_broken_pipe};
 use super::select::nanos;
+use crate::catalog::Catalog;
 use crate::catalog::spec::{self, EventSpec, Item};
-use crate::discover::{self, Machine};
+use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
-use crate::plan::{self, Plan};
+use crate::plan::resolve::{DURATION, SYSTEM, USER};
+use crate::plan::{self, Plan, Request};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{By, Grouping};
 use crate::stat::count::Meter;
-use crate::stat::output::{Format, Output};
+use crate::stat::output::{Format, Output, Place, Style};
 use crate::stat::run::{self, Delay};
-use crate::stat::table::{Table, What};
+use crate::stat::table::{Table, Times, What};
 use crate::stat::{attributed, cgroups};
+use crate::text::few;
 use crate::workload::Workload;
+
+/// Number of PMUs in a message.
+const FEW: usize = 4;
 
 fn millis(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text, Duration::from_millis(1))?;
@@ -43,18 +50,22 @@ fn delay(text: &str) -> Result<Delay, String> {
 
 /// Plans, counts and prints.
 pub fn run(args: &Args) -> Result<u8> {
-    if args.repeat.is_some_and(|runs| runs > 1) && args.command.is_empty() {
-        ensure!(args.timeout.is_some(), "-r repeats a command: give -- CMD, or --timeout");
+    check(args)?;
+    messages::verbose(args.verbose);
+    if args.quiet {
+        messages::errors_only();
+    }
+    for (option, why) in &args.ignored.given {
+        log::info!("--{option} has no effect: {why}");
     }
     let machine = discover::machine(Path::new("/"))?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
     let catalog = args.select.catalog()?;
-    let window = attributed::window(args.interval);
-    let request = args.select.request(nanos(default_tick(window)), nanos(window));
-    let plan = plan::plan(&machine, &catalog, &request)?;
-    super::messages::tell(&plan);
+    let request = args.request();
+    let plan = args.plan(&machine, &catalog, &request)?;
+    messages::tell(&plan);
     let typed = typed(&request.events);
     let grouping = Grouping {
         by: args.by(),
@@ -62,14 +73,12 @@ pub fn run(args: &Args) -> Result<u8> {
         named: named(&machine, &typed),
     };
     ensure!(!args.metric_only || !plan.metrics.is_empty(), "--metric-only needs a metric: -M NAME");
-    let is_duration = |event: &EventSpec| {
-        event.pmu.is_none() && event.terms.iter().any(|term| term.name == "duration_time")
+    let has = |time: &str| {
+        let bare = typed.iter().filter(|event| event.pmu.is_none());
+        bare.flat_map(|event| &event.terms).any(|term| term.name == time)
     };
-    let what = What {
-        scale: !args.no_scale,
-        duration: typed.iter().any(is_duration),
-        events: !args.metric_only,
-    };
+    let times = Times { duration: has(DURATION), user: has(USER), system: has(SYSTEM) };
+    let what = What { scale: !args.no_scale, times, events: !args.metric_only };
     let table = Table::new(&plan, &catalog, &machine.cpus, &grouping, what);
     match &args.for_each_cgroup {
         Some(list) => by_cgroup(args, list, &machine, &table, catalog.outside),
@@ -77,15 +86,54 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
+/// Checks what the parser cannot.
+fn check(args: &Args) -> Result<()> {
+    let typed = args.command.first().and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(why) = perf::refused(typed) {
+        bail!("there is no stat {typed}: {why}; a command of that name is ./{typed}");
+    }
+    if args.repeat.is_some_and(|runs| runs != 1) && args.command.is_empty() {
+        ensure!(args.timeout.is_some(), "-r repeats a command: give -- CMD, or --timeout");
+    }
+    ensure!(!args.table || args.repeat.is_some_and(|runs| runs > 1), "--table needs -r 2 or more");
+    Ok(())
+}
+
 impl Args {
-    fn by(&self) -> By {
-        match (self.per_socket, self.per_die, self.per_node, self.no_aggr) {
-            (true, ..) => By::Socket,
-            (_, true, ..) => By::Die,
-            (_, _, true, _) => By::Node,
-            (.., true) => By::Cpu,
-            _ => By::Machine,
+    /// What is asked for; the software events of perf and all traffic if that is nothing. With
+    /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
+    fn request(&self) -> Request {
+        let window = attributed::window(self.interval);
+        let whole = self.for_each_cgroup.is_none();
+        let asked = self.select.request(nanos(default_tick(window)), nanos(window));
+        let mut request = Request { times: whole, ..asked };
+        if whole && !self.select.asks_for_something() {
+            request.groups = ["host", "auto"].map(str::to_owned).to_vec();
         }
+        request
+    }
+
+    fn plan(&self, machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+        if self.null {
+            let Request { tick_ns, window_ns, .. } = *request;
+            return Ok(Plan { tick_ns, window_ns, ..Plan::default() });
+        }
+        let mut plan = plan::plan(machine, catalog, request)?;
+        if let Some(cpus) = &self.cpus {
+            limit(&mut plan, cpus)?;
+        }
+        Ok(plan)
+    }
+
+    fn by(&self) -> By {
+        let splits = [
+            (self.per_socket, By::Socket),
+            (self.per_die, By::Die),
+            (self.per_core, By::Core),
+            (self.per_node, By::Node),
+            (self.no_aggr, By::Cpu),
+        ];
+        splits.into_iter().find(|(given, _)| *given).map_or(By::Machine, |(_, by)| by)
     }
 
     fn signals(&self, runtime: &Runtime) -> Result<Signals> {
@@ -111,8 +159,14 @@ impl Args {
         };
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
-        let mode = self.permissions.mode;
-        Output::open(self.output.as_deref(), self.append, mode, format, command)
+        let place = match (&self.output, self.log_fd) {
+            _ if self.quiet => Place::Nowhere,
+            (Some(path), _) => Place::File(path, self.permissions.mode),
+            (None, Some(number)) => Place::Descriptor(number),
+            (None, None) => Place::Stderr,
+        };
+        let (clear, bare) = (self.interval_clear, self.no_csv_summary);
+        Output::open(place, self.append, Style { format, clear, bare, command })
     }
 }
 
@@ -129,6 +183,10 @@ fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
         timeout: args.timeout,
         delay: args.delay,
         repeat: args.repeat.unwrap_or(1),
+        table: args.table,
+        sync: args.sync,
+        pre: args.pre.clone(),
+        post: args.post.clone(),
         control: args.control.clone(),
         command: args.command.clone(),
         file: args.file(),
@@ -218,6 +276,33 @@ fn by_cgroup(
     passed_on(counted, &runtime, &mut workload, &mut signals)
 }
 
+/// Leaves only the counters that are read on `cpus`. As perf does, which opens an event on the CPUs
+/// that are in `-C` and in the PMU's `cpumask` (`__perf_evlist__propagate_maps`,
+/// tools/lib/perf/evlist.c, Linux 7.2).
+fn limit(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
+    let mut pmus: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for counter in &plan.counters {
+        pmus.entry(name::stem(&counter.pmu).to_owned()).or_default().insert(counter.cpu);
+    }
+    let left_out = |(pmu, readers): (String, BTreeSet<u32>)| {
+        let readers: CpuList = readers.into_iter().collect();
+        let gone = readers.and(cpus).is_empty();
+        gone.then(|| format!("{pmu} is read on CPU {readers}"))
+    };
+    let left_out: Vec<_> = pmus.into_iter().filter_map(left_out).collect();
+    let had_counters = !plan.counters.is_empty();
+    plan.retain(|counter| cpus.contains(counter.cpu));
+    ensure!(
+        !had_counters || !plan.counters.is_empty(),
+        "-C {cpus} leaves nothing to count: {}",
+        few(&left_out, FEW)
+    );
+    if !left_out.is_empty() {
+        log::warn!("not counted with -C {cpus}: {}", few(&left_out, FEW));
+    }
+    Ok(())
+}
+
 /// The events as typed; planning has already accepted all of them.
 fn typed(texts: &[String]) -> Vec<EventSpec> {
     let items = texts.iter().filter_map(|text| spec::parse(text).ok()).flatten();
@@ -230,9 +315,9 @@ fn typed(texts: &[String]) -> Vec<EventSpec> {
 
 /// The PMU instances that were given by their full names.
 fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
-    let whole = |name: &str| {
+    let whole = |pmu: &str| {
         let mut words = typed.iter().filter_map(|event| event.pmu.as_deref());
-        words.any(|word| discover::name::is_whole(word, name))
+        words.any(|word| name::is_whole(word, pmu))
     };
     machine.pmus.iter().map(|pmu| pmu.name.clone()).filter(|name| whole(name)).collect()
 }

@@ -6,13 +6,15 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::messages::say;
+use super::stat::perf;
 use crate::text::printable;
 
-/// Options of perf that have another name here, and the tip for each.
-const OF_PERF: [(&[&str], &[&str], &str); 19] = [
+/// Options of perf that have another name here, and the tip for each. Those of `stat` are in
+/// [`perf`].
+const OF_PERF: [(&[&str], &[&str], &str); 15] = [
     (&["record", "top"], &["-a", "--all-cpus"], "all CPUs are always counted: leave it out"),
     (
-        &["record", "stat", "top"],
+        &["record", "top"],
         &["-C", "--cpu"],
         "there is no such option: counts are of the whole machine",
     ),
@@ -32,36 +34,20 @@ const OF_PERF: [(&[&str], &[&str], &str); 19] = [
         "all processes are recorded: `report --by pid` has a line for each",
     ),
     (
-        &["stat"],
-        &["--pid", "-t", "--tid", "--per-thread"],
-        "counts are of the whole machine: `record` and `report --by pid` tell processes apart",
-    ),
-    (
         &["top", "report"],
         &["--pid", "-t", "--tid", "-u", "--uid"],
         "--by pid has a line for each process",
     ),
     (&["top", "report"], &["--comms"], "--by comm has a line for all processes of a name"),
     (&["record"], &["-G"], "--cgroup PATH limits the rows to a cgroup"),
-    (&["stat"], &["-G", "--cgroup"], "--for-each-cgroup LIST has a line for each cgroup"),
     (&["top"], &["-G", "--cgroup", "--cgroups"], "--by cgroup has a line for each cgroup"),
     (&["report"], &["-G", "--cgroups"], "--cgroup PATH selects a cgroup"),
-    (
-        &["stat"],
-        &["--per-core", "--per-cache", "--per-cluster"],
-        "-A has a line for each PMU instance and CPU",
-    ),
-    (
-        &["stat"],
-        &["-d", "--detailed", "-T", "--topdown"],
-        "-p, -e and -M name what to count: see `uncore-trace list`",
-    ),
     (&["report"], &["-i", "--input"], "name the recording without an option: report FILE"),
     (&["report"], &["-s", "--sort"], "--by says what a line is"),
     (&["report"], &["--stdio"], "text is what is printed: leave it out"),
     (&["report"], &["--time"], "--from and --to name a span of time"),
     (
-        &["record", "stat", "top", "report"],
+        &["record", "top", "report"],
         &["-v", "--verbose"],
         "set UNCORE_TRACE_LOG=info for more messages",
     ),
@@ -135,6 +121,9 @@ fn as_value<P: Parser>(
 
 fn of_perf(command: &str, unknown: &str) -> Option<&'static str> {
     let option = unknown.split_once('=').map_or(unknown, |(option, _)| option);
+    if command == "stat" {
+        return perf::refused(option);
+    }
     let mut all = OF_PERF.into_iter();
     let is_meant = |(commands, options, _): &(&[&str], &[&str], _)| {
         commands.contains(&command) && options.contains(&option)

@@ -40,9 +40,9 @@ impl Counting {
         let (opened, mut unopened) = open_counter::open(counters);
         let (statistics, unread) = Statistics::open(counters, root);
         unopened.extend(unread);
-        if opened.is_empty() && statistics.is_empty() {
-            let first = unopened.first().map(|unopened| unopened.reason.as_str());
-            bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));
+        if let Some(first) = unopened.first().filter(|_| opened.is_empty() && statistics.is_empty())
+        {
+            bail!("no counter could be opened: {}", first.reason);
         }
         let (since, counted) = (None, BTreeMap::new());
         Ok(Self { opened, unopened, statistics, since, counted })

@@ -243,7 +243,7 @@ impl<'a> Resolver<'a> {
         let here = self.metrics_here();
         if here.is_empty() {
             let groups = self.groups_here().join(",");
-            return format!("no other can be, either: count groups instead, here -p {groups}");
+            return format!("no metric can be computed here: count groups instead, -p {groups}");
         }
         format!("the metrics here are {} (`uncore-trace list metrics`)", few(here, FEW))
     }

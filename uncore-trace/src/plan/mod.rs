@@ -10,6 +10,7 @@ mod assembly;
 pub mod device;
 mod groups;
 pub mod io;
+mod keep;
 pub mod links;
 pub mod measure;
 pub mod misses;
@@ -73,6 +74,9 @@ pub struct Request {
     pub misses: misses::Wanted,
     /// Whether ports are counted; planning fails if there are none.
     pub ports: bool,
+    /// Whether `-e` may name the times of a measurement, which need no counter: see
+    /// [`resolve::TIMES`].
+    pub times: bool,
     /// Length of a tick, ns.
     pub tick_ns: u64,
     /// Length of a window, ns: a whole number of ticks.
@@ -173,6 +177,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
     let groups = groups(request, &narrowing);
     let mut resolver = Resolver::new(machine, catalog, narrowing);
+    resolver.times = request.times;
     let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
     assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
     for text in &request.events {
@@ -207,7 +212,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     }
     let mut plan = assembly.finish(&resolver)?;
     plan.warnings = std::mem::take(&mut resolver.warnings);
-    if plan.counters.is_empty() {
+    if plan.counters.is_empty() && !resolver.timed {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
             list(resolver.groups_here())

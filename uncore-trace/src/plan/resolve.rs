@@ -13,8 +13,17 @@ use crate::catalog::words::Words;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 
-/// perf's pseudo event for the length of the measurement. Every row has that anyway.
-const DURATION: &str = "duration_time";
+/// perf's event for the length of the measurement. Every row of a recording has that anyway.
+pub const DURATION: &str = "duration_time";
+
+/// perf's event for the time that the command ran in user space.
+pub const USER: &str = "user_time";
+
+/// perf's event for the time that the command ran in the kernel.
+pub const SYSTEM: &str = "system_time";
+
+/// Names that `-e` takes for times of the measurement. No counter is needed for them.
+pub const TIMES: [&str; 3] = [DURATION, USER, SYSTEM];
 
 /// One event on one PMU.
 #[derive(Debug, Clone)]
@@ -39,12 +48,17 @@ pub struct Resolver<'a> {
     pub notes: Vec<String>,
     /// Requested items that are left out, one line each.
     pub(super) warnings: Vec<String>,
+    /// Whether times of the measurement may be named.
+    pub(super) times: bool,
+    /// Whether one was.
+    pub(super) timed: bool,
 }
 
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        Self { machine, catalog, narrowing, notes: Vec::new(), warnings: Vec::new() }
+        let (notes, warnings, times, timed) = (Vec::new(), Vec::new(), false, false);
+        Self { machine, catalog, narrowing, notes, warnings, times, timed }
     }
 
     /// Returns the notes.
@@ -180,10 +194,21 @@ impl<'a> Resolver<'a> {
         Ok(resolved)
     }
 
-    /// A bare name: `duration_time`, a software or hardware event, an event of any PMU, `rNNN`.
+    /// A bare name: a time, a software or hardware event, an event of any PMU, `rNNN`.
     fn bare(&mut self, spec: &EventSpec) -> Result<Vec<Resolved<'a>>, At> {
         let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
         let typed = term.name.as_str();
+        if self.times && TIMES.contains(&typed) {
+            self.timed = true;
+            return Ok(Vec::new());
+        }
+        if [USER, SYSTEM].contains(&typed) {
+            let why = format!(
+                "{typed} is a time of the command of `stat`, and not one of a cgroup: -e task-clock \
+                 counts the time on CPUs"
+            );
+            return Err(At::new(term.column, why));
+        }
         if typed == DURATION {
             let note = format!("{DURATION}: nothing to count, every row has its window's length");
             self.notes.push(note);

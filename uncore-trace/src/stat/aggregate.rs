@@ -1,8 +1,8 @@
 //! Groups counters to lines, and sums them.
 //!
 //! As in perf, the instances of a PMU are one line (`uncore_imc_0` and `uncore_imc_1` are
-//! `uncore_imc`), and so are counters of every CPU. Options split lines by socket, die, node or
-//! CPU. Guarantee: every counter of the plan is in exactly one line.
+//! `uncore_imc`), and so are counters of every CPU. Options split lines by socket, die, core, node
+//! or CPU. Guarantee: every counter of the plan is in exactly one line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,6 +22,8 @@ pub enum By {
     Socket,
     /// Die.
     Die,
+    /// Core, of which each hardware thread is a CPU.
+    Core,
     /// NUMA node.
     Node,
     /// The CPU that reads the counter.
@@ -85,6 +87,7 @@ impl Grouping {
             By::Machine => Location::Machine,
             By::Socket => Location::Socket(at.package),
             By::Die => Location::Die(at.package, at.die),
+            By::Core => Location::Core(at.package, at.die, at.core),
             By::Node => Location::Node(at.node),
             By::Cpu => Location::Cpu(cpu),
         }
@@ -247,6 +250,7 @@ mod tests {
             package: Some((cpu / 2) as i16),
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
+            core: Some((cpu % 2) as i32),
             ..cpus::CpuPlace::default()
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
@@ -287,6 +291,7 @@ mod tests {
             ["S0 uncore_imc/reads/ 2", "S1 uncore_imc/reads/ 2"]
         );
         assert_eq!(shown(By::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
+        assert_eq!(shown(By::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
         assert_eq!(
             shown(By::Node, false, &[])[2..5],
             ["N? page-faults 1", "N0 page-faults 2", "N1 page-faults 1"]
@@ -315,7 +320,7 @@ mod tests {
         for tally in &mut tallies[4..8] {
             *tally = counted(0, 0, 0);
         }
-        let lap = Lap { tallies, counted_ns: 64 };
+        let lap = Lap { tallies, counted_ns: 64, used: None };
         let rows: Vec<_> = lines.iter().map(|line| line.row(&plan, &lap, true)).collect();
         assert_eq!(rows[0].value, Value::Number(30.0 * 64.0));
         assert_eq!(rows[0].rate, Some(Rate { value: 30.0, unit: "GB/s" }));

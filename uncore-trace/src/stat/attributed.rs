@@ -14,13 +14,13 @@ use anyhow::{Result, anyhow};
 use tokio::runtime::Runtime;
 
 use super::output::{Ending, Output};
-use super::parts::{Parts, recorded_ids};
+use super::parts::Parts;
 use super::repeat::Stats;
 use super::run::release;
 use super::table::Table;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::plan::{Counter, Plan};
+use crate::plan::Plan;
 use crate::record::{self, Outcome};
 use crate::schema::columns::i64s;
 use crate::schema::fabric;
@@ -127,25 +127,12 @@ pub fn run(
     })
 }
 
-/// The plan without the counters that cannot be opened, with new ids. The leader of a group stays,
-/// because the kernel opens no member of a group without it.
+/// The plan without the counters that cannot be opened. Metrics are computed here, from all selected
+/// counters.
 fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
-    let ids = recorded_ids(plan, unopened);
-    let recorded = |id: u32| ids.get(id as usize).copied().flatten();
-    let renumbered = |counter: &Counter| {
-        let leader = counter.leader.and_then(recorded);
-        Some(Counter { id: recorded(counter.id)?, leader, ..counter.clone() })
-    };
-    Plan {
-        tick_ns: plan.tick_ns,
-        window_ns: plan.window_ns,
-        counters: plan.counters.iter().filter_map(renumbered).collect(),
-        // Metrics are computed here, from all selected counters.
-        metrics: Vec::new(),
-        links: Vec::new(),
-        warnings: plan.warnings.clone(),
-        notes: plan.notes.clone(),
-    }
+    let mut plan = Plan { metrics: Vec::new(), links: Vec::new(), ..plan.clone() };
+    plan.retain(|counter| !unopened.contains(&counter.id));
+    plan
 }
 
 fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Options {
@@ -240,9 +227,10 @@ impl View<'_> {
             return self.print(rest);
         }
         let length = (self.end - self.cut) as f64;
-        let mut ending = Ending { runs: 1, seconds: Stats::default(), counted: Stats::default() };
-        ending.seconds.push(outcome.seconds);
-        ending.counted.push(length / 1e9);
+        let (mut seconds, mut counted) = (Stats::default(), Stats::default());
+        seconds.push(outcome.seconds);
+        counted.push(length / 1e9);
+        let ending = Ending { runs: 1, seconds, counted, ..Ending::default() };
         self.output.whole(&rest.take(length), &ending)
     }
 }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::count::Count;
 use crate::open::{Counting, Unopened};
 use crate::plan::Plan;
+use crate::workload::CpuTime;
 
 /// The count of one counter in a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Lap {
     pub tallies: Vec<Tally>,
     /// Time in which the counters were enabled, ns.
     pub counted_ns: u64,
+    /// Time of the command on CPUs; `None` until it has ended, and of a lap that is not the whole.
+    pub used: Option<CpuTime>,
 }
 
 /// Difference of the time enabled between counters that is tolerated, as a fraction and in ns:
@@ -154,7 +157,8 @@ impl Meter {
             false => Tally::NotSupported,
         };
         let counted = self.last.counted.saturating_sub(before.counted);
-        Lap { tallies: pairs.map(tally).collect(), counted_ns: counted.as_nanos() as u64 }
+        let counted_ns = counted.as_nanos() as u64;
+        Lap { tallies: pairs.map(tally).collect(), counted_ns, used: None }
     }
 
     fn mark(&self) -> Mark {
@@ -191,7 +195,7 @@ mod tests {
     fn a_counter_that_was_not_always_there_is_found() {
         let counted = |enabled| Tally::Counted(Count { value: 1, enabled, running: enabled });
         let absent = |counted_ns, tallies| {
-            let lap = Lap { tallies, counted_ns };
+            let lap = Lap { tallies, counted_ns, used: None };
             lap.absent().collect::<Vec<_>>()
         };
         let second = 1_000_000_000;

@@ -39,6 +39,7 @@ fn place<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
         Location::Cpu(cpu) => return map.serialize_entry("cpu", &cpu.to_string()),
         Location::Socket(_) => "socket",
         Location::Die(..) => "die",
+        Location::Core(..) => "core",
         Location::Node(_) => "node",
     };
     map.serialize_entry(key, &row.place.to_string())?;

@@ -169,7 +169,11 @@ mod tests {
             let value = value(counter.cpu, &counter.event);
             Tally::Counted(Count { value, enabled: 1000, running: 1000 })
         };
-        let lap = Lap { tallies: plan.counters.iter().map(counted).collect(), counted_ns: 1000 };
+        let lap = Lap {
+            tallies: plan.counters.iter().map(counted).collect(),
+            counted_ns: 1000,
+            used: None,
+        };
         let grouping = Grouping { by, ..Grouping::default() };
         lines(plan, cpus, &grouping).iter().map(|line| line.row(plan, &lap, true)).collect()
     }
@@ -220,7 +224,7 @@ mod tests {
         assert!(!all.is_empty() && all.iter().all(|row| row.value == Value::Undefined), "{all:#?}");
         let lines = lines(&plan, &cpus, &Grouping::default());
         let tallies = vec![Tally::NotSupported; plan.counters.len()];
-        let row = lines[0].row(&plan, &Lap { tallies, counted_ns: 1000 }, true);
+        let row = lines[0].row(&plan, &Lap { tallies, counted_ns: 1000, used: None }, true);
         assert!(matches!(&row.value, Value::Missing(inputs) if !inputs.is_empty()), "{row:#?}");
     }
 }

@@ -5,11 +5,12 @@
 //! but never written is removed.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
 
 use super::repeat::Stats;
@@ -17,6 +18,21 @@ use super::row::{Row, When};
 use super::{csv, json, text};
 use crate::tables::mode::Mode;
 use crate::text::printable;
+use crate::workload::CpuTime;
+
+/// Where rows are written.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Standard error.
+    Stderr,
+    /// Nowhere.
+    Nowhere,
+    /// An inherited descriptor, which is opened again through `/proc/self/fd` to add to what was
+    /// written to it.
+    Descriptor(u16),
+    /// A file, or with `-` standard output. A new file gets the permissions.
+    File(&'a Path, Mode),
+}
 
 /// Output format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,19 +49,26 @@ pub enum Format {
 /// Number of intervals after which perf repeats the heading.
 const HEADING_EVERY: u32 = 25;
 
+/// A run that takes a hundredth of the mean would have a bar of 2000 characters.
+const LONGEST_BAR: usize = 60;
+
 /// Time between the start of the clock and the start of the command that is not worth a line,
 /// seconds.
 const START: f64 = 0.01;
 
+/// Clears a terminal and moves to its first cell, as `CONSOLE_CLEAR` of perf does.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
 #[derive(Debug)]
 enum Target {
+    Nowhere,
     Stderr,
     Stdout,
-    File { path: PathBuf, file: File, append: bool, made: bool },
+    File { path: PathBuf, file: File, append: bool, made: bool, titled: bool },
 }
 
 /// Facts of the measurement for the lines around the rows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ending {
     /// Number of runs.
     pub runs: u32,
@@ -53,49 +76,79 @@ pub struct Ending {
     pub seconds: Stats,
     /// Time in which the counters were enabled in each run, s.
     pub counted: Stats,
+    /// Length of each run for the table of them, s; empty for none.
+    pub each: Vec<f64>,
+    /// Time of the command on CPUs, if there was a single run and it has ended.
+    pub used: Option<CpuTime>,
+}
+
+/// How rows are printed.
+#[derive(Clone, Debug, Default)]
+pub struct Style {
+    /// The format.
+    pub format: Format,
+    /// Whether a terminal is cleared before each interval.
+    pub clear: bool,
+    /// Whether CSV rows of `--summary` begin without that word.
+    pub bare: bool,
+    /// The command; empty without one.
+    pub command: String,
 }
 
 /// An open output.
 #[derive(Debug)]
 pub struct Output {
-    format: Format,
+    style: Style,
     target: Target,
-    /// The command; empty without one.
-    command: String,
     started: bool,
     intervals: u32,
 }
 
 impl Output {
-    /// Opens `path` (`-` is standard output), or standard error. A new file gets the permissions
-    /// `mode`.
-    pub fn open(
-        path: Option<&Path>,
-        append: bool,
-        mode: Mode,
-        format: Format,
-        command: String,
-    ) -> Result<Self> {
-        let target = match path {
-            None => Target::Stderr,
-            Some(path) if path == Path::new("-") => Target::Stdout,
-            Some(path) => {
+    /// Opens the place; `append` adds to a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written, or is no terminal that could be cleared.
+    pub fn open(place: Place<'_>, append: bool, style: Style) -> Result<Self> {
+        let target = match place {
+            Place::Nowhere => Target::Nowhere,
+            Place::Stderr | Place::Descriptor(2) => Target::Stderr,
+            Place::Descriptor(1) => Target::Stdout,
+            Place::Descriptor(number) => {
+                let path = PathBuf::from(format!("/proc/self/fd/{number}"));
+                let file = File::options().append(true).open(&path);
+                let file = file.with_context(|| format!("cannot write to descriptor {number}"))?;
+                Target::File { path, file, append: true, made: false, titled: false }
+            }
+            Place::File(path, _) if path == Path::new("-") => Target::Stdout,
+            Place::File(path, mode) => {
                 let context = || format!("cannot write {}", path.display());
                 let is_new = match mode.create_new(path) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                     created => created.map(|_| true).with_context(context)?,
                 };
                 let file = opened(path, append).with_context(context)?;
-                Target::File { path: path.to_owned(), file, append, made: is_new }
+                let titled = style.format != Format::Json;
+                Target::File { path: path.to_owned(), file, append, made: is_new, titled }
             }
         };
-        Ok(Self { format, target, command, started: false, intervals: 0 })
+        let is_terminal = match &target {
+            Target::Nowhere => false,
+            Target::Stderr => io::stderr().is_terminal(),
+            Target::Stdout => io::stdout().is_terminal(),
+            Target::File { file, .. } => file.is_terminal(),
+        };
+        ensure!(is_terminal || !style.clear, "--interval-clear needs a terminal to clear");
+        Ok(Self { style, target, started: false, intervals: 0 })
     }
 
     /// Prints the rows of an interval that ended `seconds` after the start.
     pub fn interval(&mut self, rows: &[Row], seconds: f64) -> Result<()> {
-        let mut shown = String::new();
-        if self.format == Format::Text && self.intervals.is_multiple_of(HEADING_EVERY) {
+        let clear = self.style.clear;
+        let mut shown = String::from(if clear { CLEAR } else { "" });
+        let is_text = self.style.format == Format::Text;
+        if is_text && (clear || self.intervals.is_multiple_of(HEADING_EVERY)) {
             shown.push_str(&text::heading(rows));
         }
         self.intervals += 1;
@@ -105,7 +158,9 @@ impl Output {
 
     /// Prints the rows of the whole time, after those of intervals.
     pub fn summary(&mut self, rows: &[Row]) -> Result<()> {
-        let shown = self.shown(rows, When::Summary)?;
+        let is_csv = matches!(self.style.format, Format::Csv(_));
+        let when = if is_csv && self.style.bare { When::Whole } else { When::Summary };
+        let shown = self.shown(rows, when)?;
         self.write(&shown)
     }
 
@@ -113,7 +168,11 @@ impl Output {
     /// and for how long.
     pub fn whole(&mut self, rows: &[Row], ending: &Ending) -> Result<()> {
         let rows = self.shown(rows, When::Whole)?;
-        let shown = match self.format {
+        let shown = match self.style.format {
+            // A run without counters has no rows.
+            Format::Text if rows.is_empty() => {
+                format!("{}{}\n", self.title(ending.runs), times(ending))
+            }
             Format::Text => format!("{}{rows}\n{}\n", self.title(ending.runs), times(ending)),
             Format::Csv(_) | Format::Json => rows,
         };
@@ -121,7 +180,7 @@ impl Output {
     }
 
     fn title(&self, runs: u32) -> String {
-        let command = match self.command.as_str() {
+        let command = match self.style.command.as_str() {
             "" => String::new(),
             command => format!(" while '{}' ran", printable(command)),
         };
@@ -130,7 +189,7 @@ impl Output {
     }
 
     fn shown(&self, rows: &[Row], when: When) -> Result<String> {
-        match &self.format {
+        match &self.style.format {
             Format::Text => Ok(text::rows(rows, when)),
             Format::Csv(separator) => Ok(csv::rows(rows, when, separator)),
             Format::Json => json::rows(rows, when).context("cannot write the rows as JSON"),
@@ -140,18 +199,19 @@ impl Output {
     fn write(&mut self, text: &str) -> Result<()> {
         let first = !std::mem::replace(&mut self.started, true);
         match &mut self.target {
+            Target::Nowhere => Ok(()),
             Target::Stderr => io::stderr().lock().write_all(text.as_bytes()).context("stderr"),
             Target::Stdout => {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("stdout")
             }
-            Target::File { path, file, append, made: _ } => {
+            Target::File { path, file, append, made: _, titled } => {
                 let mut put = || {
                     // A FIFO or a device cannot be truncated.
                     if first && !*append && file.metadata()?.is_file() {
                         file.set_len(0)?;
                     }
-                    if first && self.format != Format::Json {
+                    if first && *titled {
                         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
                         write!(file, "# started on {now}\n\n")?;
                     }
@@ -209,7 +269,31 @@ fn times(ending: &Ending) -> String {
     if counted < 0.95 * seconds && counted < seconds - START {
         text.push_str(&time(&ending.counted, "counted"));
     }
-    text
+    if let Some(CpuTime { user, system }) = ending.used {
+        let line =
+            |time: Duration, what: &str| format!("{:>18.9} seconds {what}\n", time.as_secs_f64());
+        text = format!("{text}\n{}{}", line(user, "user"), line(system, "sys"));
+    }
+    format!("{}{text}", each(ending))
+}
+
+/// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each 5 %
+/// of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
+fn each(ending: &Ending) -> String {
+    let mean = ending.seconds.mean();
+    let line = |&run: &f64| {
+        let off = run - mean;
+        let bar = if run > 0.0 { (100.0 * (off / run).abs() / 5.0) as usize } else { 0 };
+        format!("{run:>18.9} ({off:+.9}) {}\n", "#".repeat(1 + bar.min(LONGEST_BAR)))
+    };
+    match ending.each.as_slice() {
+        [] => String::new(),
+        runs => format!(
+            "{0}# Table of individual measurements:\n{1}\n{0}# Final result:\n",
+            " ".repeat(7),
+            runs.iter().map(line).collect::<String>()
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -225,7 +309,8 @@ mod tests {
         for path in [Path::new("/dev/null"), &file] {
             let format = Format::Csv(",".to_owned());
             let mode = Mode::default();
-            let mut output = Output::open(Some(path), false, mode, format, String::new()).unwrap();
+            let style = Style { format, ..Style::default() };
+            let mut output = Output::open(Place::File(path, mode), false, style).unwrap();
             output.summary(&sample::all()).unwrap();
         }
         let written = fs::read_to_string(&file).unwrap();

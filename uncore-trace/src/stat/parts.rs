@@ -9,7 +9,7 @@ use crate::plan::{Counter, Plan};
 use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
 
 /// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
-pub fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
+fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
     let mut ids = 0..;
     let of = |id| if unopened.contains(&id) { None } else { ids.next() };
     plan.counters.iter().map(|counter| counter.id).map(of).collect()
@@ -45,7 +45,7 @@ impl<'a> Parts<'a> {
         let mut rows = self.events();
         // The time has no parts.
         let everybody = named_part(ALL, Cell::default());
-        rows.extend(self.table.duration(length_ns.round() as u64, Some(everybody)));
+        rows.extend(self.table.times(length_ns.round() as u64, None, Some(&everybody)));
         rows.extend(self.metrics(length_ns));
         self.sums.clear();
         rows
@@ -158,7 +158,7 @@ mod tests {
     use crate::discover::Cpus;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
-    use crate::stat::table::What;
+    use crate::stat::table::{Times, What};
 
     const MS: i64 = 1_000_000;
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn table(plan: &Plan) -> Table<'_> {
-        table_with(plan, What { scale: true, duration: false, events: true })
+        table_with(plan, What { scale: true, times: Times::default(), events: true })
     }
 
     fn table_with(plan: &Plan, what: What) -> Table<'_> {
@@ -292,7 +292,8 @@ mod tests {
     #[test]
     fn the_time_counted_is_everybodys() {
         let plan = plan();
-        let table = table_with(&plan, What { scale: true, duration: true, events: true });
+        let times = Times { duration: true, ..Times::default() };
+        let table = table_with(&plan, What { scale: true, times, events: true });
         let rows = Parts::new(&table, &["/a".to_owned()], &OPENED).take(1e7);
         assert_eq!(rows[2].label, "duration_time");
         assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);

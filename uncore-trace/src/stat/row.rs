@@ -47,6 +47,8 @@ pub enum Location {
     Socket(Option<i16>),
     /// A die of a package.
     Die(Option<i16>, Option<i16>),
+    /// A core of a die.
+    Core(Option<i16>, Option<i16>, Option<i32>),
     /// A NUMA node.
     Node(Option<u32>),
     /// The CPU that reads the counter.
@@ -62,6 +64,9 @@ impl fmt::Display for Location {
             Self::Socket(socket) => format!("S{}", id(socket.map(i64::from))),
             Self::Die(socket, die) => {
                 format!("S{}-D{}", id(socket.map(i64::from)), id(die.map(i64::from)))
+            }
+            Self::Core(socket, die, core) => {
+                format!("{}-C{}", Self::Die(socket, die), id(core.map(i64::from)))
             }
             Self::Node(node) => format!("N{}", id(node.map(i64::from))),
             Self::Cpu(cpu) => format!("CPU{cpu}"),
@@ -106,7 +111,7 @@ pub struct Rate {
 /// One line of output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Socket, die, node or CPU.
+    /// Socket, die, core, node or CPU.
     pub place: Location,
     /// Number of summed counters.
     pub members: usize,

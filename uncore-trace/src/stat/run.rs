@@ -10,7 +10,7 @@ use std::future::pending;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::control::{Address, Control, Order};
@@ -48,8 +48,16 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// When counting begins.
     pub delay: Delay,
-    /// Number of runs.
+    /// Number of runs; 0: until a signal, and each is printed.
     pub repeat: u32,
+    /// Whether the length of each run is printed.
+    pub table: bool,
+    /// Whether what is cached is written to disks before each run.
+    pub sync: bool,
+    /// Command of a shell before each run.
+    pub pre: Option<String>,
+    /// Command of a shell after each run.
+    pub post: Option<String>,
     /// Where control commands come from.
     pub control: Option<Address>,
     /// The command to run; empty for none.
@@ -86,8 +94,8 @@ struct Runner<'a> {
     control: Option<Control>,
     /// CPUs for which the warning about absent counters was printed.
     absent: BTreeSet<u32>,
-    /// Number of runs left, with the current one.
-    left: u32,
+    /// Number of runs left, with the current one; `None` if there is no last one.
+    left: Option<u32>,
 }
 
 /// Measures and prints. Returns the exit code: that of the command, or of several runs that of the
@@ -107,18 +115,30 @@ pub async fn run(
 ) -> Result<u8> {
     let control = options.control.as_ref().map(Control::open).transpose()?;
     let absent = BTreeSet::new();
-    let left = options.repeat;
+    let forever = options.repeat == 0;
+    let left = (!forever).then_some(options.repeat);
     let mut runner =
         Runner { options, table, meter, output, workload, signals, control, absent, left };
     let mut repeats = Repeats::default();
+    let mut each = Vec::new();
+    let mut used = None;
     let mut code = 0;
-    for _ in 0..options.repeat {
+    let mut printed = false;
+    while runner.left != Some(0) {
         let Ran { total, seconds, end } = runner.once().await?;
         runner.warn_of_absent(&total);
         let stopped = matches!(end, End::Signal | End::Order) || runner.signals.was_interrupted();
         // A run that was interrupted would distort the mean.
-        if !stopped || repeats.runs == 0 {
+        if !stopped || repeats.runs == 0 && !printed {
+            used = total.used;
+            each.push(seconds);
             repeats.push(table.rows(&total), seconds, total.counted_ns as f64 / 1e9);
+        }
+        if forever && repeats.runs > 0 {
+            let Repeats { seconds, counted, .. } = repeats;
+            let ending = Ending { runs: 1, seconds, counted, each: Vec::new(), used };
+            runner.output.whole(&std::mem::take(&mut repeats).rows(), &ending)?;
+            printed = true;
         }
         code = runner.workload.exit_code().filter(|code| *code != 0).unwrap_or(code);
         if stopped || runner.signals.asked_to_leave() {
@@ -127,9 +147,14 @@ pub async fn run(
     }
     let rows = repeats.rows();
     match (options.interval, options.summary) {
+        _ if forever => {}
         (None, _) => {
             let Repeats { runs, seconds, counted, .. } = repeats;
-            runner.output.whole(&rows, &Ending { runs, seconds, counted })?;
+            if !options.table || runs < 2 {
+                each.clear();
+            }
+            let used = used.filter(|_| runs == 1);
+            runner.output.whole(&rows, &Ending { runs, seconds, counted, each, used })?;
         }
         (Some(_), true) => runner.output.summary(&rows)?,
         (Some(_), false) => {}
@@ -195,8 +220,15 @@ impl Runner<'_> {
     }
 
     async fn once(&mut self) -> Result<Ran> {
-        let ran = self.measure().await?;
+        let Options { pre, post, sync, .. } = self.options;
+        hook("--pre", pre.as_deref()).await?;
+        if *sync {
+            rustix::fs::sync();
+        }
+        let mut ran = self.measure().await?;
         release(self.workload, self.signals, self.options.timeout).await?;
+        ran.total.used = self.workload.used();
+        hook("--post", post.as_deref()).await?;
         Ok(ran)
     }
 
@@ -229,8 +261,8 @@ impl Runner<'_> {
             self.meter.enable()?;
         }
         *self.workload = Workload::start(&self.options.command)?;
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        if self.left == Some(0) && self.options.post.is_none() {
             // Only after the last start: a command that is started after this would be confined
             // too.
             let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
@@ -308,6 +340,15 @@ impl Runner<'_> {
     }
 }
 
+/// Runs a command before or after a run, with the shell, as perf does with system(3).
+async fn hook(option: &str, command: Option<&str>) -> Result<()> {
+    let Some(command) = command else { return Ok(()) };
+    let ended = tokio::process::Command::new("sh").args(["-c", command]).status().await;
+    let status = ended.with_context(|| format!("cannot run sh for {option}"))?;
+    ensure!(status.success(), "the command of {option} failed: {status}");
+    Ok(())
+}
+
 async fn due(ticks: &mut Option<Interval>) {
     match ticks {
         Some(ticks) => {
@@ -344,7 +385,7 @@ mod tests {
         let plan = Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() };
         let lap = |enabled: [u64; 2]| {
             let tally = |enabled| Tally::Counted(Count { value: 0, enabled, running: enabled });
-            Lap { tallies: enabled.map(tally).to_vec(), counted_ns: 1_000_000_000 }
+            Lap { tallies: enabled.map(tally).to_vec(), counted_ns: 1_000_000_000, used: None }
         };
         let whole = 1_000_000_000;
         let mut known = BTreeSet::new();

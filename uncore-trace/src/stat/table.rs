@@ -1,4 +1,6 @@
-//! All rows of a plan: events, metrics, and the time.
+//! All rows of a plan: events, metrics, and times.
+
+use std::time::Duration;
 
 use super::aggregate::{Grouping, SummedCounters};
 use super::count::Lap;
@@ -7,14 +9,27 @@ use super::row::{CgroupShare, Counted, Location, Row, Value};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
+use crate::plan::resolve::{DURATION, SYSTEM, USER};
+use crate::workload::CpuTime;
+
+/// Which times have a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The time counted, `duration_time`.
+    pub duration: bool,
+    /// The command's time in user space, `user_time`.
+    pub user: bool,
+    /// The command's time in the kernel, `system_time`.
+    pub system: bool,
+}
 
 /// Which rows there are, and how they are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// Whether counts are scaled up to the time enabled.
     pub scale: bool,
-    /// Whether there is a row for the time counted, `duration_time` in perf.
-    pub duration: bool,
+    /// The rows of times.
+    pub times: Times,
     /// Whether there are rows for events.
     pub events: bool,
 }
@@ -48,28 +63,43 @@ impl<'a> Table<'a> {
     pub fn rows(&self, lap: &Lap) -> Vec<Row> {
         let scale = self.what.scale;
         let events = self.lines.iter().map(|line| line.row(self.plan, lap, scale));
-        let time = self.duration(lap.counted_ns, None);
+        let times = self.times(lap.counted_ns, lap.used, None);
         let metrics = self.metrics.iter().map(|line| line.row(self.plan, lap, scale));
-        events.chain(time).chain(metrics).collect()
+        events.chain(times).chain(metrics).collect()
     }
 
-    /// The row `duration_time`, if it was selected.
-    pub fn duration(&self, counted_ns: u64, part: Option<CgroupShare>) -> Option<Row> {
-        if !self.what.duration {
-            return None;
-        }
+    /// The rows of the times that were selected. The time of the command is not counted before it
+    /// has ended.
+    pub fn times(
+        &self,
+        counted_ns: u64,
+        used: Option<CpuTime>,
+        part: Option<&CgroupShare>,
+    ) -> Vec<Row> {
         let first = self.lines.first().map(|line| line.place);
         let first = first.or_else(|| self.metrics.first().map(|line| line.place));
-        Some(Row {
+        let row = |label: &str, ns: Option<u64>| Row {
             place: first.unwrap_or(Location::Machine),
             members: 1,
-            label: "duration_time".to_owned(),
-            part,
-            value: Value::Number(counted_ns as f64),
+            label: label.to_owned(),
+            part: part.cloned(),
+            value: ns.map_or(Value::NotCounted, |ns| Value::Number(ns as f64)),
             unit: "ns".to_owned(),
-            counted: Some(Counted { running_ns: counted_ns, running: 1.0, integral: true }),
+            counted: Some(Counted {
+                running_ns: ns.unwrap_or_default(),
+                running: 1.0,
+                integral: true,
+            }),
             rate: None,
             noise: None,
-        })
+        };
+        let Times { duration, user, system } = self.what.times;
+        let ns = |time: fn(CpuTime) -> Duration| used.map(|used| time(used).as_nanos() as u64);
+        let rows = [
+            duration.then(|| row(DURATION, Some(counted_ns))),
+            user.then(|| row(USER, ns(|used| used.user))),
+            system.then(|| row(SYSTEM, ns(|used| used.system))),
+        ];
+        rows.into_iter().flatten().collect()
     }
 }

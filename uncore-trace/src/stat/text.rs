@@ -23,6 +23,7 @@ pub fn heading(rows: &[Row]) -> String {
         Location::Machine => "",
         Location::Socket(_) => "socket cpus ",
         Location::Die(..) => "die     cpus ",
+        Location::Core(..) => "core          cpus ",
         Location::Node(_) => "node   cpus ",
         Location::Cpu(_) => "cpu    ",
     });
@@ -97,6 +98,7 @@ fn line(
         Location::Machine => {}
         Location::Cpu(_) => write(format_args!("{:<6} ", row.place)),
         Location::Die(..) => write(format_args!("{:<7} {:>4} ", row.place, row.members)),
+        Location::Core(..) => write(format_args!("{:<13} {:>4} ", row.place, row.members)),
         Location::Socket(_) | Location::Node(_) => {
             write(format_args!("{:<6} {:>4} ", row.place, row.members));
         }

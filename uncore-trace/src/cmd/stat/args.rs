@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::heading::{LINE, OTHER, PRINT, TIME, WRITE};
+use super::super::heading::{COUNT, LINE, PRINT, TIME, WRITE};
 use super::super::output::{self, ModeArg};
 use super::super::select::SelectArgs;
+use super::perf::Ignored;
 use super::{delay, millis};
+use crate::discover::CpuList;
 use crate::stat::control::Address;
 use crate::stat::run::Delay;
 
@@ -19,8 +21,14 @@ Examples:
     -x, -- ./copy
   uncore-trace stat -p pcie --for-each-cgroup '^kubepods' -I 1000
 
-Counts are of the whole machine; the command only sets the time. Output goes to
-standard error unless -o is given.
+Counts are of the whole machine, or of the CPUs of -C; the command only sets the
+time. Without -p, -e, -M and --device: the software events that perf stat counts
+(-p host), and the traffic of -p auto; -p core adds the events of the cores.
+user_time and system_time are those of the command. Output goes to standard
+error unless -o is given.
+
+Other options of perf stat that change nothing here are accepted: -a, -B, -i and
+more. docs/limits.md lists what becomes of each option.
 
 With --for-each-cgroup a cgroup has what is in it and in those below it, as in
 perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
@@ -62,6 +70,28 @@ With --for-each-cgroup it is 1 if something was lost.";
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
+
+    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on
+    /// one CPU of its socket or die
+    #[arg(
+        short = 'C',
+        long = "cpu",
+        value_name = "CPUS",
+        conflicts_with = "for_each_cgroup",
+        help_heading = COUNT
+    )]
+    pub(super) cpus: Option<CpuList>,
+
+    /// Count nothing: print the time only
+    #[arg(
+        short = 'n',
+        long,
+        conflicts_with_all = [
+            "groups", "events", "metrics", "devices", "per", "cpus", "for_each_cgroup", "metric_only",
+        ],
+        help_heading = COUNT
+    )]
+    pub(super) null: bool,
 
     /// Print the counts of each interval of this length; a bare number is milliseconds
     #[arg(
@@ -105,16 +135,27 @@ pub struct Args {
     )]
     pub(super) delay: Delay,
 
-    /// Run the command N times, print the mean and its standard error
+    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each run
     #[arg(
         short = 'r',
         long,
         value_name = "N",
         conflicts_with = "interval",
-        value_parser = clap::value_parser!(u32).range(1..),
         help_heading = TIME
     )]
     pub(super) repeat: Option<u32>,
+
+    /// Before each run, write what is cached to disks: sync(2)
+    #[arg(short = 'S', long, conflicts_with = "for_each_cgroup", help_heading = TIME)]
+    pub(super) sync: bool,
+
+    /// Before each run, run COMMAND in a shell
+    #[arg(long, value_name = "COMMAND", conflicts_with = "for_each_cgroup", help_heading = TIME)]
+    pub(super) pre: Option<String>,
+
+    /// After each run, run COMMAND in a shell
+    #[arg(long, value_name = "COMMAND", conflicts_with = "for_each_cgroup", help_heading = TIME)]
+    pub(super) post: Option<String>,
 
     /// Take `enable`, `disable`, `ping` and `stop` from a FIFO or an inherited descriptor and
     /// answer `ack`; any other command gets a warning and no answer
@@ -138,6 +179,10 @@ pub struct Args {
     #[arg(long, group = "aggregation", help_heading = LINE)]
     pub(super) per_die: bool,
 
+    /// A line for each core
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_core: bool,
+
     /// A line for each NUMA node
     #[arg(long, group = "aggregation", help_heading = LINE)]
     pub(super) per_node: bool,
@@ -157,6 +202,26 @@ pub struct Args {
     /// Print the metrics of -M, not the events they are computed from
     #[arg(long, help_heading = PRINT)]
     pub(super) metric_only: bool,
+
+    /// With -r: print the time of each run
+    #[arg(long, requires = "repeat", help_heading = PRINT)]
+    pub(super) table: bool,
+
+    /// Clear the terminal before each interval
+    #[arg(long, requires = "interval", help_heading = PRINT)]
+    pub(super) interval_clear: bool,
+
+    /// Leave out the word `summary` in the first field of -x
+    #[arg(long, help_heading = PRINT)]
+    pub(super) no_csv_summary: bool,
+
+    /// Print errors only
+    #[arg(long, conflicts_with = "verbose", help_heading = PRINT)]
+    pub(super) quiet: bool,
+
+    /// Print more messages; -vv still more
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = PRINT)]
+    pub(super) verbose: u8,
 
     /// Print fields separated by SEP, in the order of perf
     #[arg(
@@ -184,15 +249,24 @@ pub struct Args {
     pub(super) output: Option<PathBuf>,
 
     /// Add to FILE instead of replacing it
-    #[arg(long, requires = "output", help_heading = WRITE)]
+    #[arg(long, help_heading = WRITE)]
     pub(super) append: bool,
+
+    /// Write to this inherited descriptor instead of standard error
+    #[arg(
+        long,
+        value_name = "FD",
+        value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with = "output",
+        help_heading = WRITE
+    )]
+    pub(super) log_fd: Option<u16>,
 
     #[command(flatten)]
     pub(super) permissions: ModeArg,
 
-    /// Count on all CPUs, which is always so: accepted because perf stat has it
-    #[arg(short = 'a', long, hide = true, help_heading = OTHER)]
-    pub(super) all_cpus: bool,
+    #[command(flatten)]
+    pub(super) ignored: Ignored,
 
     /// Command to run; counting ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]
