@@ -146,7 +146,7 @@ fn what_has_no_effect_is_accepted_and_said_with_v() {
     let typed = format!("{} -x, -e page-faults", names.join(" "));
     assert!(number(&stat(&format!("{typed} -- true")), "page-faults") > 0.0);
     let told = stat(&format!("-v {typed} -- true")).err;
-    assert!(told.contains("--no-inherit has no effect: counters are of CPUs"), "{told}");
+    assert!(told.contains("--no-inherit has no effect: no task has a counter"), "{told}");
 }
 
 #[test]
@@ -226,6 +226,9 @@ fn hooks_run_before_and_after_each_run() {
     assert_eq!(log, "pre\nrun\npost\n".repeat(2));
     let line = place.refuses(["stat", "-n", "--pre", "exit 3", "--", "touch", "started"]);
     assert!(line.contains("the command of --pre failed: exit status: 3"), "{line}");
+    let answer = place.run(["stat", "-x,", "-e", "page-faults", "--post", "exit 3", "--", "true"]);
+    assert!(number(&answer, "page-faults") > 0.0, "{answer:#?}");
+    assert!(answer.err.contains("the command of --post failed: exit status: 3"), "{answer:#?}");
 }
 
 #[test]

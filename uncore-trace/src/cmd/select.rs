@@ -17,7 +17,7 @@ pub struct SelectArgs {
     /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io,
     /// all, or auto: all traffic that this machine can count, nothing of it twice; host and io where there
     /// is none
-    /// [default: auto, if -e, -M and --device are not given either]
+    /// [default: auto, in `stat` also host, if -e, -M and --device are not given either]
     #[arg(
         short = 'p',
         long = "groups",

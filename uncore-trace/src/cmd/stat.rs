@@ -337,3 +337,53 @@ fn warn_of_unopened(plan: &Plan, all: &[Unopened]) {
         log::warn!("{reason}{others}; the other counters are counted");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cmd::{Cli, Command};
+    use crate::discover::captured;
+
+    /// The plan for what was typed on a captured machine.
+    fn planned(machine: &str, typed: &str) -> Result<Plan> {
+        let cli = Cli::try_parse_from(["uncore-trace", "stat"].into_iter().chain(typed.split(' ')));
+        let Command::Stat(args) = cli.unwrap().command else { panic!("{typed}") };
+        args.plan(&captured(machine), &args.select.catalog().unwrap(), &args.request())
+    }
+
+    fn readers(plan: &Plan) -> BTreeSet<u32> {
+        plan.counters.iter().map(|counter| counter.cpu).collect()
+    }
+
+    /// The machine has a CPU of each socket in the `cpumask` of its memory controllers.
+    #[test]
+    fn an_uncore_counter_counts_if_its_reader_is_given() {
+        let whole = planned("icelake-2s", "-p mem").unwrap();
+        let all: Vec<_> = readers(&whole).into_iter().collect();
+        let [first, second] = all[..] else { panic!("{all:?}") };
+        for cpu in [first, second] {
+            let part = planned("icelake-2s", &format!("-p mem -C {cpu}")).unwrap();
+            assert_eq!(readers(&part), BTreeSet::from([cpu]));
+            assert_eq!(2 * part.counters.len(), whole.counters.len());
+        }
+        assert_eq!(planned("icelake-2s", &format!("-p mem -C {first},{second}")).unwrap(), whole);
+        let none = planned("icelake-2s", &format!("-p mem -C {}", first + 1)).unwrap_err();
+        let reason = format!("uncore_imc is read on CPU {first},{second}");
+        assert!(none.to_string().contains(&reason), "{none}");
+    }
+
+    #[test]
+    fn by_default_the_events_of_perf_and_the_traffic_are_counted() {
+        let groups = |typed: &str| -> BTreeSet<String> {
+            let plan = planned("icelake-2s", typed).unwrap();
+            plan.counters.iter().map(|counter| counter.subsystem.clone()).collect()
+        };
+        let default = groups("true");
+        assert!(default.contains("host") && default.contains("mem"), "{default:?}");
+        assert!(!default.contains("core"), "{default:?}");
+        assert!(!groups("--for-each-cgroup / true").contains("host"));
+        assert!(groups("-n true").is_empty());
+    }
+}

@@ -228,7 +228,10 @@ impl Runner<'_> {
         let mut ran = self.measure().await?;
         release(self.workload, self.signals, self.options.timeout).await?;
         ran.total.used = self.workload.used();
-        hook("--post", post.as_deref()).await?;
+        // What was counted is not lost.
+        if let Err(error) = hook("--post", post.as_deref()).await {
+            log::warn!("{error:#}");
+        }
         Ok(ran)
     }
 

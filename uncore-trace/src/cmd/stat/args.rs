@@ -23,12 +23,13 @@ Examples:
 
 Counts are of the whole machine, or of the CPUs of -C; the command only sets the
 time. Without -p, -e, -M and --device: the software events that perf stat counts
-(-p host), and the traffic of -p auto; -p core adds the events of the cores.
-user_time and system_time are those of the command. Output goes to standard
-error unless -o is given.
+(-p host) and the traffic of -p auto, with --for-each-cgroup the traffic only;
+-p core has the events of the cores. user_time and system_time are events too:
+times of the command. Output goes to standard error unless -o or --log-fd is
+given.
 
-Other options of perf stat that change nothing here are accepted: -a, -B, -i and
-more. docs/limits.md lists what becomes of each option.
+Options of perf stat that change nothing here are accepted too: -a, -B, -i and
+more. docs/limits.md lists what becomes of each one.
 
 With --for-each-cgroup a cgroup has what is in it and in those below it, as in
 perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
@@ -65,7 +66,7 @@ With --for-each-cgroup it is 1 if something was lost.";
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "uncore-trace stat [OPTIONS] -p GROUPS [-- CMD...]"
+    override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]"
 )]
 pub struct Args {
     #[command(flatten)]
