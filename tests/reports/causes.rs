@@ -1,1 +1,284 @@
 //! Who can have caused what a PMU counts.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::family::Kind;
+use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::words::Words;
+use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::discover::Machine;
+use uncore_trace::plan::{Counter, Plan, Request, Told, plan};
+use uncore_trace_lab::fixtures;
+
+use crate::attribute::again_the_same;
+use crate::command::Place;
+use crate::harness::{assert_checked, or_skip, root_or_skip, rows};
+use crate::machines::{captured, made, request};
+
+/// The plan of one event, or the error.
+fn of(machine: &Machine, event: &str, told: Option<Told>) -> Result<Plan, String> {
+    let request = Request { told, ..request(&[], &[event]) };
+    plan(machine, &Catalog::embedded().unwrap(), &request).map_err(|error| format!("{error:#}"))
+}
+
+/// Who causes what a counter counts, in words.
+fn causes(counter: &Counter) -> String {
+    let causes = counter.causes.iter().chain(&counter.cause);
+    let names: Vec<_> = causes.map(Cause::to_string).collect();
+    if counter.is_of_unknown_cause() { "unknown".to_owned() } else { names.join(",") }
+}
+
+/// A PMU that no driver has.
+const NEW: [(&str, &str); 5] = [
+    ("fabric_x_0/type", "77\n"),
+    ("fabric_x_0/cpumask", "0\n"),
+    ("fabric_x_0/format/event", "config:0-7\n"),
+    ("fabric_x_0/events/beats", "event=0x1\n"),
+    ("fabric_x_0/events/cycles", "event=0x2\n"),
+];
+
+/// PMUs of drivers of Linux 7.2, an event of each, and who causes it. The files are
+/// `drivers/perf/*.c` and those named in the catalog's file of the family.
+const OF_DRIVERS: &[(&str, &str, &str)] = &[
+    ("smmuv3_pmcg_2b442", "transaction", "device"),
+    ("smmuv3_pmcg_2b442", "cycles", "device"),
+    ("hns3_pmu_sicl_0", "bw_ssu_rpu_byte_num", "device"),
+    ("mrvl_pcie_rc_pmu_0", "ib_tlp_dwords_pr", "device"),
+    ("mrvl_pcie_rc_pmu_0", "ob_tlp_dwords_cpl_partid", "device"),
+    ("mrvl_pcie_rc_pmu_0", "ib_tlp_cpl_partid", "cpu"),
+    ("mrvl_pcie_rc_pmu_0", "ob_tlp_pr_partid", "cpu"),
+    ("arm_ni_0_cd_1", "asni", "device"),
+    ("hisi_scl1_noc0_0", "ingress_flow_sum", "cpu,device,remote"),
+    ("hisi_scl1_noc0_0", "cycles", ""),
+    ("hisi_scl1_mn0", "req_dvmop_num", "cpu,remote"),
+    ("hisi_scl1_mn0", "pa_req_dvm_num", "remote"),
+    ("hisi_sccl1_uc0_0", "cpu_rd", "cpu"),
+    ("hisi_sccl1_uc0_0", "cring_rxdat_cnt", "cpu,device,remote"),
+    ("uncore_dmc_0", "read_txns", "cpu,device,remote"),
+    ("uncore_l3c_0", "read_hit", "cpu,device,remote"),
+    ("uncore_ccpi2_0", "data_pktsent", "cpu,device,remote"),
+    ("l3cache_0_1", "read-miss", "cpu,device,remote"),
+    ("l2cache_0", "total-reads", "cpu"),
+    ("ccn_0", "rni_rxdat_flits", "device"),
+    ("ccn_0", "hnf_mc_reqs", "cpu,device,remote"),
+    ("mcb0", "csw-read", "cpu,device"),
+    ("iob0", "axi0-read", "device"),
+    ("imx8_ddr0", "read-cycles", "cpu,device"),
+    ("meson_ddr_bw", "total_rw_bytes", "cpu,device"),
+    ("starfive_starlink_pmu", "read_miss", "cpu,device"),
+    ("dmar0", "iommu_requests", "device"),
+    ("dsa0", "config=0x11", "device"),
+    ("i915", "rcs0-busy", "device"),
+    ("xe_0000_03_00.0", "gt-c6-residency", "device"),
+    ("core_imc", "CPM_PCYC", "cpu"),
+    ("cstate_pkg", "c6-residency", "unknown"),
+    ("uncore_pcie6_1", "config=0x1", "device"),
+    ("uncore_itc_1", "config=0x1", "device"),
+    ("uncore_hamvf_3", "config=0x1", "cpu,device,remote"),
+    ("uncore_santa_3", "config=0x1", "cpu,device,remote"),
+    ("uncore_iio_free_running_0", "inb_data_port0", "device"),
+    ("uncore_iio_free_running_0", "clockticks", "device"),
+    // What these are is not documented.
+    ("uncore_crs_0", "config=0x1", "unknown"),
+    ("fabric_x_0", "beats", "unknown"),
+    ("fabric_x_0", "cycles", "unknown"),
+    ("fabric_x_0", "config=0x7", "unknown"),
+];
+
+#[test]
+fn every_driver_s_pmu_says_who_causes_its_counts() {
+    for (pmu, event, expected) in OF_DRIVERS {
+        let path = |file: &str| format!("{pmu}/{file}");
+        let named = !event.starts_with("config");
+        let event_file = if named { format!("events/{event}") } else { "events/e".to_owned() };
+        let files = [
+            (path("type"), "77\n"),
+            (path("cpumask"), "0\n"),
+            (path("format/event"), "config:0-7\n"),
+            (path("format/global"), "config1:52\n"),
+            (path(&event_file), "event=0x1\n"),
+        ];
+        let files: Vec<_> = files.iter().map(|(file, text)| (file.as_str(), *text)).collect();
+        let (_dir, machine) = made(&files);
+        let plan = of(&machine, &format!("{pmu}/{event}/"), None).unwrap();
+        let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
+        assert_eq!(causes(counter), *expected, "{pmu}/{event}/");
+        // CPUs are asked only where they are among the causes, or it is a known clock.
+        let sees = expected.is_empty() || expected.contains("cpu") || *expected == "remote";
+        assert_eq!(!counter.sees.is_empty(), sees && *expected != "remote", "{pmu}/{event}/");
+        let is_told = plan.notes.iter().any(|note| note.starts_with("cause unknown: "));
+        assert_eq!(is_told, *expected == "unknown", "{pmu}/{event}/: {:?}", plan.notes);
+    }
+}
+
+/// Families whose events have causes that nothing says, with the reason.
+const UNKNOWN: [(&str, &str); 4] = [
+    ("fujitsu_pci", "no source says whether CPUs or devices begin a transaction"),
+    ("nvidia_uncore", "the kernel does not know the product"),
+    ("amd_df", "a data fabric of a processor that the catalog does not know"),
+    ("cstate", "nobody causes idle time"),
+];
+
+/// The table PMUs x causes: every event of every captured machine has known causes, or is the clock
+/// of a known PMU, or is divided among nobody.
+#[test]
+fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut unknown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for name in fixtures::names().unwrap() {
+        let machine = captured(&name);
+        for pmu in &machine.pmus {
+            let words = Words::new(&catalog, pmu);
+            let its = words.events().chain(words.vendor_events()).filter_map(|event| {
+                let (unit, _) = words.unit(Some(event));
+                match words.causes(event.name, "", &unit) {
+                    None => Some(event.name.to_owned()),
+                    Some(causes) => {
+                        let needs_none = unit == "cycles" || words.is_per_cpu();
+                        // Some filters choose the cause, and a default one is always set.
+                        assert!(needs_none || !causes.is_empty(), "{name} {event:?}");
+                        None
+                    }
+                }
+            });
+            let its: BTreeSet<String> = its.collect();
+            // A default filter says the cause of each of its events.
+            let by_filter = words
+                .family
+                .is_some_and(|family| family.sources.iter().any(|source| source.terms.is_some()));
+            let Some(first) = its.first().filter(|_| !by_filter) else { continue };
+            let event = format!("{}/{first}/", pmu.name);
+            if let Ok(plan) = of(&machine, &event, None) {
+                for counter in &plan.counters {
+                    assert!(counter.is_of_unknown_cause(), "{name} {counter:?}");
+                    assert!(counter.sees.is_empty() && counter.far.is_empty(), "{counter:?}");
+                }
+                assert!(plan.render().contains("cause unknown"), "{}", plan.render());
+            }
+            if let Some(family) = words.family {
+                unknown.entry(family.family.clone()).or_default().extend(its);
+            }
+        }
+    }
+    for (family, events) in &unknown {
+        assert!(UNKNOWN.iter().any(|(known, _)| known == family), "{family}: {events:?}");
+    }
+    // The list has no name too many.
+    for (family, why) in UNKNOWN {
+        let found = catalog.families.iter().find(|its| its.family == family).unwrap();
+        assert!(found.sources.is_empty(), "{family}: {why}");
+    }
+    let without = catalog.families.iter().filter(|its| its.sources.is_empty());
+    let without = without.filter(|its| its.kind == Kind::Uncore).map(|its| its.family.as_str());
+    let known: BTreeSet<_> = UNKNOWN.iter().map(|(family, _)| *family).collect();
+    assert_eq!(without.collect::<BTreeSet<_>>(), known);
+}
+
+#[test]
+fn the_user_can_say_the_cause_of_counters_that_have_none() {
+    let (_dir, machine) = made(&NEW);
+    let event = "fabric_x/beats/";
+    let plan = of(&machine, event, None).unwrap();
+    let note = plan.notes.iter().find(|note| note.starts_with("cause unknown: ")).unwrap();
+    assert!(note.contains("fabric_x/beats/") && note.contains("--cause cpu"), "{note}");
+    let json = serde_json::to_value(&plan.counters[0]).unwrap();
+    assert_eq!((&json["sees"], json.get("cause")), (&serde_json::json!(""), None));
+
+    let cpu = of(&machine, event, Some(Told::Cpu)).unwrap();
+    assert_eq!(
+        (cpu.counters[0].cause, &cpu.counters[0].sees),
+        (Some(Cause::Cpu), &"0-1".parse().unwrap())
+    );
+    assert!(cpu.counters[0].is_of_cpus());
+    let device = of(&machine, event, Some(Told::Device)).unwrap();
+    assert_eq!(device.counters[0].cause, Some(Cause::Device));
+    assert!(device.counters[0].sees.is_empty() && !device.counters[0].is_of_unknown_cause());
+    for (plan, name) in [(&cpu, "cpu"), (&device, "device")] {
+        let note = format!("cause {name}, as --cause says: fabric_x/beats/");
+        assert!(plan.notes.contains(&note), "{:?}", plan.notes);
+    }
+    let view = Form::Text(View::default());
+    let text = list(&machine, &Catalog::embedded().unwrap(), What::Events, view).unwrap();
+    let line = text.lines().find(|line| line.contains("beats")).unwrap();
+    assert!(line.contains(" unknown "), "{text}");
+}
+
+/// What the catalog knows is not for the user to say: a catalog file can.
+#[test]
+fn a_known_cause_is_not_replaced() {
+    let machine = captured("grace-2s");
+    let event = "nvidia_pcie_pmu_0/rd_bytes_loc/";
+    for told in [Told::Cpu, Told::Device] {
+        let error = of(&machine, event, Some(told)).unwrap_err();
+        let begin = format!("--cause {} is for counters of unknown cause", told.name());
+        assert!(error.starts_with(&begin) && error.contains("list events"), "{error}");
+    }
+    // One of both: only the unknown one is told.
+    let events = ["hisi_hha/config=0x77/", "hisi_sccl1_hha0/rx_outer/"];
+    let request = Request { told: Some(Told::Cpu), ..request(&[], &events[1..]) };
+    let machine = captured("kunpeng-920");
+    let catalog = Catalog::embedded().unwrap();
+    plan(&machine, &catalog, &request).unwrap_err();
+    let events = ["hisi_sccl1_hha0/config=0x77/".to_owned(), events[1].to_owned()].to_vec();
+    let both = plan(&machine, &catalog, &Request { events, ..request.clone() }).unwrap();
+    let found: Vec<_> = both.counters.iter().map(causes).collect();
+    assert_eq!(found, ["cpu", "remote"]);
+    // Of a fleet, some machines may have no such counter.
+    let lenient = plan(&machine, &catalog, &Request { allow_missing: true, ..request }).unwrap();
+    assert!(lenient.warnings.iter().any(|line| line.contains("--cause cpu")), "{lenient:?}");
+}
+
+/// A PMU of each CPU, such as that of a core which the catalog does not know, counts what runs there.
+#[test]
+fn a_pmu_of_each_cpu_needs_no_cause() {
+    let (_dir, machine) = made(&[
+        ("core_x/type", "78\n"),
+        ("core_x/cpus", "0-1\n"),
+        ("core_x/format/event", "config:0-7\n"),
+        ("core_x/events/loads", "event=0x1\n"),
+    ]);
+    let plan = of(&machine, "core_x/loads/", None).unwrap();
+    let sees: Vec<_> = plan.counters.iter().map(|its| its.sees.to_string()).collect();
+    assert_eq!(sees, ["0", "1"]);
+    assert!(plan.notes.iter().all(|note| !note.contains("cause unknown")), "{:?}", plan.notes);
+    of(&machine, "core_x/loads/", Some(Told::Cpu)).unwrap_err();
+}
+
+/// The time stamp counter as a PMU without a family: read on one CPU, it says nothing about tasks.
+#[test]
+fn counts_of_unknown_cause_stay_unattributed_when_recorded() {
+    let _machine = root_or_skip!();
+    let there = fs::metadata("/sys/bus/event_source/devices/msr/events/tsc");
+    or_skip!(there.map_err(|_| "no PMU msr"));
+    let place = Place::new();
+    fs::create_dir(place.path("c")).unwrap();
+    // It replaces the embedded family, and no PMU has its name.
+    let nothing = "family = \"msr\"\nabout = \"none\"\nnames = [\"none\"]\ngroup = \"host\"\n";
+    fs::write(place.path("c/msr.toml"), nothing).unwrap();
+    for (option, owner) in
+        [("", Some("unattributed")), ("--cause device", Some("device")), ("--cause cpu", None)]
+    {
+        let run = format!("run{}", option.replace(' ', ""));
+        place
+            .typed(&format!("record -o {run}/ --catalog c -e msr/tsc/ {option} -- sleep 0.3"))
+            .recorded();
+        let shares = rows::shares(&place.path(&run));
+        let counted: Vec<_> = shares.iter().filter(|share| share.total != Some(0.0)).collect();
+        assert!(!counted.is_empty());
+        for share in &counted {
+            if let Some(owner) = owner {
+                assert_eq!((share.owner.as_str(), share.method.as_str()), (owner, "source"));
+            }
+        }
+        let of_tasks = counted.iter().any(|share| share.owner == "task");
+        assert_eq!(of_tasks, owner.is_none(), "{option}");
+        again_the_same(&place.path(&run));
+        assert_checked(&place.path(&run));
+    }
+    let line = place.refuses("record -o x.parquet -p host --cause cpu -- true".split(' '));
+    assert!(line.contains("--cause cpu is for counters of unknown cause"), "{line}");
+}

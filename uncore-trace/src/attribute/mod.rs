@@ -378,7 +378,7 @@ mod tests {
     use crate::schema::fabric::METHODS;
 
     /// The method for each choice, for a counter with this cause that sees these CPUs.
-    fn kinds(cause: &str, sees: &str) -> Vec<Method> {
+    fn kinds(cause: Option<&str>, sees: &str) -> Vec<Method> {
         let plan: Plan = serde_json::from_value(serde_json::json!({
             "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [], "counters": [{
                 "id": 0, "pmu": "a", "family": "a", "subsystem": "pcie", "event": "e",
@@ -398,9 +398,10 @@ mod tests {
 
     #[test]
     fn what_no_cpu_causes_is_divided_by_nothing_that_cpus_do() {
-        assert_eq!(kinds("device", ""), [Method::Source; 4]);
-        assert_eq!(kinds("remote", ""), [Method::Source; 4]);
-        assert!(!kinds("remote", "2-3").contains(&Method::Source));
+        for cause in [Some("device"), Some("remote"), None] {
+            assert_eq!(kinds(cause, ""), [Method::Source; 4]);
+        }
+        assert!(!kinds(Some("remote"), "2-3").contains(&Method::Source));
         let window = CountedWindow {
             total: 8.0,
             factor: 1.0,
@@ -413,10 +414,11 @@ mod tests {
             io: None,
             histories: None,
         };
-        let whose = |cause| SourceMethod::of(Some(cause)).divide(&window).1;
+        let whose = |cause| SourceMethod::of(cause).divide(&window).1;
         let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
-        assert_eq!(whose(Cause::Device), all(Owner::Device, 0.5));
-        assert_eq!(whose(Cause::Remote), all(Owner::Unattributed, 0.0));
+        assert_eq!(whose(Some(Cause::Device)), all(Owner::Device, 0.5));
+        assert_eq!(whose(Some(Cause::Remote)), all(Owner::Unattributed, 0.0));
+        assert_eq!(whose(None), all(Owner::Unattributed, 0.0));
     }
 
     #[test]

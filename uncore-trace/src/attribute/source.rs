@@ -1,8 +1,8 @@
-//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes.
-//! CPU time says nothing about it.
+//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes, or
+//! of which nothing says who causes it. CPU time says nothing about it.
 //!
-//! Devices get all of it. If it is caused by another socket whose CPUs are not seen (they are all
-//! offline, or belong to another system), it is unattributed.
+//! Devices get all that they cause. What is caused by another socket whose CPUs are not seen (they
+//! are all offline, or belong to another system), or by nobody knows whom, is unattributed.
 //!
 //! # Confidence
 //!

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::family::Family;
 use super::group::Group;
 use super::pattern::matches_event;
+use super::words::Words;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
@@ -47,6 +48,9 @@ pub struct Source {
     /// The events; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
+    /// Exceptions from `events`.
+    #[serde(default)]
+    pub except: Vec<String>,
     /// The filter that selects only these causes; it is used alone among the filters of the
     /// family's sources. Without one, the events have no other causes.
     #[serde(default, deserialize_with = "super::family::optional_values")]
@@ -70,6 +74,13 @@ fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
     }
 }
 
+impl Source {
+    fn is_of(&self, event: &str) -> bool {
+        let has = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+        has(&self.events) && !has(&self.except)
+    }
+}
+
 impl Family {
     /// The possible causes of what `event` of a PMU counts with `filter`, in the form of a planned
     /// counter (`term=0x1,...`); empty if unknown.
@@ -77,19 +88,34 @@ impl Family {
         let has_peer = |source: &&Source| {
             source.peer.as_ref().is_none_or(|peer| pmu.peers.get(peer).is_some_and(|n| *n > 0))
         };
-        let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
         let set = |source: &&Source| source.terms.as_ref().is_none_or(|terms| has(filter, terms));
-        let sources = self.sources.iter().filter(has_peer).filter(of).filter(set);
+        let of = self.sources.iter().filter(|source| source.is_of(event));
+        let sources = of.filter(has_peer).filter(set);
         sources.flat_map(|its| its.cause.clone()).collect()
     }
 
     /// The filters with which `event` is counted for `group`, one per source; a single empty one if
     /// it is counted as a whole.
     pub(crate) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
-        let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
-        let filters = self.sources.iter().filter(of).filter_map(|source| source.terms.as_ref());
+        let of = self.sources.iter().filter(|source| source.is_of(event));
+        let filters = of.filter_map(|source| source.terms.as_ref());
         let parts: Vec<_> = filters.map(numbers).collect();
         if parts.is_empty() || !self.split.contains(&group) { vec![Vec::new()] } else { parts }
+    }
+}
+
+impl Words<'_> {
+    /// The possible causes of what `event` counts with `filter` in `unit`; `None` if nothing says
+    /// them.
+    ///
+    /// They are empty for a PMU of each CPU without sources, which counts what runs there, and for
+    /// the clock of a known PMU, which counts no requests.
+    pub fn causes(&self, event: &str, filter: &str, unit: &str) -> Option<BTreeSet<Cause>> {
+        let causes = self.family.map(|its| its.causes(self.pmu, event, filter));
+        let is_clock = self.family.is_some() && unit == "cycles";
+        let needs_none = is_clock || self.is_per_cpu();
+        let causes = causes.unwrap_or_default();
+        (needs_none || !causes.is_empty()).then_some(causes)
     }
 }
 

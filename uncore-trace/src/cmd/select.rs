@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
-use crate::plan::Request;
 use crate::plan::misses::Wanted;
+use crate::plan::{Request, Told};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -44,6 +44,12 @@ pub struct SelectArgs {
     /// Split PCIe counters by root port
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
+
+    /// Who causes what counters count of which the catalog does not know it, such as those of a PMU that it
+    /// lacks (`unknown` in `list events`)
+    /// [default: their counts are given to nobody and stay unattributed]
+    #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
+    cause: Option<Told>,
 
     /// Count the groups of `-p` that this machine has, and warn about the others
     #[arg(long, help_heading = COUNT)]
@@ -88,6 +94,7 @@ impl SelectArgs {
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
+            told: self.cause,
             misses: Wanted::No,
             ports: false,
             times: false,

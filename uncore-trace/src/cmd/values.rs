@@ -6,6 +6,7 @@ use clap::builder::PossibleValue;
 
 use crate::attribute::{Choice, Effort};
 use crate::open::Timer;
+use crate::plan::Told;
 use crate::record::Sampling;
 use crate::view::key::By;
 
@@ -41,6 +42,10 @@ values! {
     Effort {
         Live: "As a recording does: start from the last solution",
         Full: "Improve the solution until it stays the same",
+    }
+    Told {
+        Cpu: "CPUs near the PMU: their counts are divided among tasks",
+        Device: "Devices: their counts are given to `device`",
     }
     Timer {
         Auto: "A pinned BPF timer, or the fallback where the kernel has none",

@@ -10,7 +10,7 @@ use crate::text::printable;
 /// The keys of each section; the first section is the top level.
 pub(super) const KEYS: [(&str, &[&str]); 8] = [
     ("", &["cluster", "record", "ring", "rollup", "metrics", "upload", "trigger", "kept"]),
-    ("record", &["groups", "events", "metrics", "tick", "interval", "method", "canary"]),
+    ("record", &["groups", "events", "metrics", "tick", "interval", "method", "cause", "canary"]),
     ("ring", &["directory", "part", "keep", "mode"]),
     ("rollup", &["directory", "window", "owners", "keep", "mode"]),
     ("metrics", &["listen", "beyond-loopback", "textfile", "owners"]),

@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use self::value::{Size, Time};
 use crate::attribute::Choice;
+use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
 use crate::tables::hours::encoded;
 use crate::tables::mode::Mode;
@@ -89,6 +90,8 @@ pub struct Record {
     /// Method of attribution, as with `--method`.
     #[serde(deserialize_with = "value::choice")]
     method: Choice,
+    /// Who causes what counters of unknown cause count, as with `--cause`.
+    pub cause: Option<Told>,
     /// Whether a canary runs, as with `--canary`.
     pub canary: bool,
 }
@@ -102,6 +105,7 @@ impl Default for Record {
             tick: Time(Duration::ZERO),
             interval: Time(Duration::from_millis(10)),
             method: Choice::Auto,
+            cause: None,
             canary: false,
         }
     }

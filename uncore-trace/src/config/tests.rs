@@ -38,6 +38,7 @@ metrics = []
 tick = '1ms'
 interval = '10ms'
 method = 'auto'
+cause = 'cpu'
 canary = false
 [ring]
 directory = '/r'

@@ -10,7 +10,8 @@ use super::links::Links;
 use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
 use super::resolve::{Resolved, Resolver};
-use super::{Counter, Plan, Role, io};
+use super::told::{self, Told};
+use super::{Counter, Plan, Request, Role, io};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
@@ -27,6 +28,8 @@ pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
     pub(super) seen: HashMap<Identity, u32>,
     pub(super) agreement: Agreement,
+    /// What the user says of counters whose causes nothing else says.
+    told: Option<Told>,
     /// The leaders of the groups that the user typed.
     pub(super) typed: HashSet<u32>,
     /// The events, once for all CPUs on which they are read.
@@ -48,10 +51,12 @@ struct OpenGroup<'e, 'a> {
 
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
-    pub(super) fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
+    pub(super) fn new(machine: &'a Machine, request: &Request) -> Self {
+        let Request { tick_ns, window_ns, told, .. } = *request;
         let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
+            told,
             seen: HashMap::new(),
             agreement: Agreement::default(),
             typed: HashSet::new(),
@@ -165,13 +170,14 @@ impl<'a> Assembly<'a> {
         let Spot { cpu, socket } = spot;
         let encoded = &event.encoded;
         let family = event.words.family;
-        let causes = family.map(|its| its.causes(event.words.pmu, &encoded.event, &encoded.filter));
-        let causes = causes.unwrap_or_default();
+        let causes = event.causes().or_else(|| self.told.map(|told| [told.cause()].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|its| its.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
-        let Sight { sees, far } =
-            Sight::of(self.machine, event.words, &encoded.event, cpu, &causes);
+        let sight = |causes| Sight::of(self.machine, event.words, &encoded.event, cpu, causes);
+        // Without known causes none of the count is divided.
+        let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
+        let causes = causes.unwrap_or_default();
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
         if there != id {
@@ -217,9 +223,13 @@ impl<'a> Assembly<'a> {
     ///
     /// # Errors
     ///
-    /// Some of the events would never run.
-    pub(super) fn finish(mut self, resolver: &Resolver<'_>) -> Result<Plan> {
+    /// Some of the events would never run, or `--cause` is for none of them.
+    pub(super) fn finish(mut self, resolver: &Resolver<'_>, request: &Request) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
+        self.plan.warnings.extend(told::warning(&events, request)?);
+        if let Some(note) = told::note(&events, self.told) {
+            self.note(note);
+        }
         for note in notes::on(self.machine, &events)? {
             self.note(note);
         }

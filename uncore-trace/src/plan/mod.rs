@@ -20,6 +20,7 @@ pub mod ports;
 pub mod render;
 pub mod resolve;
 mod together;
+pub mod told;
 pub mod traffic;
 
 use std::collections::{BTreeSet, HashSet};
@@ -33,6 +34,7 @@ use self::device::Narrowing;
 pub use self::io::{Direction, IoScope};
 pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
+pub use self::told::Told;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
@@ -70,6 +72,8 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
+    /// What the user says of the counters whose causes nothing else says.
+    pub told: Option<Told>,
     /// Whether witnesses are counted.
     pub misses: misses::Wanted,
     /// Whether ports are counted; planning fails if there are none.
@@ -112,7 +116,8 @@ pub struct Counter {
     pub cpu: u32,
     /// Package of the reader CPU, if known.
     pub socket: Option<i16>,
-    /// The online CPUs whose traffic it can see; empty if only devices cause what it counts.
+    /// The online CPUs whose traffic it can see; empty if only devices cause what it counts, or
+    /// nothing says who does.
     pub sees: CpuList,
     /// The CPUs in `sees` that are far from the PMU, if others are near: those of other sockets.
     /// They have a lower weight if nothing else is known.
@@ -178,7 +183,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     let groups = groups(request, &narrowing);
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     resolver.times = request.times;
-    let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
+    let mut assembly = Assembly::new(machine, request);
     assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
@@ -210,8 +215,8 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     for note in resolver.finish(request)? {
         assembly.note(note);
     }
-    let mut plan = assembly.finish(&resolver)?;
-    plan.warnings = std::mem::take(&mut resolver.warnings);
+    let mut plan = assembly.finish(&resolver, request)?;
+    plan.warnings.append(&mut resolver.warnings);
     if plan.counters.is_empty() && !resolver.timed {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",

@@ -31,8 +31,8 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// The CPUs whose traffic with these causes a counter of `event` on `cpu` sees. Without known
-    /// causes, the CPUs near the PMU.
+    /// The CPUs whose traffic with these causes a counter of `event` on `cpu` sees. Without causes,
+    /// as for a clock, the CPUs near the PMU.
     ///
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
     /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die, NUMA

@@ -84,10 +84,12 @@ fn row(counter: &Counter) -> [String; 13] {
     ]
 }
 
-/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none.
+/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none, `cause unknown` if that is
+/// why.
 fn sees(counter: &Counter) -> String {
     let Counter { sees, far, .. } = counter;
     match (sees.is_empty(), far.is_empty()) {
+        _ if counter.is_of_unknown_cause() => "cause unknown".to_owned(),
         (true, _) => "-".to_owned(),
         (_, true) => sees.to_string(),
         (_, false) => format!("{sees} (far: {far})"),

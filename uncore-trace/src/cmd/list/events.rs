@@ -28,6 +28,9 @@ pub(super) struct Row {
     about: Option<String>,
     /// The possible causes of the traffic, if known.
     causes: BTreeSet<Cause>,
+    /// Whether nothing says the causes.
+    #[serde(skip)]
+    unknown: bool,
     /// Whether only the vendor's event list names it.
     vendor: bool,
 }
@@ -45,6 +48,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 continue;
             }
             let (unit, scale) = words.unit(Some(event));
+            let causes = words.causes(event.name, "", &unit);
             rows.push(Row {
                 pmu: stem.to_owned(),
                 event: event.name.to_owned(),
@@ -53,7 +57,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.text(),
                 about: words.about(event.name).map(str::to_owned),
-                causes: words.family.map(|its| its.causes(pmu, event.name, "")).unwrap_or_default(),
+                unknown: causes.is_none(),
+                causes: causes.unwrap_or_default(),
                 vendor,
             });
         }
@@ -105,6 +110,9 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
 }
 
 fn causes(row: &Row) -> Option<String> {
+    if row.unknown {
+        return Some("unknown".to_owned());
+    }
     let causes: Vec<_> = row.causes.iter().map(Cause::to_string).collect();
     (!causes.is_empty()).then(|| causes.join(", "))
 }

@@ -1,0 +1,103 @@
+//! Counters whose causes nothing says: a PMU without a family, or an event that its family does not
+//! know.
+//!
+//! Their counts are divided among nobody, because they may be of devices. The user can say who
+//! causes them (`--cause`); a catalog file can say it for each event.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+use super::resolve::Resolved;
+use super::{Counter, Request};
+use crate::catalog::source::Cause;
+use crate::catalog::suggest::list;
+use crate::discover::name;
+
+/// What the user says of such counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Told {
+    /// CPUs cause what they count.
+    Cpu,
+    /// Devices cause it.
+    Device,
+}
+
+impl Told {
+    /// The value on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Device => "device",
+        }
+    }
+
+    /// The cause that a counter has then.
+    pub const fn cause(self) -> Cause {
+        match self {
+            Self::Cpu => Cause::Cpu,
+            Self::Device => Cause::Device,
+        }
+    }
+}
+
+impl Resolved<'_> {
+    /// The causes of what it counts; `None` if the catalog does not know them.
+    pub(super) fn causes(&self) -> Option<BTreeSet<Cause>> {
+        let encoded = &self.encoded;
+        self.words.causes(&encoded.event, &encoded.filter, &encoded.unit)
+    }
+}
+
+impl Counter {
+    /// Whether nothing says who causes what it counts.
+    pub fn is_of_unknown_cause(&self) -> bool {
+        let has_none = self.cause.is_none() && self.causes.is_empty();
+        has_none && self.sees.is_empty() && !self.per_cpu
+    }
+}
+
+/// The events whose causes nothing says, for all instances of their PMU.
+fn unknown(events: &[Resolved<'_>]) -> BTreeSet<String> {
+    let its = events.iter().filter(|event| event.causes().is_none());
+    its.map(|event| format!("{}/{}/", name::stem(&event.words.pmu.name), event.encoded.event))
+        .collect()
+}
+
+/// A warning if `--cause` is for none of the events.
+///
+/// # Errors
+///
+/// The same, unless a machine may lack what was asked for.
+pub(super) fn warning(events: &[Resolved<'_>], request: &Request) -> Result<Option<String>> {
+    let Some(told) = request.told.filter(|_| unknown(events).is_empty()) else { return Ok(None) };
+    let why = format!(
+        "--cause {} is for counters of unknown cause, and the causes of all counters asked for are \
+         known",
+        told.name()
+    );
+    ensure!(
+        request.allow_missing,
+        "{why}: leave it out (`uncore-trace list events` shows the causes)"
+    );
+    Ok(Some(why))
+}
+
+/// What becomes of counts whose causes nothing says; `None` if there are none.
+pub(super) fn note(events: &[Resolved<'_>], told: Option<Told>) -> Option<String> {
+    let unknown = unknown(events);
+    if unknown.is_empty() {
+        return None;
+    }
+    let names = list(&unknown);
+    Some(match told {
+        Some(told) => format!("cause {}, as --cause says: {names}", told.name()),
+        None => format!(
+            "cause unknown: {names}: nothing says whether CPUs or devices cause these counts, so \
+             they stay unattributed; --cause cpu divides them among tasks, --cause device gives \
+             them to devices"
+        ),
+    })
+}
