@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::family::Family;
 use super::group::Group;
 use super::pattern::matches_event;
-use super::words::Words;
+use super::spec::{Term, TermValue};
+use super::words::{PmuEvent, Words};
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
@@ -116,6 +117,14 @@ impl Words<'_> {
         let needs_none = is_clock || self.is_per_cpu();
         let causes = causes.unwrap_or_default();
         (needs_none || !causes.is_empty()).then_some(causes)
+    }
+
+    /// The same for an event that is given by its name alone, with the default filters.
+    pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<Cause>> {
+        let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
+        // An event that needs more terms has no filter yet.
+        let filter = self.encode(&[term], &[]).map_or_else(|_| String::new(), |its| its.filter);
+        self.causes(event.name, &filter, &self.unit(Some(event)).0)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 continue;
             }
             let (unit, scale) = words.unit(Some(event));
-            let causes = words.causes(event.name, "", &unit);
+            let causes = words.causes_by_name(event);
             rows.push(Row {
                 pmu: stem.to_owned(),
                 event: event.name.to_owned(),
