@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::rules::Attempt;
 use super::spec::{At, Term, TermValue};
-use super::suggest::{did_you_mean, list};
+use super::suggest::{did_you_misspell, list};
 use super::words::{PmuEvent, WHOLE_WORDS, Words};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
@@ -141,7 +141,7 @@ impl<'a> Words<'a> {
         });
         value.ok_or_else(|| {
             let names: Vec<_> = self.events().map(|event| event.name).collect();
-            let near = did_you_mean(symbol, names.iter().copied());
+            let near = did_you_misspell(symbol, names.iter().copied());
             let message = format!(
                 "{symbol:?} is neither a number nor an event of {} with a value for {}{near}",
                 self.shown(),
@@ -313,7 +313,7 @@ impl<'a> Words<'a> {
             }
             _ => ("term", fields.clone()),
         };
-        let near = did_you_mean(&term.name, known);
+        let near = did_you_misspell(&term.name, known);
         let events = match term.value {
             TermValue::Bare => format!(" (events: {})", list(events)),
             _ => String::new(),

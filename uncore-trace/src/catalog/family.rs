@@ -151,6 +151,9 @@ pub struct Family {
     pub identifiers: Vec<String>,
     /// Group of the events that are in no list of `opens`.
     pub group: Group,
+    /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine that
+    /// it does not count.
+    pub memory: Option<String>,
     /// The CPUs near it; the first matching rule counts.
     #[serde(default)]
     pub near: Vec<NearRule>,

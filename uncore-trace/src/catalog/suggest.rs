@@ -1,4 +1,9 @@
 //! "Did you mean": the known name nearest to a wrong one, and a short list of names.
+//!
+//! Names of events and metrics differ in a word where their meanings do (`upi`, `qpi`; `rd`, `wr`), so
+//! for these only a misspelling of the same words is suggested ([`misspelt`]).
+
+use std::collections::BTreeSet;
 
 use crate::text::{few, printable};
 
@@ -23,10 +28,50 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 /// ` (did you mean X?)`, or an empty text.
 pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
     let known: Vec<_> = known.into_iter().collect();
-    match nearest(wrong, known.iter().map(AsRef::as_ref)) {
-        Some(name) => format!(" (did you mean {}?)", printable(name)),
-        None => String::new(),
-    }
+    offer(nearest(wrong, known.iter().map(AsRef::as_ref)))
+}
+
+/// The same for names of events, metrics and PMUs: only one that [`misspelt`] accepts.
+pub fn did_you_misspell(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    let same = known.iter().map(AsRef::as_ref).filter(|name| misspelt(wrong, name));
+    offer(nearest(wrong, same))
+}
+
+fn offer(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!(" (did you mean {}?)", printable(name)))
+}
+
+/// Whether `wrong` has the words of `name`, each written correctly or misspelt, up to one more word
+/// at its end; separators do not matter.
+fn misspelt(wrong: &str, name: &str) -> bool {
+    let (wrong, name) = (wrong.to_lowercase(), name.to_lowercase());
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_owned).collect()
+    };
+    let (wrong, name) = (words(&wrong), words(&name));
+    let more = name.len().checked_sub(wrong.len());
+    wrong.concat() == name.concat()
+        || more.is_some_and(|more| more <= 1)
+            && wrong.iter().zip(&name).all(|(wrong, word)| is_misspelt(wrong, word))
+            && !wrong.is_empty()
+}
+
+/// Whether a word is another one, misspelt: the same begin and the same digits. Of a word of up to
+/// three letters only the order, or how often each is written, may differ.
+fn is_misspelt(wrong: &str, word: &str) -> bool {
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    let letters = |text: &str| text.chars().collect::<BTreeSet<char>>();
+    let distance = strsim::damerau_levenshtein(wrong, word);
+    let allowed = match wrong.chars().count().min(word.chars().count()) {
+        0..4 if letters(wrong) != letters(word) => 0,
+        0..8 => 1,
+        _ => 2,
+    };
+    distance <= allowed
+        && digits(wrong) == digits(word)
+        && (distance == 0 || wrong.chars().next() == word.chars().next())
 }
 
 /// `a, b, c and 7 more`, escaped for a terminal; `none` if there are none.
@@ -45,6 +90,45 @@ mod tests {
         assert_eq!(nearest("CYCLE", known), Some("cycles"));
         assert_eq!(nearest("zzz", known), None);
         assert_eq!(did_you_mean("zzz", known), "");
+    }
+
+    #[test]
+    fn an_event_of_another_meaning_is_not_suggested() {
+        for (wrong, name) in [
+            ("upi_data_transmit_bw", "qpi_data_transmit_bw"),
+            ("qpi_data_transmit_bw", "upi_data_transmit_bw"),
+            ("io_lost_fwd", "io_msi"),
+            ("llc_misses.mem_read", "llc_misses.pcie_read"),
+            ("llc_misses.mem_read", "unc_iio_data_req_of_cpu.mem_read"),
+            ("unc_mchbm_cas_count.rd", "unc_mchbm_clockticks"),
+            ("unc_mchbm_cas_count.rd", "unc_m_cas_count.rd"),
+            ("unc_m_cas_count.rd", "unc_m_cas_count.wr"),
+            ("unc_m_cas_count_sch0.rd", "unc_m_cas_count_sch1.rd"),
+            ("unc_upi_txl_flits.all_data", "unc_upi_rxl_flits.all_data"),
+            ("local_processor_read_data_beats_cs0", "local_socket_inf0_inbound_data_beats_ccm0"),
+            ("local_processor_read_data_beats_cs0", "local_processor_read_data_beats_cs1"),
+            ("umc_act_cmd.all", "umc_cas_cmd.all"),
+            ("l2_cache_miss", "l3_cache_miss"),
+            ("ddr_read", "ddrt_read"),
+            ("nps1_die_to_dram", "die_to_dram"),
+            ("credits_allocated", "credits_deallocated"),
+            ("", "cycles"),
+        ] {
+            assert_eq!(did_you_misspell(wrong, [name]), "", "{wrong} {name}");
+        }
+        for (wrong, name) in [
+            ("uncore_frequenzy", "uncore_frequency"),
+            ("unc_cha_tor_inserts.ia_miss_drdd", "unc_cha_tor_inserts.ia_miss_drd"),
+            ("UNC_M_CAS_CONUT.RD", "unc_m_cas_count.rd"),
+            ("unc_m_cas_count", "unc_m_cas_count.rd"),
+            ("page_fault", "page-faults"),
+            ("rootport", "root_port"),
+            ("rd_byte_loc", "rd_bytes_loc"),
+            ("cycels", "cycles"),
+            ("mem_read_bandwith", "mem_read_bandwidth"),
+        ] {
+            assert!(did_you_misspell(wrong, [name]).contains(name), "{wrong} {name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! match them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use anyhow::{Context, Result};
 
@@ -22,24 +22,32 @@ static TEXT: &str = include_str!("../../catalog/intel/events.txt");
 /// The imported metrics.
 static METRICS: &str = include_str!("../../catalog/intel/metrics.txt");
 
-/// Events by PMU without its index, then by processor in small letters.
-type Events = HashMap<&'static str, HashMap<&'static str, Vec<NamedEvent>>>;
+/// The events of one kind of PMU on one processor; the lines are parsed when they are first needed.
+#[derive(Default)]
+struct Events {
+    lines: Vec<&'static str>,
+    parsed: OnceLock<Vec<NamedEvent>>,
+}
 
-static EVENTS: LazyLock<Events> = LazyLock::new(|| {
-    let mut events = Events::new();
-    for section in sections(TEXT) {
-        for processor in section.processors.split(' ') {
-            let of = events.entry(section.pmu).or_default().entry(processor).or_default();
-            of.extend(section.lines.iter().filter_map(|line| event(line)));
+/// Events by PMU without its index, then by processor in small letters.
+static EVENTS: LazyLock<HashMap<&'static str, HashMap<&'static str, Events>>> =
+    LazyLock::new(|| {
+        let mut events = HashMap::<_, HashMap<_, Events>>::new();
+        for section in sections(TEXT) {
+            for pmu in section.pmus.split(' ') {
+                for processor in section.processors.split(' ') {
+                    let of = events.entry(pmu).or_default().entry(processor).or_default();
+                    of.lines.extend(&section.lines);
+                }
+            }
         }
-    }
-    events
-});
+        events
+    });
 
 /// The events of one kind of PMU on some processors.
 struct Section {
     processors: &'static str,
-    pmu: &'static str,
+    pmus: &'static str,
     lines: Vec<&'static str>,
 }
 
@@ -48,8 +56,8 @@ fn sections(text: &'static str) -> Vec<Section> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
         let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
-        if let Some((processors, pmu)) = header.and_then(|header| header.split_once(": ")) {
-            sections.push(Section { processors, pmu, lines: Vec::new() });
+        if let Some((processors, pmus)) = header.and_then(|header| header.split_once(": ")) {
+            sections.push(Section { processors, pmus, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
             section.lines.push(line);
         }
@@ -75,24 +83,31 @@ pub(super) fn events(pmu: &Pmu) -> &'static [NamedEvent] {
         return &[];
     };
     let of = EVENTS.get(name::stem(&pmu.name));
-    of.and_then(|of| of.get(processor.to_ascii_lowercase().as_str())).map_or(&[], Vec::as_slice)
+    of.and_then(|of| of.get(processor.to_ascii_lowercase().as_str())).map_or(&[], Events::parsed)
+}
+
+impl Events {
+    fn parsed(&self) -> &[NamedEvent] {
+        self.parsed.get_or_init(|| self.lines.iter().filter_map(|line| event(line)).collect())
+    }
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own.
 ///
 /// # Errors
 ///
-/// A line is not `NAME UNIT ACROSS FORMULA`.
+/// A line is not `NAME UNIT ACROSS FORMULA`, or no family has the PMU.
 pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
     for section in sections(METRICS) {
-        let pmu = format!("{}_0", section.pmu);
-        let is_its = |family: &&mut Family| family.names.iter().any(|name| matches(name, &pmu));
-        let Some(family) = families.iter_mut().find(is_its) else { continue };
-        let processors = section.processors.split(' ').map(|of| {
-            let model = of.rsplit('-').next().unwrap_or_default();
-            format!("GenuineIntel-6-{model}")
-        });
-        let processors: Vec<String> = processors.collect();
+        let pmu = format!("{}_0", section.pmus);
+        let processors: Vec<String> = section.processors.split(' ').map(spelled).collect();
+        let is_its = |family: &&mut Family| {
+            family.names.iter().any(|name| matches(name, &pmu))
+                && (family.processors.is_empty()
+                    || family.processors.iter().any(|its| processors.contains(its)))
+        };
+        let family = families.iter_mut().find(is_its);
+        let family = family.with_context(|| format!("Intel's metrics: no family has {pmu}"))?;
         for line in section.lines {
             let metric = metric(family, line, &processors);
             family.metrics.push(metric.with_context(|| format!("Intel's metric {line}"))?);
@@ -101,13 +116,22 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
     Ok(())
 }
 
+/// A processor as [`Pmu::processor`] spells it.
+fn spelled(processor: &str) -> String {
+    processor.replacen("genuineintel", "GenuineIntel", 1)
+}
+
 /// Reads `NAME UNIT ACROSS FORMULA`. Intel's formulas are made of counts, those of the catalog of
 /// values in the events' units.
 fn metric(family: &Family, line: &str, processors: &[String]) -> Result<Metric> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().context("a word is missing");
     let (name, unit, across, formula) = (word()?, word()?, word()?, word()?);
-    let in_units = formula.split(' ').map(|word| match family.unit(word) {
+    let own_name = |word| {
+        let named = family.events.iter().find(|event| event.names.iter().any(|name| name == word));
+        named.map_or(word, |event| event.names[0].as_str())
+    };
+    let in_units = formula.split(' ').map(|word| match family.unit(own_name(word)) {
         Some((_, factor)) if factor.to_bits() != 1_f64.to_bits() => {
             format!("( {word} / {factor} )")
         }
@@ -140,7 +164,7 @@ mod tests {
             for metric in family.metrics.iter().filter(|metric| metric.vendor) {
                 for processor in &metric.processors {
                     let pmu = family.names[0].trim_end_matches("_#");
-                    let events = &EVENTS[pmu][processor.to_ascii_lowercase().as_str()];
+                    let events = EVENTS[pmu][processor.to_ascii_lowercase().as_str()].parsed();
                     for name in metric.formula.names() {
                         let known = events.iter().any(|event| event.names[0] == name);
                         assert!(
@@ -162,7 +186,7 @@ mod tests {
         for line in sections.iter().flat_map(|section| &section.lines) {
             assert!(event(line).is_some(), "{line}");
         }
-        let events = |pmu: &str, processor: &str| EVENTS[pmu][processor].len();
+        let events = |pmu: &str, processor: &str| EVENTS[pmu][processor].parsed().len();
         assert!(events("uncore_cha", "genuineintel-6-8f") > 50);
         assert!(events("uncore_cbox", "genuineintel-6-3f") > 50);
         for text in [" Counts ", "number of ", "  "] {
@@ -180,11 +204,19 @@ mod tests {
             let families = catalog.families.iter().filter(|family| family.names.iter().any(is_its));
             for hand in families.flat_map(|family| &family.events) {
                 for (processor, events) in processors {
+                    let is_for = |of: &String| of.eq_ignore_ascii_case(processor);
+                    if !hand.processors.is_empty() && !hand.processors.iter().any(is_for) {
+                        continue;
+                    }
                     // The catalog sets ports and classes by default.
-                    let whole = [String::new(), ".all_parts".to_owned(), ".part0".to_owned()];
-                    let names = whole.map(|end| format!("{}{end}", hand.names[0]));
-                    let its = events.iter().find(|event| names.contains(&event.names[0]));
-                    let Some(its) = its else { continue };
+                    let whole = ["", ".all_parts", ".part0"];
+                    let is_it = |event: &&NamedEvent| {
+                        let mut names = hand.names.iter();
+                        names.any(|name| {
+                            whole.iter().any(|end| event.names[0] == format!("{name}{end}"))
+                        })
+                    };
+                    let Some(its) = events.parsed().iter().find(is_it) else { continue };
                     // Skylake-SP has its filters in another word, and encodings of their own.
                     let is_other = |term: &str| term.starts_with("filter_");
                     if hand.encoding.terms.iter().any(|term| is_other(&term.name)) {
@@ -193,6 +225,7 @@ mod tests {
                     let narrowed = ["ch_mask", "fc_mask"];
                     let mut of_intel = its.encoding.clone();
                     of_intel.terms.retain(|term| !narrowed.contains(&term.name.as_str()));
+                    let names = &hand.names;
                     assert_eq!(hand.encoding.text(), of_intel.text(), "{processor} {names:?}");
                     compared += 1;
                 }

@@ -1,10 +1,13 @@
 //! Resolves the groups of `-p` on this machine.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Result, bail, ensure};
 
 use super::device::{Narrowing, typed};
 use super::resolve::{Resolved, Resolver};
 use super::traffic::AUTO;
+use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
@@ -122,8 +125,7 @@ impl<'a> Resolver<'a> {
             if here.is_empty() {
                 continue;
             }
-            let better = family.yields_to.as_ref().filter(|better| self.has_events(better, group));
-            if let Some(better) = better {
+            if let Some(better) = self.yields(family, group) {
                 self.notes.push(format!(
                     "{}: not opened for {group}, {better} counts the same traffic",
                     family.family
@@ -139,17 +141,52 @@ impl<'a> Resolver<'a> {
                 resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
             }
         }
+        if group == Group::Mem {
+            self.notes.extend(self.uncounted_memory(&resolved));
+        }
         resolved
     }
 
-    /// Whether a PMU of this family has an event that the group opens. A family that is here without
-    /// its events counts nothing.
-    fn has_events(&self, family: &str, group: Group) -> bool {
-        self.words().any(|words| {
-            let its = words.family.filter(|its| its.family == family);
-            let mut globs = its.and_then(|its| its.opens.get(&group)).into_iter().flatten();
-            globs.any(|glob| !words.matching(glob).is_empty())
-        })
+    /// The family that counts the same traffic better, if it has an event for the group here.
+    fn yields(&self, family: &'a Family, group: Group) -> Option<&'a str> {
+        let better = family.yields_to.as_deref()?;
+        let counts = |words: Words<'_>| {
+            let its = words.family.filter(|its| its.family == better);
+            let globs = its.and_then(|its| its.opens.get(&group));
+            globs.is_some_and(|globs| globs.iter().any(|glob| !words.matching(glob).is_empty()))
+        };
+        self.words().any(counts).then_some(better)
+    }
+
+    /// A note for each kind of memory of this machine that none of these events counts, or that some
+    /// of its PMUs do not count.
+    fn uncounted_memory(&self, opened: &[Resolved<'a>]) -> Vec<String> {
+        let counts =
+            |words: &Words<'_>| opened.iter().any(|event| event.words.pmu.name == words.pmu.name);
+        let mut kinds: BTreeMap<&str, Vec<Words<'a>>> = BTreeMap::new();
+        for words in self.words() {
+            if let Some(kind) = words.family.and_then(|family| family.memory.as_deref()) {
+                kinds.entry(kind).or_default().push(words);
+            }
+        }
+        let mut notes = Vec::new();
+        for (kind, pmus) in kinds {
+            let counted: BTreeSet<&str> =
+                pmus.iter().filter(|words| counts(words)).map(Words::family_name).collect();
+            // Of other families of a kind that is counted, nothing is missing.
+            let is_silent = |words: &&Words<'_>| {
+                !counts(words) && (counted.is_empty() || counted.contains(words.family_name()))
+            };
+            let silent = list(pmus.iter().filter(is_silent).map(|words| &words.pmu.name));
+            if counted.is_empty() {
+                notes.push(format!("{kind} is not counted: {silent} has no event for its bytes"));
+            } else if pmus.iter().any(|words| is_silent(&words)) {
+                notes.push(format!(
+                    "a part of {kind} is not counted: {silent} has no event for its bytes"
+                ));
+            }
+        }
+        notes
     }
 
     /// The events of one PMU that match a group's pattern.

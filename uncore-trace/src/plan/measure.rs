@@ -11,7 +11,7 @@ use super::device::{Narrowing, Subset};
 use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::metric::{DURATION_NS, Metric};
-use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
 use crate::text::{few, printable};
 
@@ -197,7 +197,7 @@ impl<'a> Resolver<'a> {
             bail!(
                 "there is no metric {}{}; `uncore-trace list metrics --all` shows all; {}",
                 printable(typed),
-                did_you_mean(typed, self.all_metrics().map(|(_, metric)| &metric.name)),
+                did_you_misspell(typed, self.all_metrics().map(|(_, metric)| &metric.name)),
                 self.instead()
             );
         }

@@ -8,7 +8,7 @@ use crate::catalog::Catalog;
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::{Family, Kind};
 use crate::catalog::spec::{At, EventSpec, Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
@@ -279,8 +279,7 @@ impl<'a> Resolver<'a> {
         let mut stems: Vec<&str> =
             self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
         stems.dedup();
-        let names = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
-        let near = did_you_mean(typed, names.chain(stems.iter().copied()));
+        let near = did_you_misspell(name::stem(typed), &stems);
         format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list(stems))
     }
 
@@ -291,7 +290,7 @@ impl<'a> Resolver<'a> {
         if let Some(pmu) = pmus.clone().find(|pmu| name::means(typed, pmu)) {
             return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(pmu));
         }
-        let near = did_you_mean(typed, names.into_iter().chain(pmus));
+        let near = did_you_misspell(typed, names.into_iter().chain(pmus));
         format!(
             "there is no event {}{near}; `uncore-trace list events` shows those of this machine",
             printable(typed)

@@ -4,6 +4,8 @@
 //! Metrics with events of the core or of several PMUs, with conditions, or with events that were
 //! not imported are left out. A formula counts in events; time is `duration_ns`. Where perf divides
 //! by the number of PMUs (`source_count(EVENT) * #num_packages`), inputs and time are pooled here.
+//! Where it multiplies a ratio by the number of packages, which have a PMU each, the ratios of the PMUs
+//! are added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,6 +22,10 @@ pub(super) type Metrics = BTreeSet<[String; 5]>;
 pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -> Result<Metrics> {
     let dir = dir.join(model).join("metrics/perf");
     let mut metrics = Metrics::new();
+    // Most clients have no metrics.
+    if !dir.exists() {
+        return Ok(metrics);
+    }
     let files =
         std::fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
     for file in files {
@@ -42,10 +48,16 @@ pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -
 /// A metric in its imported form; `None` if it is left out.
 fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
     let (expression, pooled) = without_source_count(text(metric, "MetricExpr"));
+    let of_packages = expression.strip_suffix(" * #num_packages");
     let mut pmus = BTreeSet::new();
     let mut tokens = Vec::new();
     let mut is_rate = false;
-    for token in expression.replace('(', " ( ").replace(')', " ) ").split_whitespace() {
+    for token in of_packages
+        .unwrap_or(&expression)
+        .replace('(', " ( ")
+        .replace(')', " ) ")
+        .split_whitespace()
+    {
         let first = token.chars().next()?;
         if token == "duration_time" {
             is_rate = true;
@@ -66,7 +78,8 @@ fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> 
     let (factor, unit) = scale(text(metric, "ScaleUnit"));
     let formula = tokens.join(" ").replace(" / 1 ", " ");
     let formula = if factor == "1" { formula } else { format!("{factor} * ( {formula} )") };
-    let across = if pooled || !is_rate { "pool" } else { "sum" };
+    let is_sum = is_rate || of_packages.is_some();
+    let across = if pooled || !is_sum { "pool" } else { "sum" };
     let name = text(metric, "MetricName").to_owned();
     Some([pmu, name, unit, across.to_owned(), formula])
 }
@@ -123,6 +136,10 @@ mod tests {
         assert_eq!(
             made("UNC_A.B / UNC_TICKS", "100%").unwrap(),
             "cha: 100 * ( unc_a.b / unc_ticks ) in % by pool"
+        );
+        assert_eq!(
+            made("( UNC_A.B / UNC_TICKS ) * #num_packages", "").unwrap(),
+            "cha: ( unc_a.b / unc_ticks ) in 1 by sum"
         );
         for left_out in
             ["UNC_A.B / UNC_M", "UNC_A.B / INST", "UNC_A.B if UNC_M else 1", "#x / UNC_M"]

@@ -23,7 +23,7 @@ use self::metrics::Metrics;
 /// What to import.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Import {
-    /// Events of Intel's server processors from a checkout of github.com/intel/perfmon
+    /// Events of Intel's processors from a checkout of github.com/intel/perfmon
     Perfmon(Perfmon),
 }
 
@@ -40,17 +40,29 @@ pub(crate) struct Perfmon {
 /// The directory of the generated files.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel");
 
-/// Directories of server processors.
-const MODELS: [&str; 10] = ["HSX", "BDX", "SKX", "CLX", "ICX", "SPR", "EMR", "GNR", "SRF", "CWF"];
+/// Directories of the processors: servers, then clients.
+const MODELS: [&str; 29] = [
+    "JKT", "IVT", "HSX", "BDX", "BDW-DE", "SKX", "CLX", "ICX", "SNR", "SPR", "EMR", "GNR", "SRF",
+    "CWF", "GRR", "SNB", "IVB", "HSW", "BDW", "SKL", "ICL", "RKL", "TGL", "ADL", "MTL", "LNL",
+    "ARL", "PTL", "NVL",
+];
 
-/// Events that are imported although Intel calls them experimental, because the catalog opens them.
-const EXTRA: [&str; 2] = ["UNC_M2M_IMC_READS.ALL", "UNC_M2M_IMC_WRITES.ALL"];
+/// Models whose power unit has no umask, but a field for the state.
+const WITH_OCC_SEL: [&str; 5] = ["JKT", "IVT", "HSX", "BDX", "BDW-DE"];
 
-/// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux 7.2).
-const UNITS: [(&str, &str); 4] =
-    [("cbo", "cbox"), ("sbo", "sbox"), ("qpi ll", "qpi"), ("upi ll", "upi")];
+/// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux
+/// 7.2), and those that the kernel calls otherwise (`uncore_snb.c`, `uncore_snbep.c`).
+const UNITS: [(&str, &str); 7] = [
+    ("cbo", "cbox"),
+    ("sbo", "sbox"),
+    ("qpi ll", "qpi"),
+    ("upi ll", "upi"),
+    ("imph-u", "arb"),
+    ("ncu", "clock"),
+    ("mchbm", "mchbm uncore_hbm"),
+];
 
-/// PMU and name of an event.
+/// PMU, or several of them, and name of an event.
 type Key = (String, String);
 
 /// Writes the files, or compares them.
@@ -100,9 +112,6 @@ fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
         let json: Value = serde_json::from_str(&read(file)?).with_context(|| file.to_owned())?;
         for event in json["Events"].as_array().with_context(|| format!("{file}: no events"))? {
             let name = text(event, "EventName");
-            if is_extra && !EXTRA.contains(&name) {
-                continue;
-            }
             let Some((key, encoding)) =
                 encoded(event, model).with_context(|| format!("{file}: {name}"))?
             else {
@@ -134,7 +143,7 @@ fn head(notice: &str, versions: &str) -> Vec<String> {
     let mut lines = vec![
         "# Made by `cargo xtask import perfmon DIR` from github.com/intel/perfmon: do not edit."
             .to_owned(),
-        "# A section is the processors, a colon and the PMU.".to_owned(),
+        "# A section is the processors, a colon and the PMUs.".to_owned(),
         format!("# {versions}"),
         "#".to_owned(),
     ];
@@ -208,9 +217,8 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     if is_fixed {
         terms = vec![("event", 0xff)];
     }
-    // The power unit of Haswell and Broadwell has no umask.
     let state = name.strip_prefix("UNC_P_POWER_STATE_OCCUPANCY.CORES_C");
-    match state.filter(|_| ["HSX", "BDX"].contains(&model)) {
+    match state.filter(|_| WITH_OCC_SEL.contains(&model)) {
         Some("0") => terms.push(("occ_sel", 1)),
         Some("3") => terms.push(("occ_sel", 2)),
         Some("6") => terms.push(("occ_sel", 3)),
