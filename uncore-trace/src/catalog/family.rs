@@ -176,6 +176,9 @@ pub struct Family {
     /// The events that each group opens; `*` matches anything.
     #[serde(default)]
     pub opens: BTreeMap<Group, Vec<String>>,
+    /// Why groups that users expect of it open nothing of it, one line each.
+    #[serde(default)]
+    pub opens_not: BTreeMap<Group, String>,
     /// Groups whose events are opened once per source with a filter. The causes are then counted
     /// separately and need not be estimated.
     #[serde(default)]
@@ -197,6 +200,9 @@ pub struct Family {
     pub corrections: Vec<Correction>,
     /// A family whose named events it also has.
     pub events_of: Option<String>,
+    /// What tables of perf put before the names of its events: `PREFIX.EVENT`.
+    #[serde(default)]
+    pub prefixes: Vec<String>,
     /// Terms that require another term.
     #[serde(default)]
     pub needs: Vec<Needs>,
@@ -313,6 +319,12 @@ impl Family {
         let Some(identifier) = &pmu.identifier else { return true };
         self.identifiers.is_empty()
             || self.identifiers.iter().any(|pattern| matches(pattern, identifier))
+    }
+
+    /// The name of an event without a prefix.
+    pub fn without_prefix<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let (prefix, event) = name.split_once('.')?;
+        self.prefixes.iter().any(|its| its.eq_ignore_ascii_case(prefix)).then_some(event)
     }
 
     /// Unit and factor of an event; `None` if not in the catalog.

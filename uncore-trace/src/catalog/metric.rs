@@ -49,6 +49,9 @@ pub struct Metric {
     /// Whether it has the vendor's name and formula. It is selected by its full name only.
     #[serde(skip)]
     pub vendor: bool,
+    /// perf's groups of metrics that it is in.
+    #[serde(skip)]
+    pub groups: Vec<String>,
 }
 
 /// A name in a family's formulas that is not an event.

@@ -126,6 +126,7 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/amd_l3_zen3.toml"),
     include_str!("../../catalog/amd_l3_zen4.toml"),
     include_str!("../../catalog/amd_l3_zen5.toml"),
+    include_str!("../../catalog/amd_l3.toml"),
     include_str!("../../catalog/amd_iommu.toml"),
     include_str!("../../catalog/power.toml"),
     include_str!("../../catalog/power_core.toml"),

@@ -11,16 +11,19 @@ pub fn any() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// `#` matches one or more hex digits, `*` matches anything, other characters match themselves.
+/// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters match
+/// themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    let Some(at) = pattern.find(['#', '*']) else { return pattern == text };
+    let Some(at) = pattern.find(['#', '?', '*']) else { return pattern == text };
     let Some(rest) = text.strip_prefix(&pattern[..at]) else { return false };
     let after = &pattern[at + 1..];
-    let hash = pattern.as_bytes()[at] == b'#';
     let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
-    let longest = if hash { digits } else { rest.len() };
-    (usize::from(hash)..=longest)
-        .any(|len| rest.get(len..).is_some_and(|rest| matches(after, rest)))
+    let (least, most) = match pattern.as_bytes()[at] {
+        b'#' => (1, digits),
+        b'?' => (1, digits.min(1)),
+        _ => (0, rest.len()),
+    };
+    (least..=most).any(|len| rest.get(len..).is_some_and(|rest| matches(after, rest)))
 }
 
 #[cfg(test)]
@@ -47,6 +50,10 @@ mod tests {
             ("2cf00*", "2cf2036b", false),
             ("uncore_imc_#", "uncore_imc_free_running_0", false),
             ("a#", "aé", false),
+            ("AuthenticAMD-25-?", "AuthenticAMD-25-f", true),
+            ("AuthenticAMD-25-?", "AuthenticAMD-25-1f", false),
+            ("AuthenticAMD-25-2?", "AuthenticAMD-25-2f", true),
+            ("AuthenticAMD-25-2?", "AuthenticAMD-25-2", false),
         ] {
             assert_eq!(matches(pattern, text), is, "{pattern} {text}");
         }

@@ -86,10 +86,13 @@ impl Note {
     }
 }
 
-/// Whether a PMU belongs to a processor that matches one of the patterns; without patterns, any.
+/// Whether a PMU belongs to a processor that matches one of the patterns, or has an identifier that
+/// does; without patterns, any.
 pub fn is_of(processors: &[String], pmu: &Pmu) -> bool {
-    let of = |processor: &String| processors.iter().any(|one| matches(one, processor));
-    processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
+    let of = |text: &String| processors.iter().any(|one| matches(one, text));
+    processors.is_empty()
+        || pmu.processor.as_ref().is_some_and(of)
+        || pmu.identifier.as_ref().is_some_and(of)
 }
 
 /// An event before it is opened.

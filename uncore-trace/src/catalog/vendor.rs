@@ -1,54 +1,81 @@
-//! Events and metrics by the names that Intel gives them, as `cargo xtask import perfmon` made
-//! them.
+//! Events and metrics by the names that vendors and perf give them, as `cargo xtask import` made them.
 //!
 //! They are of a PMU and a processor, whatever the family. Names in sysfs and in the catalog's own
 //! files win over them, and nothing that a name does not ask for is opened by them: patterns do not
 //! match them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::family::{Family, NamedEvent};
 use super::metric::{Across, Metric};
 use super::pattern::matches;
+use super::rules::is_of;
 use crate::discover::event::EventAlias;
 use crate::discover::{Pmu, name};
 
-/// The imported events.
-static TEXT: &str = include_str!("../../catalog/intel/events.txt");
-
-/// The imported metrics.
-static METRICS: &str = include_str!("../../catalog/intel/metrics.txt");
-
-/// The events of one kind of PMU on one processor; the lines are parsed when they are first needed.
-#[derive(Default)]
-struct Events {
-    lines: Vec<&'static str>,
-    parsed: OnceLock<Vec<NamedEvent>>,
+/// One import.
+struct Import {
+    /// The events.
+    events: &'static str,
+    /// The metrics.
+    metrics: &'static str,
+    /// What describes one of its metrics.
+    about: &'static str,
 }
 
-/// Events by PMU without its index, then by processor in small letters.
-static EVENTS: LazyLock<HashMap<&'static str, HashMap<&'static str, Events>>> =
-    LazyLock::new(|| {
-        let mut events = HashMap::<_, HashMap<_, Events>>::new();
-        for section in sections(TEXT) {
-            for pmu in section.pmus.split(' ') {
-                for processor in section.processors.split(' ') {
-                    let of = events.entry(pmu).or_default().entry(processor).or_default();
-                    of.lines.extend(&section.lines);
-                }
-            }
-        }
-        events
-    });
+/// In the order in which a name is looked up.
+const IMPORTS: [Import; 2] = [
+    Import {
+        events: include_str!("../../catalog/intel/events.txt"),
+        metrics: include_str!("../../catalog/intel/metrics.txt"),
+        about: "a metric of Intel's tables for perf",
+    },
+    Import {
+        events: include_str!("../../catalog/perf/events.txt"),
+        metrics: include_str!("../../catalog/perf/metrics.txt"),
+        about: "a metric of perf's tables",
+    },
+];
 
-/// The events of one kind of PMU on some processors.
+/// The imported events.
+static EVENTS: LazyLock<Vec<Section>> =
+    LazyLock::new(|| IMPORTS.iter().flat_map(|import| sections(import.events)).collect());
+
+/// The events or metrics of one kind of PMU on some processors.
 struct Section {
-    processors: &'static str,
-    pmus: &'static str,
+    /// Patterns of processors, or of `identifier` texts.
+    processors: Vec<String>,
+    /// The PMUs without their index, or patterns of their whole names.
+    pmus: Vec<&'static str>,
     lines: Vec<&'static str>,
+    /// The events, if it has been read.
+    events: OnceLock<Vec<NamedEvent>>,
+}
+
+impl Section {
+    fn is_of(&self, pmu: &Pmu) -> bool {
+        let names = |its: &&str| *its == name::stem(&pmu.name) || matches(its, &pmu.name);
+        self.pmus.iter().any(|its| names(&its)) && is_of(&self.processors, pmu)
+    }
+
+    fn events(&self) -> &[NamedEvent] {
+        self.events.get_or_init(|| self.lines.iter().filter_map(|line| event(line)).collect())
+    }
+
+    /// Its PMUs, by which their families are found: with a digit or nothing in place of what the
+    /// patterns leave open, each with and without an index.
+    fn examples(&self) -> Vec<Pmu> {
+        let example = |processor: &String, pmu: &str, index: &str| {
+            let filled = Some(processor.replace(['#', '?'], "0").replace('*', ""));
+            let name = pmu.replace('*', "0") + index;
+            Pmu { name, processor: filled.clone(), identifier: filled, ..Pmu::default() }
+        };
+        let each = self.processors.iter().flat_map(|of| self.pmus.iter().map(move |pmu| (of, pmu)));
+        each.flat_map(|(of, pmu)| ["", "_0"].map(|index| example(of, pmu, index))).collect()
+    }
 }
 
 fn sections(text: &'static str) -> Vec<Section> {
@@ -57,7 +84,11 @@ fn sections(text: &'static str) -> Vec<Section> {
     for line in lines {
         let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
         if let Some((processors, pmus)) = header.and_then(|header| header.split_once(": ")) {
-            sections.push(Section { processors, pmus, lines: Vec::new() });
+            let processors = processors.replace("genuineintel", "GenuineIntel");
+            let processors = processors.split(' ').map(str::to_owned).collect();
+            let events = OnceLock::new();
+            let pmus = pmus.split(' ').collect();
+            sections.push(Section { processors, pmus, lines: Vec::new(), events });
         } else if let Some(section) = sections.last_mut() {
             section.lines.push(line);
         }
@@ -77,19 +108,9 @@ fn event(line: &str) -> Option<NamedEvent> {
     })
 }
 
-/// The events of a PMU; none for one that is not of an imported processor.
-pub(super) fn events(pmu: &Pmu) -> &'static [NamedEvent] {
-    let Some(processor) = pmu.processor.as_ref().filter(|of| of.starts_with("GenuineIntel")) else {
-        return &[];
-    };
-    let of = EVENTS.get(name::stem(&pmu.name));
-    of.and_then(|of| of.get(processor.to_ascii_lowercase().as_str())).map_or(&[], Events::parsed)
-}
-
-impl Events {
-    fn parsed(&self) -> &[NamedEvent] {
-        self.parsed.get_or_init(|| self.lines.iter().filter_map(|line| event(line)).collect())
-    }
+/// The imported events of a PMU.
+pub(super) fn events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEvent> + use<'_> {
+    EVENTS.iter().filter(|section| section.is_of(pmu)).flat_map(Section::events)
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own.
@@ -98,35 +119,30 @@ impl Events {
 ///
 /// A line is not `NAME UNIT ACROSS FORMULA`, or no family has the PMU.
 pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
-    for section in sections(METRICS) {
-        let pmu = format!("{}_0", section.pmus);
-        let processors: Vec<String> = section.processors.split(' ').map(spelled).collect();
-        let is_its = |family: &&mut Family| {
-            family.names.iter().any(|name| matches(name, &pmu))
-                && (family.processors.is_empty()
-                    || family.processors.iter().any(|its| processors.contains(its)))
-        };
-        let family = families.iter_mut().find(is_its);
-        let family = family.with_context(|| format!("Intel's metrics: no family has {pmu}"))?;
-        for line in section.lines {
-            let metric = metric(family, line, &processors);
-            family.metrics.push(metric.with_context(|| format!("Intel's metric {line}"))?);
+    for import in &IMPORTS {
+        for section in sections(import.metrics) {
+            let family = |pmu: &Pmu| families.iter().position(|family| family.recognises(pmu));
+            let its: BTreeSet<usize> = section.examples().iter().filter_map(family).collect();
+            ensure!(!its.is_empty(), "imported metrics: no family has {}", section.pmus.join(" "));
+            for at in its {
+                let Some(family) = families.get_mut(at) else { continue };
+                for line in &section.lines {
+                    let metric = metric(family, line, &section.processors, import.about);
+                    family.metrics.push(metric.with_context(|| format!("the metric {line}"))?);
+                }
+            }
         }
     }
     Ok(())
 }
 
-/// A processor as [`Pmu::processor`] spells it.
-fn spelled(processor: &str) -> String {
-    processor.replacen("genuineintel", "GenuineIntel", 1)
-}
-
-/// Reads `NAME UNIT ACROSS FORMULA`. Intel's formulas are made of counts, those of the catalog of
-/// values in the events' units.
-fn metric(family: &Family, line: &str, processors: &[String]) -> Result<Metric> {
+/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`. Imported
+/// formulas are made of counts, those of the catalog of values in the events' units.
+fn metric(family: &Family, line: &str, processors: &[String], about: &str) -> Result<Metric> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().context("a word is missing");
     let (name, unit, across, formula) = (word()?, word()?, word()?, word()?);
+    let (name, groups) = name.split_once(':').unwrap_or((name, ""));
     let own_name = |word| {
         let named = family.events.iter().find(|event| event.names.iter().any(|name| name == word));
         named.map_or(word, |event| event.names[0].as_str())
@@ -139,7 +155,7 @@ fn metric(family: &Family, line: &str, processors: &[String]) -> Result<Metric> 
     });
     Ok(Metric {
         name: name.to_owned(),
-        about: "a metric of Intel's tables for perf".to_owned(),
+        about: about.to_owned(),
         unit: unit.to_owned(),
         formula: in_units.collect::<Vec<_>>().join(" ").parse()?,
         across: if across == "sum" { Across::Sum } else { Across::Pool },
@@ -147,6 +163,7 @@ fn metric(family: &Family, line: &str, processors: &[String]) -> Result<Metric> 
         processors: processors.to_vec(),
         only_with: None,
         vendor: true,
+        groups: groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
     })
 }
 
@@ -155,82 +172,98 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::catalog::metric::DURATION_NS;
+    use crate::discover::event::AliasValue;
 
     #[test]
     fn every_metric_is_of_imported_events() {
-        let catalog = Catalog::embedded().unwrap();
         let mut count = 0;
-        for family in &catalog.families {
-            for metric in family.metrics.iter().filter(|metric| metric.vendor) {
-                for processor in &metric.processors {
-                    let pmu = family.names[0].trim_end_matches("_#");
-                    let events = EVENTS[pmu][processor.to_ascii_lowercase().as_str()].parsed();
+        let catalog = Catalog::embedded().unwrap();
+        for section in IMPORTS.iter().flat_map(|import| sections(import.metrics)) {
+            for pmu in section.examples() {
+                let Some(family) = catalog.family(&pmu) else { continue };
+                for line in &section.lines {
+                    let metric = metric(family, line, &section.processors, "").unwrap();
                     for name in metric.formula.names() {
-                        let known = events.iter().any(|event| event.names[0] == name);
-                        assert!(
-                            known || name == DURATION_NS,
-                            "{processor} {}: {name}",
-                            metric.name
-                        );
+                        let known = events(&pmu).any(|event| event.names[0] == name);
+                        assert!(known || name == DURATION_NS, "{}: {line}: {name}", pmu.name);
                     }
+                    let all = &family.metrics;
+                    assert!(all.iter().any(|its| its.vendor && its.name == metric.name), "{line}");
                     count += 1;
                 }
             }
         }
-        assert!(count > 200, "{count}");
+        assert!(count > 400, "{count}");
     }
 
     #[test]
     fn every_line_is_an_event() {
-        let sections = sections(TEXT);
-        for line in sections.iter().flat_map(|section| &section.lines) {
+        for line in EVENTS.iter().flat_map(|section| &section.lines) {
             assert!(event(line).is_some(), "{line}");
         }
-        let events = |pmu: &str, processor: &str| EVENTS[pmu][processor].parsed().len();
-        assert!(events("uncore_cha", "genuineintel-6-8f") > 50);
-        assert!(events("uncore_cbox", "genuineintel-6-3f") > 50);
+        let named = |name: &str, processor: &str| {
+            let (name, processor) = (name.to_owned(), Some(processor.to_owned()));
+            events(&Pmu { name, processor, ..Pmu::default() }).count()
+        };
+        assert!(named("uncore_cha_3", "GenuineIntel-6-8f") > 50);
+        assert!(named("uncore_cbox_0", "GenuineIntel-6-3f") > 50);
+        // As many as the tables of perf have (Linux 7.2).
+        assert_eq!(named("amd_df", "AuthenticAMD-23-1"), 12);
+        assert_eq!(named("amd_df", "AuthenticAMD-25-11"), 136);
+        assert_eq!(named("amd_df", "AuthenticAMD-26-2"), 204);
+        assert_eq!(named("amd_df", "AuthenticAMD-26-50"), 0);
+        assert_eq!(named("amd_df", "AuthenticAMD-24-1"), 0);
+        for processor in ["25-11", "26-2", "26-50"] {
+            assert_eq!(named("amd_umc_3", &format!("AuthenticAMD-{processor}")), 13);
+            assert_eq!(named("amd_l3", &format!("AuthenticAMD-{processor}")), 17);
+        }
+        assert_eq!(named("hisi_sccl3_ddrc1", "0x00000000481fd010"), 8);
         for text in [" Counts ", "number of ", "  "] {
-            assert!(!sections.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
+            assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
         }
     }
 
-    /// Encodings in the catalog equal Intel's for every event that Intel names.
+    /// Encodings in the catalog equal the imported ones for every event that both name.
     #[test]
-    fn encodings_of_the_catalog_are_those_of_intel() {
+    fn encodings_of_the_catalog_are_those_of_the_imports() {
         let catalog = Catalog::embedded().unwrap();
         let mut compared = 0;
-        for (pmu, processors) in &*EVENTS {
-            let is_its = |name: &String| matches(name, &format!("{pmu}_0"));
-            let families = catalog.families.iter().filter(|family| family.names.iter().any(is_its));
-            for hand in families.flat_map(|family| &family.events) {
-                for (processor, events) in processors {
-                    let is_for = |of: &String| of.eq_ignore_ascii_case(processor);
-                    if !hand.processors.is_empty() && !hand.processors.iter().any(is_for) {
-                        continue;
-                    }
+        for section in EVENTS.iter() {
+            for pmu in section.examples() {
+                let Some(family) = catalog.family(&pmu) else { continue };
+                for hand in family.events.iter().filter(|hand| is_of(&hand.processors, &pmu)) {
                     // The catalog sets ports and classes by default.
-                    let whole = ["", ".all_parts", ".part0"];
-                    let is_it = |event: &&NamedEvent| {
-                        let mut names = hand.names.iter();
-                        names.any(|name| {
-                            whole.iter().any(|end| event.names[0] == format!("{name}{end}"))
-                        })
+                    let ports = ["", ".all_parts", ".part0"];
+                    let is_its = |its: &&NamedEvent| {
+                        let ends = ports.iter().any(|port| {
+                            its.names[0].strip_suffix(port) == Some(hand.names[0].as_str())
+                        });
+                        ends || hand.names.contains(&its.names[0])
                     };
-                    let Some(its) = events.parsed().iter().find(is_it) else { continue };
+                    let Some(its) = section.events().iter().find(is_its) else { continue };
                     // Skylake-SP has its filters in another word, and encodings of their own.
                     let is_other = |term: &str| term.starts_with("filter_");
                     if hand.encoding.terms.iter().any(|term| is_other(&term.name)) {
                         continue;
                     }
-                    let narrowed = ["ch_mask", "fc_mask"];
-                    let mut of_intel = its.encoding.clone();
-                    of_intel.terms.retain(|term| !narrowed.contains(&term.name.as_str()));
-                    let names = &hand.names;
-                    assert_eq!(hand.encoding.text(), of_intel.text(), "{processor} {names:?}");
+                    let values = |encoding: &EventAlias| {
+                        let narrowed = ["ch_mask", "fc_mask"];
+                        let mut encoding = encoding.clone();
+                        encoding.terms.retain(|term| {
+                            !narrowed.contains(&term.name.as_str())
+                                && term.value != AliasValue::Number(0)
+                        });
+                        // Drivers of HiSilicon have the event in the lowest bits.
+                        let whole = encoding.terms.iter_mut().find(|term| term.name == "config");
+                        whole.into_iter().for_each(|term| "event".clone_into(&mut term.name));
+                        encoding.text()
+                    };
+                    let [hand, its] = [hand, its].map(|one| values(&one.encoding));
+                    assert_eq!(hand, its, "{:?} {}", pmu.processor, section.pmu);
                     compared += 1;
                 }
             }
         }
-        assert!(compared > 50, "{compared}");
+        assert!(compared > 400, "{compared}");
     }
 }

@@ -94,8 +94,12 @@ impl<'a> Words<'a> {
         self.format(term).map(|format| format.decode(config))
     }
 
-    /// The event with this name; case-insensitive.
+    /// The event with this name, which may have a prefix; case-insensitive.
     pub fn event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
+        self.named(wanted).or_else(|| self.named(self.family?.without_prefix(wanted)?))
+    }
+
+    fn named(&self, wanted: &str) -> Option<PmuEvent<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
         if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
@@ -128,7 +132,8 @@ impl<'a> Words<'a> {
     /// The vendor's events whose fields the PMU has.
     fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
-        vendor::events(self.pmu).iter().filter(move |event| words.fits(&event.encoding))
+        let imported = vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event });
+        imported.filter(move |event| words.fits(&event.encoding))
     }
 
     /// The events with names of the vendor only. They are selected by name, never by a pattern.

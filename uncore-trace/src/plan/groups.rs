@@ -64,8 +64,9 @@ impl<'a> Resolver<'a> {
             let said = self.notes.len();
             let opened = self.group(group);
             if opened.is_empty() {
-                let why = self.notes.get(said).or(self.narrowing.refused.as_ref());
-                missing.push(Missing { group, why: why.cloned() });
+                let noted = self.notes.get(said).or(self.narrowing.refused.as_ref());
+                let why = noted.cloned().or_else(|| self.opens_not(group));
+                missing.push(Missing { group, why });
             }
             resolved.extend(opened);
         }
@@ -100,6 +101,11 @@ impl<'a> Resolver<'a> {
             ));
         }
         parts.join("; ") + offer
+    }
+
+    /// What the catalog says of a group that the PMUs here do not open.
+    fn opens_not(&self, group: Group) -> Option<String> {
+        self.words().find_map(|words| words.family?.opens_not.get(&group)).cloned()
     }
 
     /// The groups that open something on this machine.

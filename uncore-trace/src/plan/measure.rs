@@ -271,7 +271,8 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
 /// Whether the user's text selects this metric.
 fn names_it(typed: &str, metric: &Metric) -> bool {
     if metric.vendor {
-        return typed.eq_ignore_ascii_case(&metric.name);
+        let names = metric.groups.iter().chain([&metric.name]);
+        return names.into_iter().any(|name| typed.eq_ignore_ascii_case(name));
     }
     Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
 }

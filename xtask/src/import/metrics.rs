@@ -46,7 +46,7 @@ pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -
 }
 
 /// A metric in its imported form; `None` if it is left out.
-fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
+pub(super) fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
     let (expression, pooled) = without_source_count(text(metric, "MetricExpr"));
     let of_packages = expression.strip_suffix(" * #num_packages");
     let mut pmus = BTreeSet::new();

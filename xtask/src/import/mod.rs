@@ -10,6 +10,7 @@
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 mod metrics;
+mod perf;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,6 +26,8 @@ use self::metrics::Metrics;
 pub(crate) enum Import {
     /// Events of Intel's processors from a checkout of github.com/intel/perfmon
     Perfmon(Perfmon),
+    /// Events and metrics of other vendors' uncore PMUs from the source of Linux
+    Perf(Perf),
 }
 
 /// Options of `cargo xtask import perfmon`.
@@ -37,8 +40,18 @@ pub(crate) struct Perfmon {
     check: bool,
 }
 
+/// Options of `cargo xtask import perf`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Perf {
+    /// The directory of the source
+    dir: PathBuf,
+    /// Only fail if the checked-in data is not what the source gives
+    #[arg(long)]
+    check: bool,
+}
+
 /// The directory of the generated files.
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel");
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog");
 
 /// Directories of the processors: servers, then clients.
 const MODELS: [&str; 29] = [
@@ -67,9 +80,12 @@ type Key = (String, String);
 
 /// Writes the files, or compares them.
 pub(crate) fn run(import: &Import) -> Result<()> {
-    let Import::Perfmon(Perfmon { dir, check }) = import;
-    for (name, made) in made(dir)? {
-        let file = Path::new(DATA).join(name);
+    let (dir, check, folder, made) = match import {
+        Import::Perfmon(Perfmon { dir, check }) => (dir, check, "intel", made(dir)?),
+        Import::Perf(Perf { dir, check }) => (dir, check, "perf", perf::made(dir)?),
+    };
+    for (name, made) in made {
+        let file = Path::new(DATA).join(folder).join(name);
         if *check {
             let there = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
@@ -160,12 +176,12 @@ fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> Stri
             processors.entry(metric).or_default().push(processor);
         }
     }
-    let mut sections: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for ([pmu, name, unit, across, formula], of) in processors {
-        let section = sections.entry((of.join(" "), pmu.as_str())).or_default();
+        let section = sections.entry((of.join(" "), pmu.clone())).or_default();
         section.push(format!("{name} {unit} {across} {formula}"));
     }
-    render(sections, head)
+    render(&sections, head)
 }
 
 /// The events by the processors that have them, then by PMU: name and encoding.
@@ -176,20 +192,20 @@ fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[Strin
             processors.entry(event).or_default().push(processor);
         }
     }
-    let mut sections: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for (((pmu, name), encoding), of) in processors {
-        let section = sections.entry((of.join(" "), pmu.as_str())).or_default();
+        let section = sections.entry((of.join(" "), pmu.clone())).or_default();
         section.push(format!("{name} {encoding}"));
     }
-    render(sections, head)
+    render(&sections, head)
 }
 
 /// The sections below the comment.
-fn render(sections: BTreeMap<(String, &str), Vec<String>>, head: &[String]) -> String {
+fn render(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -> String {
     let mut lines = head.to_vec();
     for ((processors, pmu), entries) in sections {
-        lines.push(format!("\n[{processors}: uncore_{pmu}]"));
-        lines.extend(entries);
+        lines.push(format!("\n[{processors}: {pmu}]"));
+        lines.extend(entries.iter().cloned());
     }
     lines.join("\n") + "\n"
 }
@@ -234,7 +250,7 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let encoding: Vec<_> = set.map(|(term, value)| format!("{term}={value:#x}")).collect();
     let unit = text(event, "Unit").to_ascii_lowercase();
     let pmu = UNITS.iter().find(|(known, _)| *known == unit).map_or(unit.as_str(), |its| its.1);
-    Ok(Some(((pmu.to_owned(), name.to_ascii_lowercase()), encoding.join(","))))
+    Ok(Some(((format!("uncore_{pmu}"), name.to_ascii_lowercase()), encoding.join(","))))
 }
 
 /// A value of an event; empty if there is none.

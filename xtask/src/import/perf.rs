@@ -1,0 +1,309 @@
+//! `cargo xtask import perf DIR`: events and metrics of AMD's and arm64 uncore PMUs from
+//! `tools/perf/pmu-events/arch` in the source of Linux, as the checked-in files of
+//! `uncore-trace/catalog/perf`.
+//!
+//! Takes names and numbers, no descriptions. An encoding is made as `jevents.py` there makes it. The
+//! processors are those of `mapfile.csv`; tables below a directory `sys` are of the PMUs with an
+//! `identifier` that their `Compat` matches.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use regex::Regex;
+use serde_json::Value;
+
+use super::{Key, metrics, number, render, text};
+
+/// Where the tables are.
+const ARCH: &str = "tools/perf/pmu-events/arch";
+
+/// The name of a PMU, or its pattern, by `Unit` (`unit_to_pmu` of `jevents.py`, Linux 7.2).
+const UNITS: [(&str, &str); 11] = [
+    ("DFPMC", "amd_df"),
+    ("L3PMC", "amd_l3"),
+    ("UMCPMC", "amd_umc"),
+    ("ali_drw", "ali_drw"),
+    ("arm_cmn", "arm_cmn"),
+    ("hisi_sccl,ddrc", "hisi_sccl*_ddrc*"),
+    ("hisi_sccl,hha", "hisi_sccl*_hha*"),
+    ("hisi_sccl,l3c", "hisi_sccl*_l3c*"),
+    ("hisi_sicl,cpa", "hisi_sicl*_cpa*"),
+    ("imx8_ddr", "imx8_ddr*"),
+    ("imx9_ddr", "imx9_ddr*"),
+];
+
+/// Keys of an event after its code, with their terms (`event_fields` of `jevents.py`, Linux 7.2).
+const FIELDS: [(&str, &str); 7] = [
+    ("UMask", "umask"),
+    ("NodeType", "type"),
+    ("RdWrMask", "rdwrmask"),
+    ("EnAllCores", "enallcores"),
+    ("EnAllSlices", "enallslices"),
+    ("SliceId", "sliceid"),
+    ("ThreadMask", "threadmask"),
+];
+
+/// The lines of all tables: by PMU and line, the patterns of the processors that have it.
+type Lines = BTreeMap<(String, String), Vec<String>>;
+
+/// Names and texts of the files.
+pub(super) fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
+    let arch = dir.join(ARCH);
+    let mut events = Lines::new();
+    let mut all_metrics = Lines::new();
+    for (processors, tables) in tables(&arch)? {
+        let mut own: BTreeMap<Key, String> = BTreeMap::new();
+        for event in tables.iter().filter(|entry| !text(entry, "EventName").is_empty()) {
+            let unit = text(event, "Unit");
+            let Some((_, pmu)) = UNITS.iter().find(|(known, _)| *known == unit) else { continue };
+            let name = text(event, "EventName").to_ascii_lowercase();
+            let encoding = encoded(event).with_context(|| name.clone())?;
+            own.insert(((*pmu).to_owned(), name), encoding);
+        }
+        for ((pmu, name), encoding) in &own {
+            let of = events.entry((pmu.clone(), format!("{name} {encoding}"))).or_default();
+            of.extend(processors.clone());
+        }
+        for metric in tables.iter().filter(|entry| !text(entry, "MetricName").is_empty()) {
+            let Some((pmu, line)) = measured(metric, &own) else { continue };
+            let of = all_metrics.entry((pmu, line)).or_default();
+            of.extend(
+                processors.iter().filter(|its| !of.contains(its)).cloned().collect::<Vec<_>>(),
+            );
+        }
+    }
+    Ok([("events.txt", rendered(events)), ("metrics.txt", rendered(all_metrics))])
+}
+
+/// The entries of all tables, by the patterns of their processors or identifiers.
+fn tables(arch: &Path) -> Result<Vec<(Vec<String>, Vec<Value>)>> {
+    let mut tables = Vec::new();
+    for (folder, processors) in amd(arch)? {
+        tables.push((processors, entries(&arch.join("x86").join(folder))?));
+    }
+    for (midr, folder) in mapped(&arch.join("arm64"))? {
+        // Any variant and revision, as perf compares (`strcmp_cpuid_str`).
+        let mut pattern = midr;
+        for at in [12, 17] {
+            pattern.replace_range(at..=at, "?");
+        }
+        tables.push((vec![pattern], entries(&arch.join("arm64").join(folder))?));
+    }
+    for folder in sys_folders(&arch.join("arm64"))? {
+        let mut compatible: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for entry in entries(&folder)? {
+            compatible.entry(text(&entry, "Compat").to_owned()).or_default().push(entry);
+        }
+        for (compat, entries) in compatible {
+            tables.push((identifiers(&compat), entries));
+        }
+    }
+    Ok(tables)
+}
+
+/// Patterns of identifiers for `Compat`: `(a|b).*` are `a*` and `b*`.
+fn identifiers(compat: &str) -> Vec<String> {
+    let Some((these, rest)) = compat.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
+        return vec![compat.to_owned()];
+    };
+    these.split('|').map(|one| one.to_owned() + &rest.replace(".*", "*")).collect()
+}
+
+/// The first two columns that are useful of `mapfile.csv`: processor and directory.
+fn mapped(dir: &Path) -> Result<Vec<(String, String)>> {
+    let path = dir.join("mapfile.csv");
+    let map = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let column = |line: &str| {
+        let columns: Vec<&str> = line.split(',').collect();
+        let is_one = columns.len() == 4 && !line.starts_with('#') && !line.starts_with("Family");
+        is_one.then(|| (columns[0].to_owned(), columns[2].to_owned()))
+    };
+    Ok(map.lines().filter_map(column).collect())
+}
+
+/// The directories of AMD's processors with the patterns of their models: of the lines of
+/// `mapfile.csv`, which are regular expressions, the first that matches counts.
+fn amd(arch: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+    let lines = mapped(&arch.join("x86"))?.into_iter().filter(|(of, _)| of.contains("AMD"));
+    let lines = lines.map(|(of, folder)| Ok((Regex::new(&format!("^(?:{of})$"))?, folder)));
+    let lines: Vec<(Regex, String)> = lines.collect::<Result<_>>()?;
+    let folder = |family: u32, model: u32| {
+        let processor = format!("AuthenticAMD-{family}-{model:X}");
+        lines.iter().find(|(of, _)| of.is_match(&processor)).map(|(_, folder)| folder.clone())
+    };
+    let mut patterns: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for family in 0..0x100 {
+        for high in 0..0x10 {
+            let begin = if high == 0 { String::new() } else { format!("{high:x}") };
+            let begin = format!("AuthenticAMD-{family}-{begin}");
+            let of: Vec<_> = (0..0x10).map(|low| folder(family, high << 4 | low)).collect();
+            let is_same = of.iter().all(|one| *one == of[0]);
+            for (low, folder) in of.into_iter().enumerate().filter(|(low, _)| !is_same || *low == 0)
+            {
+                let Some(folder) = folder else { continue };
+                let end = if is_same { "?".to_owned() } else { format!("{low:x}") };
+                patterns.entry(folder).or_default().push(begin.clone() + &end);
+            }
+        }
+    }
+    Ok(patterns)
+}
+
+/// The directories called `sys`, two levels below.
+fn sys_folders(dir: &Path) -> Result<Vec<PathBuf>> {
+    let below = |dir: &Path| -> Result<Vec<PathBuf>> {
+        let entries =
+            std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+        let mut below = Vec::new();
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot list {}", dir.display()))?.path();
+            below.extend(path.is_dir().then_some(path));
+        }
+        below.sort();
+        Ok(below)
+    };
+    let mut found = Vec::new();
+    for vendor in below(dir)? {
+        for model in below(&vendor)? {
+            found.extend(below(&model)?.into_iter().filter(|path| path.ends_with("sys")));
+        }
+    }
+    Ok(found)
+}
+
+/// The entries of the JSON files of a directory.
+fn entries(dir: &Path) -> Result<Vec<Value>> {
+    let files = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let mut all = Vec::new();
+    for file in files {
+        let path = file.with_context(|| format!("cannot list {}", dir.display()))?.path();
+        if path.extension().is_none_or(|end| end != "json") {
+            continue;
+        }
+        let read = || format!("cannot read {}", path.display());
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).with_context(read)?)
+            .with_context(read)?;
+        all.extend(json.as_array().with_context(read)?.iter().cloned());
+    }
+    Ok(all)
+}
+
+fn encoded(event: &Value) -> Result<String> {
+    let code = [("ConfigCode", "config"), ("EventidCode", "eventid"), ("EventCode", "event")];
+    let (key, term) = code.into_iter().find(|(key, _)| event.get(key).is_some()).unwrap_or(code[2]);
+    let mut terms = vec![format!("{term}={:#x}", number(text(event, key))?)];
+    for (key, term) in FIELDS {
+        let value = number(text(event, key))?;
+        terms.extend((value != 0).then(|| format!("{term}={value:#x}")));
+    }
+    Ok(terms.join(","))
+}
+
+/// PMU and line of a metric; `None` if it is left out.
+fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, String)> {
+    let scale = text(metric, "ScaleUnit");
+    let is_number = |end: &usize| scale[..*end].parse::<f64>().is_ok();
+    let (factor, unit) = scale.split_at((1..=scale.len()).rev().find(is_number).unwrap_or(0));
+    let expression = as_division(text(metric, "MetricExpr"));
+    let unscaled = serde_json::json!({
+        "MetricName": text(metric, "MetricName"),
+        "MetricExpr": match factor.parse::<f64>() {
+            Ok(factor) if (factor - 1.0).abs() > f64::EPSILON => format!("{factor} * ({expression})"),
+            _ => expression,
+        },
+        "ScaleUnit": match unit {
+            "core clocks" => "cycles",
+            unit => unit,
+        },
+    });
+    let [pmu, name, unit, across, formula] = metrics::taken(&unscaled, events)?;
+    let groups = text(metric, "MetricGroup").replace(';', ",");
+    let name = if groups.is_empty() { name } else { format!("{name}:{groups}") };
+    Some((pmu, format!("{name} {unit} {across} {formula}")))
+}
+
+/// The expression with `(A) / (B)` instead of `d_ratio(A, B)`, which is 0 where `B` is.
+fn as_division(expression: &str) -> String {
+    let Some((before, rest)) = expression.split_once("d_ratio(") else {
+        return expression.to_owned();
+    };
+    let mut depth = 1_usize;
+    let mut comma = None;
+    for (at, c) in rest.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth == 1 => comma = Some(at),
+            _ => {}
+        }
+        if let (0, Some(comma)) = (depth, comma) {
+            let (over, under) = (rest[..comma].trim(), rest[comma + 1..at].trim());
+            return format!("{before}(({over}) / ({under})){}", as_division(&rest[at + 1..]));
+        }
+    }
+    expression.to_owned()
+}
+
+/// The lines by the processors that have them, then by PMU.
+fn rendered(lines: Lines) -> String {
+    let head = [
+        "# Made by `cargo xtask import perf DIR` from tools/perf/pmu-events/arch of Linux: do not edit.",
+        "# A section is the processors or identifiers, a colon and the PMU.",
+    ];
+    let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for ((pmu, line), processors) in lines {
+        sections.entry((whole_families(processors).join(" "), pmu)).or_default().push(line);
+    }
+    render(&sections, &head.map(str::to_owned))
+}
+
+/// The patterns with one for a family of which all models are there.
+fn whole_families(mut patterns: Vec<String>) -> Vec<String> {
+    patterns.sort();
+    for family in 0..0x100 {
+        let begin = format!("AuthenticAMD-{family}-");
+        let of = |pattern: &String| pattern.starts_with(&begin) && pattern.ends_with('?');
+        if patterns.iter().filter(|pattern| of(pattern)).count() == 0x10 {
+            patterns.retain(|pattern| !of(pattern));
+            patterns.push(begin + "*");
+        }
+    }
+    patterns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_have_the_factor_of_their_unit() {
+        let key = |event: &str| (("amd_umc".to_owned(), event.to_owned()), String::new());
+        let events = BTreeMap::from([key("umc.rd"), key("umc_clk")]);
+        let line = |expression: &str, scale: &str| {
+            let metric = serde_json::json!({
+                "MetricName": "m", "MetricExpr": expression, "ScaleUnit": scale,
+                "MetricGroup": "a;b"
+            });
+            measured(&metric, &events).unwrap().1
+        };
+        let ratio = "d_ratio(umc.rd * 1000, umc_clk)";
+        assert_eq!(line(ratio, ""), "m:a,b 1 pool ( ( umc.rd * 1000 ) / ( umc_clk ) )");
+        assert_eq!(
+            line("umc.rd", "6.103515625e-5MiB"),
+            "m:a,b MiB pool 0.00006103515625 * ( umc.rd )"
+        );
+        assert_eq!(line("umc.rd", "1core clocks"), "m:a,b cycles pool umc.rd");
+        assert_eq!(
+            line("(umc.rd * 64) / 1e6 / duration_time", "1MB/s"),
+            "m:a,b MB/s sum ( umc.rd * 64 ) / 1e6 / ( duration_ns / 1000000000 )"
+        );
+    }
+
+    #[test]
+    fn patterns_of_identifiers() {
+        assert_eq!(identifiers("(434|43a).*"), ["434*", "43a*"]);
+        assert_eq!(identifiers("i.MX8MM"), ["i.MX8MM"]);
+    }
+}
