@@ -2,20 +2,21 @@
 //!
 //! Names and fields come from sysfs or, if missing there, from the catalog. A value that does not
 //! fit, an unknown term or a filter that would count nothing is an error with its column.
+//!
+//! Guarantee: name, filter, unit and scale follow from the config words alone ([`super::naming`]), so
+//! that an event is the same however it was typed: by name, by fields or by config words.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::asides::Asides;
 use super::rules::Attempt;
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_misspell, list};
-use super::words::{PmuEvent, WHOLE_WORDS, Words};
-use crate::discover::event::{AliasValue, EventAlias};
+use super::words::{CACHE, HARDWARE, PmuEvent, WHOLE_WORDS, Words};
+use crate::discover::event::AliasValue;
 use crate::discover::format::{Format, WORDS};
 use crate::text::printable;
-
-/// Terms that select the event if sysfs names no event; all other terms narrow it.
-const SELECTORS: [&str; 5] = ["event", "eventid", "type", "umask", "config"];
 
 /// An encoded event.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,13 +35,15 @@ pub struct Encoded {
     pub scale: f64,
     /// Whether sysfs marks it as a gauge.
     pub snapshot: bool,
+    /// What was typed beside the event.
+    pub asides: Asides,
 }
 
 /// A field with its value.
-struct Given<'a> {
-    name: Cow<'a, str>,
-    format: Format,
-    value: u64,
+pub(super) struct Given<'a> {
+    pub name: Cow<'a, str>,
+    pub format: Format,
+    pub value: u64,
 }
 
 impl<'a> Words<'a> {
@@ -56,27 +59,38 @@ impl<'a> Words<'a> {
         for field in &given {
             set(&mut config, field);
         }
-        let event = self.name_of(&config, alias, &given);
-        let defaults = self.defaults(event.or(alias), &given, leader);
+        let attr_type = alias.map_or(self.pmu.attr_type, |event| event.attr_type);
+        let typed: Vec<&str> = given.iter().map(|field| field.name.as_ref()).collect();
+        let event = self.named(&config, attr_type, alias);
+        let set_fields = self.fields(&config, event, &typed);
+        let names = typed.iter().copied().chain(set_fields.iter().map(|field| field.name.as_ref()));
+        let names: BTreeSet<&str> = names.collect();
+        let defaults = self.defaults(event, &names, leader);
         let defaults = defaults.map_err(|message| At::new(start, message))?;
         for field in &defaults {
             set(&mut config, field);
         }
-        let names: Vec<&str> = given.iter().map(|field| field.name.as_ref()).collect();
-        let attempt = Attempt { config: &config, given: &names, leader };
+        let attempt = Attempt { config: &config, given: &typed, leader };
         if let Some(why) = self.refusal(&attempt) {
             return Err(At::new(start, why));
         }
         let (unit, scale) = self.unit(event);
-        let (selects, narrows) = self.split(event, &given, &defaults);
+        let mut shown = self.fields(&config, event, &typed);
+        // A value of zero is shown where the default is another one, or where the event asks for it.
+        let names: BTreeSet<&str> = shown.iter().map(|field| field.name.as_ref()).collect();
+        let defaults = self.defaults(event, &names, leader).unwrap_or_default();
+        shown.extend(defaults);
+        shown.extend(event.iter().flat_map(|event| self.asked(event.alias)));
+        let (selects, filter) = self.texts(&config, event, shown);
         Ok(Encoded {
-            attr_type: event.or(alias).map_or(self.pmu.attr_type, |event| event.attr_type),
+            attr_type,
             config,
             event: event.map_or(selects, |event| event.name.to_owned()),
-            filter: narrows,
+            filter,
             unit,
             scale,
             snapshot: event.is_some_and(|event| event.alias.snapshot),
+            asides: Asides::default(),
         })
     }
 
@@ -94,9 +108,18 @@ impl<'a> Words<'a> {
                 Ok(Given { name: Cow::Borrowed(&term.name), format, value })
             };
             match &term.value {
-                TermValue::Number(value) => given.push(field(*value)?),
+                TermValue::Number(value) => match self.legacy(&term.name, *value) {
+                    Some(event) => alias = Some(event),
+                    None => given.push(field(*value)?),
+                },
                 TermValue::Symbol(symbol) => given.push(field(self.symbol(term, symbol)?)?),
                 TermValue::Bare => match (self.event(&term.name), self.format(&term.name)) {
+                    // `PMU/rNNN/`, in hex.
+                    (None, None) if raw(&term.name).is_some() => {
+                        let value = raw(&term.name).unwrap_or_default();
+                        let name = Cow::Borrowed(WHOLE_WORDS[0]);
+                        given.push(Given { name, format: Format::whole(0), value });
+                    }
                     (Some(event), _) => {
                         if let Some(other) = alias.replace(event) {
                             let message =
@@ -104,7 +127,12 @@ impl<'a> Words<'a> {
                             return Err(at(message));
                         }
                     }
-                    (None, Some(format)) if format.width() == 1 => given.push(field(1)?),
+                    // As in perf, also for whole words.
+                    (None, Some(format))
+                        if format.width() == 1 || WHOLE_WORDS.contains(&term.name.as_str()) =>
+                    {
+                        given.push(field(1)?);
+                    }
                     (None, Some(format)) => {
                         let message = format!(
                             "{} needs a value, up to {:#x} ({format})",
@@ -127,6 +155,16 @@ impl<'a> Words<'a> {
             return Err(At::new(terms.first().map_or(1, |term| term.column), message));
         }
         Ok((alias, given))
+    }
+
+    /// The generic event of `legacy-hardware-config=N` or `legacy-cache-config=N`.
+    fn legacy(&self, term: &str, value: u64) -> Option<PmuEvent<'a>> {
+        let attr_type = match term {
+            "legacy-hardware-config" => HARDWARE,
+            "legacy-cache-config" => CACHE,
+            _ => return None,
+        };
+        self.generic(attr_type, value)
     }
 
     /// The value of `term` in the event called `symbol`.
@@ -170,28 +208,28 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// The default filters that apply if the user gave `given`.
+    /// The default filters that apply if terms with the names `given` are set.
     fn defaults(
         &self,
-        event: Option<PmuEvent<'_>>,
-        given: &[Given<'_>],
+        event: Option<PmuEvent<'a>>,
+        given: &BTreeSet<&str>,
         leader: &[Term],
-    ) -> Result<Vec<Given<'static>>, String> {
+    ) -> Result<Vec<Given<'a>>, String> {
         let Some(family) = self.family else { return Ok(Vec::new()) };
-        let mut names: BTreeSet<&str> = given.iter().map(|field| field.name.as_ref()).collect();
+        let mut names = given.clone();
         names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
-        let mut defaults: Vec<Given<'static>> = Vec::new();
+        let mut defaults: Vec<Given<'a>> = Vec::new();
         let name = event.map(|event| event.name);
         for filter in family.filters.iter().filter(|filter| filter.is_for(self.pmu, name)) {
             let unless = |name: &str| filter.unless.iter().any(|term| term == name);
             let inherited = leader.iter().any(|term| unless(&term.name));
-            let fields: Option<Vec<Given<'static>>> = filter
+            let fields: Option<Vec<Given<'a>>> = filter
                 .terms
                 .terms
                 .iter()
                 .map(|term| match term.value {
                     AliasValue::Number(value) => self.format(&term.name).map(|format| Given {
-                        name: Cow::Owned(term.name.clone()),
+                        name: Cow::Borrowed(term.name.as_str()),
                         format,
                         value,
                     }),
@@ -221,88 +259,6 @@ impl<'a> Words<'a> {
         Ok(defaults)
     }
 
-    /// The event that `config` selects: the named one, unless a later term changes it; otherwise
-    /// the one whose encoding includes everything that was typed to select it.
-    fn name_of(
-        &self,
-        config: &[u64; WORDS],
-        named: Option<PmuEvent<'a>>,
-        given: &[Given<'_>],
-    ) -> Option<PmuEvent<'a>> {
-        let holds = |event: &PmuEvent<'a>| {
-            event.alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
-                (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
-                (AliasValue::Asked, Some(_)) => given.iter().any(|field| field.name == term.name),
-                (_, None) => false,
-            })
-        };
-        if named.is_some_and(|event| holds(&event)) {
-            return named;
-        }
-        let mut wanted = [0; WORDS];
-        for field in given.iter().filter(|field| self.selects(&field.name)) {
-            wanted[field.format.word()] |= field.format.mask();
-        }
-        let covers = |event: &PmuEvent<'a>| {
-            let covered = self.covered(event.alias);
-            wanted != [0; WORDS]
-                && wanted.iter().zip(covered).all(|(wanted, its)| wanted & !its == 0)
-        };
-        // A generic event of another attribute type has the same bits with another meaning.
-        let same_type = |event: &PmuEvent<'a>| event.attr_type == self.pmu.attr_type;
-        let fits = self.events().filter(|event| same_type(event) && holds(event) && covers(event));
-        fits.max_by_key(|event| event.alias.terms.len())
-    }
-
-    /// The config bits that the event's own values occupy.
-    fn covered(&self, alias: &EventAlias) -> [u64; WORDS] {
-        let mut covered = [0; WORDS];
-        for term in alias.terms.iter().filter(|term| term.value != AliasValue::Asked) {
-            if let Some(format) = self.format(&term.name) {
-                covered[format.word()] |= format.mask();
-            }
-        }
-        covered
-    }
-
-    /// Whether a term selects the event, rather than narrows it.
-    fn selects(&self, term: &str) -> bool {
-        SELECTORS.contains(&term)
-            || self.events().any(|event| {
-                let mut terms = event.alias.terms.iter();
-                terms.any(|its| its.name == term && its.value != AliasValue::Asked)
-            })
-    }
-
-    /// The given terms as texts: those that select an event without a name, and those that narrow
-    /// it.
-    fn split(
-        &self,
-        event: Option<PmuEvent<'_>>,
-        given: &[Given<'_>],
-        defaults: &[Given<'_>],
-    ) -> (String, String) {
-        let covered = event.map(|event| self.covered(event.alias));
-        let mut selects = Vec::new();
-        let mut narrows = Vec::new();
-        for (at, field) in given.iter().enumerate() {
-            let text = format!("{}={:#x}", field.name, field.value);
-            if given[at + 1..].iter().any(|later| later.name == field.name) {
-                continue; // The last one counts.
-            }
-            match covered {
-                Some(covered) if field.format.mask() & !covered[field.format.word()] == 0 => {}
-                None if self.selects(&field.name) => selects.push(text),
-                _ => narrows.push(text),
-            }
-        }
-        narrows.extend(defaults.iter().map(|field| format!("{}={:#x}", field.name, field.value)));
-        if selects.is_empty() {
-            selects.push("config=0x0".to_owned());
-        }
-        (selects.join(","), narrows.join(","))
-    }
-
     fn unknown(&self, term: &Term) -> At {
         let events: Vec<&str> = self.events().map(|event| event.name).collect();
         let fields: Vec<&str> = self.pmu.formats.keys().map(String::as_str).collect();
@@ -330,6 +286,14 @@ impl<'a> Words<'a> {
     fn shown(&self) -> Cow<'a, str> {
         printable(&self.pmu.name)
     }
+}
+
+/// Parses `r80C0` or `r0x80c0` as 0x80c0.
+pub fn raw(typed: &str) -> Option<u64> {
+    let hex = typed.strip_prefix('r')?;
+    let hex = hex.strip_prefix("0x").unwrap_or(hex);
+    let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(hex, 16).ok())?
 }
 
 /// Writes a value that is known to fit into its field, replacing the previous one.

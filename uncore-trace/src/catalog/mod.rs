@@ -4,7 +4,9 @@
 //! [`FILES`], or a file that [`Catalog::overlay`] adds. Names and encodings in sysfs always take
 //! precedence.
 
+pub mod asides;
 pub mod budget;
+pub mod cache_names;
 pub mod correction;
 #[cfg(test)]
 mod document;
@@ -17,6 +19,8 @@ pub mod formula;
 pub mod group;
 pub mod link;
 pub mod metric;
+pub mod modifiers;
+mod naming;
 pub mod near;
 pub mod overlay;
 pub mod pattern;

@@ -6,13 +6,19 @@ use super::family::{Family, Kind, NamedEvent};
 use super::metric::Metric;
 use super::pattern::matches_event;
 use super::rules::is_of;
-use super::{Catalog, vendor};
+use super::{Catalog, cache_names, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::discover::{Pmu, name};
 
 /// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
 pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];
+
+/// `PERF_TYPE_HARDWARE` and `PERF_TYPE_HW_CACHE`, the types of generic events
+/// (`include/uapi/linux/perf_event.h`, Linux 7.2).
+pub const HARDWARE: u32 = 0;
+/// See [`HARDWARE`].
+pub const CACHE: u32 = 3;
 
 /// A PMU with its part of the catalog.
 #[derive(Debug, Clone, Copy)]
@@ -96,10 +102,10 @@ impl<'a> Words<'a> {
 
     /// The event with this name, which may have a prefix; case-insensitive.
     pub fn event(&self, wanted: &str) -> Option<PmuEvent<'a>> {
-        self.named(wanted).or_else(|| self.named(self.family?.without_prefix(wanted)?))
+        self.by_name(wanted).or_else(|| self.by_name(self.family?.without_prefix(wanted)?))
     }
 
-    fn named(&self, wanted: &str) -> Option<PmuEvent<'a>> {
+    fn by_name(&self, wanted: &str) -> Option<PmuEvent<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
         if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
@@ -107,7 +113,9 @@ impl<'a> Words<'a> {
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
         let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
-        let event = self.added().find(is_it).or_else(|| self.imported().find(is_it))?;
+        let Some(event) = self.added().find(is_it).or_else(|| self.imported().find(is_it)) else {
+            return self.generic(CACHE, cache_names::config(wanted)?);
+        };
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
@@ -127,6 +135,17 @@ impl<'a> Words<'a> {
             Some(terms) => self.encode(terms, &[]).is_ok(),
             None => !is_event(name) || self.event(name).is_some(),
         })
+    }
+
+    /// The event of another attribute type than the PMU's with this config.
+    pub fn generic(&self, attr_type: u32, config: u64) -> Option<PmuEvent<'a>> {
+        let is_it = |event: &&NamedEvent| match event.encoding.terms.as_slice() {
+            [term] => term.name == WHOLE_WORDS[0] && term.value == AliasValue::Number(config),
+            _ => false,
+        };
+        let mut typed = self.added().filter(|event| event.attr_type == Some(attr_type));
+        let event = typed.find(is_it)?;
+        Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
     /// The vendor's events whose fields the PMU has.

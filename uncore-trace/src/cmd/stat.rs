@@ -315,11 +315,9 @@ fn typed(texts: &[String]) -> Vec<EventSpec> {
 
 /// The PMU instances that were given by their full names.
 fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
-    let whole = |pmu: &str| {
-        let mut words = typed.iter().filter_map(|event| event.pmu.as_deref());
-        words.any(|word| name::is_whole(word, pmu))
-    };
-    machine.pmus.iter().map(|pmu| pmu.name.clone()).filter(|name| whole(name)).collect()
+    let words: Vec<_> = typed.iter().filter_map(|event| event.pmu.as_deref()).collect();
+    let called = machine.pmus.iter().filter(|pmu| words.iter().any(|word| pmu.is_called(word)));
+    called.map(|pmu| pmu.name.clone()).collect()
 }
 
 /// Warns once for each event of a PMU, not for each of its CPUs.

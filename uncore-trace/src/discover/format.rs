@@ -27,6 +27,11 @@ impl Format {
         Self { word: word as u8, mask: u64::MAX }
     }
 
+    /// Some bits of the config word `word`, at least one.
+    pub fn bits(word: usize, mask: u64) -> Self {
+        Self { word: word as u8, mask }
+    }
+
     /// The config word of the field: 0 for `config`, N for `configN`.
     pub fn word(&self) -> usize {
         usize::from(self.word)

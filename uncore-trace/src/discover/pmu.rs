@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::cpulist::CpuList;
 use super::event::{EventAlias, number};
 use super::format::Format;
+use super::name;
 use super::processor::Processor;
 use super::read::Problems;
 use super::statistics::Statistics;
@@ -18,6 +19,10 @@ use super::statistics::Statistics;
 pub struct Pmu {
     /// The name of its directory.
     pub name: String,
+    /// `alias`: its other name, that of Intel's PMU without a name of its own
+    /// (`Documentation/ABI/testing/sysfs-bus-event_source-devices-uncore`, Linux 7.2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
     /// `type`: the `perf_event_attr.type` of its events, dynamic for nearly all PMUs.
     pub attr_type: u32,
     /// `cpumask`: its reader CPUs. Empty if all of them are offline; `None` (no file) for core and
@@ -79,6 +84,7 @@ impl Pmu {
             .or_else(|| problems.line(&dir.join("ali_drw_pmu_identifier")));
         Some(Self {
             name: name.to_owned(),
+            alias: problems.line(&dir.join("alias")).filter(|alias| !alias.is_empty()),
             attr_type,
             cpumask: problems.parsed(&dir.join("cpumask")),
             cpus: problems.parsed(&dir.join("cpus")),
@@ -94,6 +100,20 @@ impl Pmu {
             caps: caps(&dir.join("caps"), problems),
             statistics: None,
         })
+    }
+
+    /// Whether `word` is the full name of this PMU ([`name::is_whole`]).
+    pub fn is_called(&self, word: &str) -> bool {
+        self.names().any(|its| name::is_whole(word, its))
+    }
+
+    /// Whether `word` selects this PMU ([`name::means`]).
+    pub fn is_meant(&self, word: &str) -> bool {
+        self.names().any(|its| name::means(word, its))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name.as_str()).chain(self.alias.as_deref())
     }
 
     /// The event called `name`: the exact name, else case-insensitive, because one driver changed

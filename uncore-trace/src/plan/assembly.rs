@@ -1,7 +1,7 @@
 //! Turns resolved events into counters: one per reader CPU, no event twice, groups with their
 //! leaders.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
@@ -32,6 +32,8 @@ pub(super) struct Assembly<'a> {
     told: Option<Told>,
     /// The leaders of the groups that the user typed.
     pub(super) typed: HashSet<u32>,
+    /// The names that the user gave to counters.
+    labels: BTreeMap<u32, String>,
     /// The events, once for all CPUs on which they are read.
     pub(super) events: Vec<Resolved<'a>>,
     /// The links of the counters.
@@ -60,6 +62,7 @@ impl<'a> Assembly<'a> {
             seen: HashMap::new(),
             agreement: Agreement::default(),
             typed: HashSet::new(),
+            labels: BTreeMap::new(),
             events: Vec::new(),
             links: Links::default(),
             plan,
@@ -143,7 +146,8 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         for event in events {
             self.agreement.add(event, leader)?;
-            match spots(self.machine, event.words, &event.encoded.event, event.die) {
+            let spots = spots(self.machine, event.words, &event.encoded.event, event.die);
+            match spots.and_then(|spots| chosen(event, spots)) {
                 Ok(spots) => {
                     self.events.push(event.clone());
                     placed.extend(spots.into_iter().map(|spot| (event, spot)));
@@ -180,6 +184,9 @@ impl<'a> Assembly<'a> {
         let causes = causes.unwrap_or_default();
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
+        if let Some(label) = &encoded.asides.label {
+            self.labels.entry(there).or_insert_with(|| label.clone());
+        }
         if there != id {
             return (there, false);
         }
@@ -236,9 +243,53 @@ impl<'a> Assembly<'a> {
         for note in io::notes(&self.plan.counters) {
             self.note(note);
         }
-        self.plan.links = self.links.finish(resolver, &self.plan);
+        self.plan.links = std::mem::take(&mut self.links).finish(resolver, &self.plan);
+        self.label()?;
         Ok(self.plan)
     }
+
+    /// Names counters as the user wants. Rules of the catalog are of the events' own names, so that
+    /// this comes last.
+    ///
+    /// # Errors
+    ///
+    /// Two events of a family would have one name, and be summed up as one event.
+    fn label(&mut self) -> Result<()> {
+        let mut meant: HashMap<_, (&str, bool)> = HashMap::new();
+        for counter in &self.plan.counters {
+            let label = self.labels.get(&counter.id);
+            let name = label.unwrap_or(&counter.event);
+            let key = (counter.family.as_str(), name, counter.filter.as_str());
+            let is_labelled = label.is_some();
+            let (event, was_labelled) = *meant.entry(key).or_insert((&counter.event, is_labelled));
+            ensure!(
+                event == counter.event || !(is_labelled || was_labelled),
+                "name={0}: {1} and {2} would both be called {0}: give each its own name",
+                printable(name),
+                printable(event),
+                printable(&counter.event)
+            );
+        }
+        for (id, label) in std::mem::take(&mut self.labels) {
+            if let Some(counter) = self.plan.counters.get_mut(id as usize) {
+                counter.event = label;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reader CPUs of an event that `cpu=` leaves.
+fn chosen(event: &Resolved<'_>, mut spots: Vec<Spot>) -> Result<Vec<Spot>> {
+    let Some(cpus) = &event.encoded.asides.cpus else { return Ok(spots) };
+    let all: CpuList = spots.iter().map(|spot| spot.cpu).collect();
+    spots.retain(|spot| cpus.contains(spot.cpu));
+    ensure!(
+        !spots.is_empty(),
+        "cpu={cpus}: {} is read on CPU {all}: name one of these",
+        printable(&event.words.pmu.name)
+    );
+    Ok(spots)
 }
 
 /// The PMUs that cannot count their members of a group together. An error unless the group is weak.

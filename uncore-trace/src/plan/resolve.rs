@@ -5,9 +5,11 @@ use anyhow::{Result, anyhow, bail, ensure};
 use super::Request;
 use super::device::{Narrowing, Subset};
 use crate::catalog::Catalog;
-use crate::catalog::encode::Encoded;
+use crate::catalog::asides::sift;
+use crate::catalog::cache_names::is_cache_event;
+use crate::catalog::encode::{Encoded, raw};
 use crate::catalog::family::{Family, Kind};
-use crate::catalog::spec::{At, EventSpec, Term, TermValue};
+use crate::catalog::spec::{At, EventSpec, Term, TermValue, numeric};
 use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
 use crate::discover::{Machine, Pmu, name};
@@ -24,6 +26,27 @@ pub const SYSTEM: &str = "system_time";
 
 /// Names that `-e` takes for times of the measurement. No counter is needed for them.
 pub const TIMES: [&str; 3] = [DURATION, USER, SYSTEM];
+
+/// perf's PMU for such events, which is not the kernel's (`tools/perf/util/tool_pmu.c`, Linux 7.2).
+const TOOL: &str = "tool";
+
+/// Names of perf that are no counts, but constants of the machine for formulas (the same file).
+const CONSTANTS: [&str; 11] = [
+    "has_pmem",
+    "num_cores",
+    "num_cpus",
+    "num_cpus_online",
+    "num_dies",
+    "num_packages",
+    "slots",
+    "smt_on",
+    "system_tsc_freq",
+    "core_wide",
+    "target_cpu",
+];
+
+/// `PERF_TYPE_RAW` of `include/uapi/linux/perf_event.h` (Linux 7.2).
+const RAW: u32 = 4;
 
 /// One event on one PMU.
 #[derive(Debug, Clone)]
@@ -140,19 +163,27 @@ impl<'a> Resolver<'a> {
 
     /// The events that a text selects, on every matching PMU, in the machine's order.
     pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
-        let Some(typed) = &spec.pmu else { return self.bare(spec) };
+        self.notes.extend(spec.notes.iter().cloned());
+        let Some(typed) = &spec.pmu else {
+            let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
+            return self.bare(term, &[]);
+        };
         // A full name selects only that PMU: uncore_imc_1 must not select uncore_imc_10.
-        let exact: Vec<_> =
-            self.words().filter(|words| name::is_whole(typed, &words.pmu.name)).collect();
+        let exact: Vec<_> = self.words().filter(|words| words.pmu.is_called(typed)).collect();
         let meant = if exact.is_empty() {
-            self.words().filter(|words| name::means(typed, &words.pmu.name)).collect()
+            self.words().filter(|words| words.pmu.is_meant(typed)).collect()
         } else {
             exact
         };
-        if meant.is_empty() {
-            return Err(At::new(spec.column, self.no_such_pmu(typed)));
+        if !meant.is_empty() {
+            return self.on_each(meant, &spec.terms, leader);
         }
-        self.on_each(meant, &spec.terms, leader)
+        let name = Term { name: typed.clone(), value: TermValue::Bare, column: spec.column };
+        match spec.terms.as_slice() {
+            [term] if typed == TOOL => self.bare(term, &[]),
+            terms if self.is_event(typed) => self.bare(&name, terms),
+            _ => Err(At::new(spec.column, self.no_such_pmu(typed))),
+        }
     }
 
     /// Encodes the event on each PMU. If a pattern matches PMUs without the event, these are
@@ -163,6 +194,13 @@ impl<'a> Resolver<'a> {
         terms: &[Term],
         leader: &[Term],
     ) -> Result<Vec<Resolved<'a>>, At> {
+        let is_own = |name: &str| {
+            let has =
+                |words: &Words<'_>| words.format(name).is_some() || words.event(name).is_some();
+            meant.iter().any(has)
+        };
+        let (terms, asides) = sift(terms, is_own, &mut self.notes)?;
+        let terms = terms.as_slice();
         let mut resolved = Vec::new();
         let mut refused: Vec<(&str, At)> = Vec::new();
         for words in meant {
@@ -191,13 +229,24 @@ impl<'a> Resolver<'a> {
             let names = refused.iter().map(|(name, _)| *name);
             self.notes.push(format!("left out {}: {}", list(names), error.message));
         }
+        for event in &mut resolved {
+            event.encoded.asides = asides.clone();
+        }
         Ok(resolved)
     }
 
-    /// A bare name: a time, a software or hardware event, an event of any PMU, `rNNN`.
-    fn bare(&mut self, spec: &EventSpec) -> Result<Vec<Resolved<'a>>, At> {
-        let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
-        let typed = term.name.as_str();
+    /// Whether a name is one that can stand without a PMU.
+    fn is_event(&self, typed: &str) -> bool {
+        raw(typed).is_some()
+            || numeric(typed).is_some()
+            || self.is_hardware_name(typed)
+            || self.words().any(|words| words.event(typed).is_some())
+    }
+
+    /// A name without a PMU, with further terms: a time, a software or hardware event, an event of any
+    /// PMU, `rNNN`, `TYPE:CONFIG`.
+    fn bare(&mut self, name: &Term, more: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
+        let typed = name.name.as_str();
         if self.times && TIMES.contains(&typed) {
             self.timed = true;
             return Ok(Vec::new());
@@ -207,13 +256,14 @@ impl<'a> Resolver<'a> {
                 "{typed} is a time of the command of `stat`, and not one of a cgroup: -e task-clock \
                  counts the time on CPUs"
             );
-            return Err(At::new(term.column, why));
+            return Err(At::new(name.column, why));
         }
         if typed == DURATION {
             let note = format!("{DURATION}: nothing to count, every row has its window's length");
             self.notes.push(note);
             return Ok(Vec::new());
         }
+        let terms: Vec<Term> = [name].into_iter().chain(more).cloned().collect();
         let has =
             |words: &Words<'_>| words.event(typed).is_some() && self.narrowing.opens(words.pmu);
         let having: Vec<_> = self.words().filter(has).collect();
@@ -221,44 +271,68 @@ impl<'a> Resolver<'a> {
             |words: &Words<'_>| words.family.is_some_and(|family| family.kind != Kind::Uncore);
         let (first, others): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
         if !first.is_empty() {
-            return self.on_each(first, &spec.terms, &[]);
+            return self.on_each(first, &terms, &[]);
         }
         if self.is_hardware_name(typed) {
-            return Err(At::new(term.column, self.no_core(typed)));
+            return Err(At::new(name.column, self.no_core(typed)));
         }
         if !others.is_empty() {
-            return self.on_each(others, &spec.terms, &[]);
+            return self.on_each(others, &terms, &[]);
         }
-        match raw(typed) {
-            Some(config) => self.raw(term, config),
-            None => Err(At::new(term.column, self.no_such_event(typed))),
+        if let Some(config) = raw(typed) {
+            return self.raw(name, config, more);
+        }
+        match numeric(typed) {
+            Some((attr_type, config)) => self.numeric(name, attr_type, config, more),
+            None => Err(At::new(name.column, self.no_such_event(typed))),
         }
     }
 
     /// `rNNN` on every core PMU.
-    fn raw(&mut self, term: &Term, config: u64) -> Result<Vec<Resolved<'a>>, At> {
+    fn raw(&mut self, term: &Term, config: u64, more: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
         let core = |words: &Words<'_>| words.family.is_some_and(|f| f.kind == Kind::Core);
         let cores: Vec<_> = self.words().filter(core).collect();
         if cores.is_empty() {
             return Err(At::new(term.column, self.no_core(&term.name)));
         }
-        let whole = Term {
-            name: "config".to_owned(),
-            value: TermValue::Number(config),
-            column: term.column,
-        };
-        let mut resolved = self.on_each(cores, &[whole], &[])?;
-        for event in resolved.iter_mut().filter(|event| event.encoded.event.starts_with("config="))
-        {
-            event.encoded.event = format!("r{config:x}");
+        let mut resolved = self.on_each(cores, &whole(term, config, more), &[])?;
+        for event in &mut resolved {
+            if event.encoded.config == [config, 0, 0, 0, 0] && event.encoded.event.contains('=') {
+                event.encoded.event = format!("r{config:x}");
+                event.encoded.filter.clear();
+            }
         }
         Ok(resolved)
+    }
+
+    /// `TYPE:CONFIG`: the type of a PMU, of generic events or, as 4, of raw events.
+    fn numeric(
+        &mut self,
+        term: &Term,
+        attr_type: u32,
+        config: u64,
+        more: &[Term],
+    ) -> Result<Vec<Resolved<'a>>, At> {
+        let of_type: Vec<_> =
+            self.words().filter(|words| words.pmu.attr_type == attr_type).collect();
+        if !of_type.is_empty() {
+            return self.on_each(of_type, &whole(term, config, more), &[]);
+        }
+        let generic = self.words().find_map(|words| words.generic(attr_type, config));
+        if let Some(event) = generic {
+            return self.bare(&Term { name: event.name.to_owned(), ..term.clone() }, more);
+        }
+        if attr_type == RAW {
+            return self.raw(term, config, more);
+        }
+        let message = format!("no PMU here has the type {attr_type} and an event {config:#x}");
+        Err(At::new(term.column, message))
     }
 
     fn is_hardware_name(&self, typed: &str) -> bool {
         let families = self.catalog.families.iter().filter(|family| family.kind == Kind::Core);
         let mut names = families.flat_map(|family| &family.events).flat_map(|event| &event.names);
-        names.any(|name| name.eq_ignore_ascii_case(typed))
+        names.any(|name| name.eq_ignore_ascii_case(typed)) || is_cache_event(typed)
     }
 
     fn no_core(&self, typed: &str) -> String {
@@ -287,8 +361,11 @@ impl<'a> Resolver<'a> {
         let all = |words: Words<'a>| words.events().chain(words.vendor_events());
         let names: Vec<_> = self.words().flat_map(all).map(|event| event.name).collect();
         let pmus = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
-        if let Some(pmu) = pmus.clone().find(|pmu| name::means(typed, pmu)) {
-            return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(pmu));
+        if let Some(pmu) = self.machine.pmus.iter().find(|pmu| pmu.is_meant(typed)) {
+            return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(&pmu.name));
+        }
+        if CONSTANTS.contains(&typed) {
+            return format!("{typed} is a constant of the machine in perf's formulas, not a count");
         }
         let near = did_you_misspell(typed, names.into_iter().chain(pmus));
         format!(
@@ -311,11 +388,11 @@ fn group_of(words: Words<'_>, event: &str) -> &'static str {
     words.family.map_or("other", |family| family.group_of(event).name())
 }
 
-/// Parses `r80C0` as 0x80c0.
-fn raw(typed: &str) -> Option<u64> {
-    let hex = typed.strip_prefix('r')?;
-    let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    digits.then(|| u64::from_str_radix(hex, 16).ok())?
+/// A whole config word in place of the name `term`, with the terms after it.
+fn whole(term: &Term, config: u64, more: &[Term]) -> Vec<Term> {
+    let value = TermValue::Number(config);
+    let whole = Term { name: "config".to_owned(), value, column: term.column };
+    [whole].into_iter().chain(more.iter().cloned()).collect()
 }
 
 /// Adds the text to an error, with a pointer to the column.

@@ -20,6 +20,7 @@ const SYSTEM: &str = "sys/devices/system";
 /// Files of a PMU.
 const PMU_FILES: &[&str] = &[
     "type",
+    "alias",
     "cpumask",
     "cpus",
     "associated_cpus",

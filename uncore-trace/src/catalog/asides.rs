@@ -1,0 +1,166 @@
+//! The terms that perf has for every PMU and that are not fields of the event: a name, CPUs, and
+//! settings of samples (`tools/perf/util/parse-events.l` and `config_term_common` in
+//! `parse-events.c`, Linux 7.2).
+//!
+//! `perf stat` refuses most settings of samples. They do not change a count, so that they are taken
+//! with a note here.
+
+use super::spec::{At, Term, TermValue};
+use crate::discover::CpuList;
+use crate::text::printable;
+
+/// What a term takes after `=`.
+#[derive(Clone, Copy)]
+enum Takes {
+    Number,
+    /// 0 or 1.
+    Flag,
+    Text,
+}
+
+/// What a term does here.
+#[derive(Clone, Copy)]
+enum Effect {
+    Label,
+    Cpus,
+    Note(&'static str),
+}
+
+const OF_SAMPLES: Effect = Effect::Note("is about samples and does not change a count");
+const OF_TRACES: Effect = Effect::Note("is about traces (AUX) and does not change a count");
+
+/// The terms of perf that are no fields, except `config` to `config4`, `rNNN` and
+/// `legacy-*-config`, which select an event.
+const TERMS: [(&str, Takes, Effect); 20] = [
+    ("name", Takes::Text, Effect::Label),
+    ("cpu", Takes::Text, Effect::Cpus),
+    ("percore", Takes::Flag, Effect::Note("changes only what `perf stat -A` prints")),
+    ("metric-id", Takes::Text, Effect::Note("is a mark of perf's own metrics")),
+    ("period", Takes::Number, OF_SAMPLES),
+    ("freq", Takes::Number, OF_SAMPLES),
+    ("branch_type", Takes::Text, OF_SAMPLES),
+    ("time", Takes::Flag, OF_SAMPLES),
+    ("call-graph", Takes::Text, OF_SAMPLES),
+    ("stack-size", Takes::Number, OF_SAMPLES),
+    ("max-stack", Takes::Number, OF_SAMPLES),
+    ("nr", Takes::Number, OF_SAMPLES),
+    ("inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
+    ("no-inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
+    ("overwrite", Takes::Number, OF_SAMPLES),
+    ("no-overwrite", Takes::Number, OF_SAMPLES),
+    ("ratio-to-prev", Takes::Text, OF_SAMPLES),
+    ("aux-output", Takes::Number, OF_TRACES),
+    ("aux-action", Takes::Text, OF_TRACES),
+    ("aux-sample-size", Takes::Number, OF_TRACES),
+];
+
+/// What was typed beside the event.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asides {
+    /// `name=`: the name under which it is counted.
+    pub label: Option<String>,
+    /// `cpu=`: the only CPUs on which it is read.
+    pub cpus: Option<CpuList>,
+}
+
+/// Separates the terms of an event from those that are not its fields, and adds notes on terms that
+/// have no effect. `is_own` tells the PMU's own terms, which win.
+pub fn sift(
+    terms: &[Term],
+    is_own: impl Fn(&str) -> bool,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Term>, Asides), At> {
+    let mut own = Vec::new();
+    let mut asides = Asides::default();
+    for term in terms {
+        let name = term.name.as_str();
+        if name.starts_with('@') {
+            let message = format!(
+                "{} is a setting of a driver for traces, which are not counted here: leave it out",
+                printable(name)
+            );
+            return Err(At::new(term.column, message));
+        }
+        let known = TERMS.iter().find(|(its, ..)| *its == name && !is_own(name));
+        let Some((_, takes, effect)) = known else {
+            own.push(term.clone());
+            continue;
+        };
+        match (effect, &term.value) {
+            (Effect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
+                asides.label = Some(text.clone());
+            }
+            (Effect::Cpus, TermValue::Number(cpu)) if u32::try_from(*cpu).is_ok() => {
+                asides.cpus = Some(CpuList::from_iter([*cpu as u32]));
+            }
+            (Effect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
+                asides.cpus = text.parse().ok();
+            }
+            (Effect::Note(why), value) if takes.takes(value) => {
+                notes.push(format!("the term {name} {why}"));
+            }
+            _ => {
+                let wants = match (effect, takes) {
+                    (Effect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
+                    (_, Takes::Text) => "a text that is no number",
+                    (_, Takes::Flag) => "0 or 1",
+                    (_, Takes::Number) => "a number",
+                };
+                return Err(At::new(term.column, format!("{name} takes {wants}")));
+            }
+        }
+    }
+    Ok((own, asides))
+}
+
+impl Takes {
+    /// Whether a term that takes this takes `value`; without a value, a number is 1.
+    fn takes(self, value: &TermValue) -> bool {
+        match (self, value) {
+            (Self::Flag, TermValue::Number(number)) => *number <= 1,
+            (Self::Number | Self::Flag, TermValue::Bare)
+            | (Self::Number, TermValue::Number(_))
+            | (Self::Text, TermValue::Symbol(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::spec::terms;
+
+    fn sifted(text: &str) -> Result<(usize, Asides, usize), At> {
+        let mut notes = Vec::new();
+        let (own, asides) = sift(&terms(text).unwrap(), |name| name == "freq", &mut notes)?;
+        Ok((own.len(), asides, notes.len()))
+    }
+
+    #[test]
+    fn fields_stay_and_the_rest_is_said() {
+        let (own, asides, notes) = sifted("event=1,name='A b',period=5,freq=2,cpu=2-3").unwrap();
+        assert_eq!((own, notes), (2, 1));
+        assert_eq!(asides.label.as_deref(), Some("A b"));
+        assert_eq!(asides.cpus, Some(CpuList::from_iter([2, 3])));
+        let of_samples = "time,percore=0,call-graph=fp,inherit,ratio-to-prev=2.0,metric-id=a";
+        assert_eq!(sifted(of_samples).unwrap(), (0, Asides::default(), 6));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_at_their_column() {
+        for text in [
+            "name",
+            "name=1",
+            "name=''",
+            "cpu",
+            "cpu=a",
+            "time=2",
+            "period=a",
+            "call-graph",
+            "@x=y",
+        ] {
+            assert_eq!(sifted(&format!("a,{text}")).unwrap_err().column, 3, "{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The modifiers of an event (`cycles:u`), each with what it means for a count.
+//!
+//! perf hands some of them to the kernel, which refuses them for PMUs that cannot tell what ran
+//! (`PERF_PMU_CAP_NO_EXCLUDE`, kernel/events/core.c, Linux 7.2); others are about samples
+//! (`tools/perf/util/parse-events.l` and `parse-events.c`, Linux 7.2).
+
+use crate::text::printable;
+
+/// What a modifier does here.
+enum Effect {
+    /// Nothing, which needs no word.
+    None,
+    /// Nothing, for this reason.
+    Note(&'static str),
+    /// It would count something else than what is counted, for this reason.
+    Refused(&'static str),
+}
+
+/// Each modifier of perf.
+const MODIFIERS: [(char, Effect); 15] = [
+    ('u', Effect::Refused("counts user space only")),
+    ('k', Effect::Refused("counts the kernel only")),
+    ('h', Effect::Refused("counts the hypervisor only")),
+    ('I', Effect::Refused("leaves out idle CPUs")),
+    ('G', Effect::Refused("counts guests only")),
+    ('H', Effect::Refused("leaves out guests")),
+    ('p', Effect::Note("is about the precision of samples, which a count has not")),
+    ('P', Effect::Note("is about the precision of samples, which a count has not")),
+    ('S', Effect::Note("is about samples, and groups are always read together here")),
+    ('D', Effect::Note("pins no counter here: `report` says which ones did not run all the time")),
+    ('e', Effect::Note("keeps no other event from the PMU here")),
+    ('W', Effect::None),
+    ('b', Effect::Note("changes nothing: counters are always shared and read by BPF here")),
+    ('R', Effect::Refused("takes retirement latencies from samples, and a count has none")),
+    ('X', Effect::None),
+];
+
+/// Modifiers that together exclude nothing, as perf combines them.
+const WHOLES: [&str; 2] = ["ukh", "GH"];
+
+/// Most `p` of an event, as in perf.
+const MOST_PRECISE: usize = 3;
+
+fn effect(letter: char) -> Option<&'static Effect> {
+    MODIFIERS.iter().find(|(its, _)| *its == letter).map(|(_, effect)| effect)
+}
+
+/// Whether all letters of a word after a colon are modifiers.
+pub fn looks_like(word: &str) -> bool {
+    word.chars().all(|letter| effect(letter).is_some())
+}
+
+/// What the modifiers of an event do not do, one line each.
+///
+/// # Errors
+///
+/// The reason why one of them is refused.
+pub fn notes(word: &str) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    for (at, letter) in word.char_indices() {
+        let Some(effect) = effect(letter) else {
+            return Err(format!("{:?} in {:?} is no modifier", letter, printable(word)));
+        };
+        let before = word[..at].matches(letter).count();
+        if before > 0 && (letter != 'p' || before == MOST_PRECISE) {
+            return Err(format!("the modifier {letter} is there too often in {word:?}"));
+        }
+        let is_whole = |all: &&&str| all.contains(letter) && all.chars().all(|c| word.contains(c));
+        match effect {
+            Effect::Refused(_) if WHOLES.iter().any(|all| is_whole(&all)) => {}
+            Effect::Refused(why) => {
+                return Err(format!(
+                    "the modifier {letter} {why}; the counters here count all that happens: leave \
+                     it out"
+                ));
+            }
+            Effect::Note(why) if before == 0 => notes.push(format!("the modifier {letter} {why}")),
+            Effect::Note(_) | Effect::None => {}
+        }
+    }
+    Ok(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_own_answer() {
+        for word in ["", "W", "X", "ukh", "GH"] {
+            assert_eq!(notes(word), Ok(Vec::new()), "{word}");
+        }
+        for word in ["p", "ppp", "P", "S", "D", "e", "b", "khuD"] {
+            assert_eq!(notes(word).map(|notes| notes.len()), Ok(1), "{word}");
+        }
+        for word in ["u", "k", "h", "uk", "I", "G", "H", "R", "pppp", "DD", "q", "Dq"] {
+            assert!(notes(word).is_err(), "{word}");
+        }
+    }
+}

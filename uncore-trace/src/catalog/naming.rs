@@ -1,0 +1,183 @@
+//! Names the event that config words select, and the fields that narrow it.
+//!
+//! Only the words count, not how they were typed. Two terms with overlapping bits are the only
+//! exception: the filter then has the one that was typed.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::encode::Given;
+use super::words::{PmuEvent, WHOLE_WORDS, Words};
+use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::format::{Format, WORDS};
+
+/// Config words, or bits of them.
+type Bits = [u64; WORDS];
+
+impl<'a> Words<'a> {
+    /// The event that `config` selects: one whose terms have these values, and that has terms for
+    /// every other bit that is part of an event's encoding.
+    ///
+    /// Sysfs wins over the catalog, and both over the vendor's names; then the most specific event
+    /// wins, then the one that was typed.
+    pub(super) fn named(
+        &self,
+        config: &Bits,
+        attr_type: u32,
+        typed: Option<PmuEvent<'a>>,
+    ) -> Option<PmuEvent<'a>> {
+        let wanted = self.selecting(config);
+        let is_it = |event: &PmuEvent<'a>| {
+            // The bits of a generic event have another meaning than those of the PMU's own type.
+            event.attr_type == attr_type
+                && self.holds(event.alias, config)
+                && self.covered(event.alias).iter().zip(wanted).all(|(its, all)| all & !its == 0)
+        };
+        let rank = |event: &PmuEvent<'a>| {
+            let bits: u32 = self.covered(event.alias).iter().map(|word| word.count_ones()).sum();
+            let is_typed = typed.is_some_and(|typed| typed.name == event.name);
+            (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
+        };
+        let known = self.events().filter(is_it).min_by_key(rank);
+        known.or_else(|| self.vendor_events().filter(is_it).min_by_key(rank))
+    }
+
+    /// Whether `config` has the event's values. Any value is one for a term that asks for it.
+    fn holds(&self, alias: &EventAlias, config: &Bits) -> bool {
+        alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
+            (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
+            (AliasValue::Asked, format) => format.is_some(),
+            (AliasValue::Number(_), None) => false,
+        })
+    }
+
+    /// The bits that the event's own values occupy.
+    fn covered(&self, alias: &EventAlias) -> Bits {
+        let numbers = alias.terms.iter().filter(|term| term.value != AliasValue::Asked);
+        union(numbers.filter_map(|term| self.format(&term.name)))
+    }
+
+    /// The set bits of `config` that select an event, and those of no field.
+    fn selecting(&self, config: &Bits) -> Bits {
+        let selectors = self.selectors();
+        let fields = self.own_formats();
+        let select = fields.iter().filter(|(name, _)| selects(&selectors, name));
+        let select = union(select.map(|(_, format)| *format));
+        let known = union(fields.iter().map(|(_, format)| *format));
+        let mut bits = *config;
+        for word in 0..WORDS {
+            bits[word] &= select[word] | !known[word];
+        }
+        bits
+    }
+
+    /// The terms to which an event of the PMU gives a value.
+    fn selectors(&self) -> BTreeSet<&'a str> {
+        let terms = self.events().flat_map(|event| &event.alias.terms);
+        let numbers = terms.filter(|term| term.value != AliasValue::Asked);
+        numbers.map(|term| term.name.as_str()).collect()
+    }
+
+    /// The fields of the PMU without whole config words: of sysfs, then of the catalog.
+    fn own_formats(&self) -> Vec<(&'a str, Format)> {
+        let sysfs = &self.pmu.formats;
+        let added = self.family.iter().flat_map(|family| &family.formats);
+        let added = added.filter(|(name, _)| !sysfs.contains_key(*name));
+        sysfs.iter().chain(added).map(|(name, format)| (name.as_str(), *format)).collect()
+    }
+
+    /// The fields of `config` that are not zero, outside the values of `event`; bits of no field as
+    /// part of a config word. `typed` are preferred to other fields of the same bits.
+    pub(super) fn fields(
+        &self,
+        config: &Bits,
+        event: Option<PmuEvent<'a>>,
+        typed: &[&str],
+    ) -> Vec<Given<'a>> {
+        let selectors = self.selectors();
+        let is_of_event = |name: &str| {
+            event.is_some_and(|event| event.alias.terms.iter().any(|term| term.name == name))
+        };
+        let covered = event.map_or([0; WORDS], |event| self.covered(event.alias));
+        let mut formats = self.own_formats();
+        formats.sort_by_key(|(name, format)| {
+            let preferred = is_of_event(name) || typed.contains(name);
+            (!preferred, !selects(&selectors, name), format.mask().trailing_zeros())
+        });
+        let mut left = *config;
+        left.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
+        let mut taken = [0; WORDS];
+        let mut fields = Vec::new();
+        for (name, format) in formats {
+            let (word, mask) = (format.word(), format.mask());
+            if left[word] & mask != 0 && taken[word] & mask == 0 {
+                let value = format.decode(config);
+                fields.push(Given { name: Cow::Borrowed(name), format, value });
+                left[word] &= !mask;
+                taken[word] |= mask;
+            }
+        }
+        for (word, bits) in left.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
+            let format = Format::bits(word, bits);
+            let name = Cow::Borrowed(WHOLE_WORDS[word]);
+            fields.push(Given { name, format, value: format.max() });
+        }
+        fields
+    }
+
+    /// The terms whose values the user gives.
+    pub(super) fn asked(&self, alias: &'a EventAlias) -> Vec<Given<'a>> {
+        let given = |name: &'a str| {
+            let format = self.format(name)?;
+            Some(Given { name: Cow::Borrowed(name), format, value: 0 })
+        };
+        alias.asked().filter_map(given).collect()
+    }
+
+    /// The values of `fields` in `config` as texts in the order of their bits: those that select an
+    /// event without a name, and those that narrow it.
+    pub(super) fn texts(
+        &self,
+        config: &Bits,
+        event: Option<PmuEvent<'_>>,
+        mut fields: Vec<Given<'_>>,
+    ) -> (String, String) {
+        let selectors = self.selectors();
+        fields.sort_by_key(|field| {
+            // A whole word would replace the fields before it.
+            let is_field = !WHOLE_WORDS.contains(&field.name.as_ref());
+            (is_field, field.format.word(), field.format.mask().trailing_zeros())
+        });
+        fields.dedup_by(|later, first| later.name == first.name);
+        let mut selecting = Vec::new();
+        let mut narrowing = Vec::new();
+        for Given { name, format, .. } in fields {
+            let is_whole = WHOLE_WORDS.contains(&name.as_ref());
+            let bits = config[format.word()] & format.mask();
+            let value = if is_whole { bits } else { format.decode(config) };
+            let to = event.is_none() && selects(&selectors, &name);
+            if to { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
+        }
+        if selecting.is_empty() {
+            selecting.push("config=0x0".to_owned());
+        }
+        (selecting.join(","), narrowing.join(","))
+    }
+}
+
+/// Whether a term selects the event, rather than narrows it: by its name, or since an event of the
+/// PMU gives it a value.
+fn selects(selectors: &BTreeSet<&str>, term: &str) -> bool {
+    term.starts_with("event")
+        || term.starts_with("umask")
+        || ["type", "config"].contains(&term)
+        || selectors.contains(term)
+}
+
+fn union(formats: impl Iterator<Item = Format>) -> Bits {
+    formats.fold([0; WORDS], |mut bits, format| {
+        bits[format.word()] |= format.mask();
+        bits
+    })
+}
