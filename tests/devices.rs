@@ -134,7 +134,7 @@ fn kunpeng_picks_a_device_by_its_requester_id() {
     assert_eq!(
         counters(&plan),
         ["tx_cpl_flux", "rx_mwr_flux"]
-            .map(|event| format!("hisi_pcie0_core0/{event},bdf=0x100,len_mode=0x1/"))
+            .map(|event| format!("hisi_pcie0_core0/{event},len_mode=0x1,bdf=0x100/"))
     );
     assert!(plan.notes.is_empty(), "{:?}", plan.notes);
     // Each counter has its own filter: two devices below one port are two counters, and there is no
@@ -192,7 +192,7 @@ fn typed_events_are_narrowed_unless_they_name_a_port() {
     let asked = Request { per_port: true, ..request(&["pcie"], &[raw]) };
     assert!(
         counters(&planned(&machine, &asked))
-            .contains(&"nvidia_pcie_pmu_0/rd_bytes_loc,config1=0x1/".to_owned())
+            .contains(&"nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x1/".to_owned())
     );
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
     let asked = Request { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };

@@ -29,9 +29,10 @@ fn intel_events_are_found_by_the_vendors_names() {
     );
     assert_eq!(
         one("skylake-sp-2s", "uncore_iio_1/unc_iio_data_req_of_cpu.mem_read.part2/"),
-        "uncore_iio_1 unc_iio_data_req_of_cpu.mem_read.part2 [] bytesx4 0x704000000483,0x0,0x0 cpu 0"
+        "uncore_iio_1 unc_iio_data_req_of_cpu.mem_read [ch_mask=0x4,fc_mask=0x7] bytesx4 \
+         0x704000000483,0x0,0x0 cpu 0"
     );
-    // An event that no family names.
+    // The last one is a part of an event of the catalog. An event that no family names:
     assert!(one("skylake-sp-2s", "unc_m3upi_upi_prefetch_spawn").starts_with("uncore_m3upi_0 "));
     let error = refused("sapphire-rapids-2s", &[], &["unc_cha_tor_inserts.ia_miss_drdd"]);
     assert!(error.contains("did you mean unc_cha_tor_inserts.ia_miss_drd"), "{error}");

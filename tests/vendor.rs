@@ -10,8 +10,8 @@ use crate::machines::{captured, planned, request};
 
 /// Raw counts of each counter in two seconds.
 const COUNTS: &[(&str, f64)] = &[
-    ("unc_m_cas_count.rd", 1e6),
-    ("unc_m_cas_count.wr", 5e5),
+    ("cas_count_read", 1e6), // unc_m_cas_count.rd and .wr have the encodings of these.
+    ("cas_count_write", 5e5),
     ("unc_cha_tor_occupancy.ia_miss_drd", 6e8),
     ("unc_cha_tor_inserts.ia_miss_drd", 2e6),
     ("unc_cha_tor_inserts.ia_miss_drd_local", 2e6),

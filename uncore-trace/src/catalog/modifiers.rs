@@ -27,7 +27,7 @@ const MODIFIERS: [(char, Effect); 15] = [
     ('p', Effect::Note("is about the precision of samples, which a count has not")),
     ('P', Effect::Note("is about the precision of samples, which a count has not")),
     ('S', Effect::Note("is about samples, and groups are always read together here")),
-    ('D', Effect::Note("pins no counter here: `report` says which ones did not run all the time")),
+    ('D', Effect::Note("pins no counter here: those that do not fit their PMU take turns")),
     ('e', Effect::Note("keeps no other event from the PMU here")),
     ('W', Effect::None),
     ('b', Effect::Note("changes nothing: counters are always shared and read by BPF here")),

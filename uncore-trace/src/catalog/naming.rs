@@ -58,17 +58,15 @@ impl<'a> Words<'a> {
         union(numbers.filter_map(|term| self.format(&term.name)))
     }
 
-    /// The set bits of `config` that select an event, and those of no field.
+    /// The set bits of `config` that select an event, and those of no field. A bit that is also part
+    /// of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
     fn selecting(&self, config: &Bits) -> Bits {
         let selectors = self.selectors();
         let fields = self.own_formats();
-        let select = fields.iter().filter(|(name, _)| selects(&selectors, name));
-        let select = union(select.map(|(_, format)| *format));
-        let known = union(fields.iter().map(|(_, format)| *format));
+        let narrow = fields.iter().filter(|(name, _)| !selects(&selectors, name));
+        let narrow = union(narrow.map(|(_, format)| *format));
         let mut bits = *config;
-        for word in 0..WORDS {
-            bits[word] &= select[word] | !known[word];
-        }
+        bits.iter_mut().zip(narrow).for_each(|(word, narrow)| *word &= !narrow);
         bits
     }
 
@@ -160,7 +158,8 @@ impl<'a> Words<'a> {
             if to { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
         }
         if selecting.is_empty() {
-            selecting.push("config=0x0".to_owned());
+            let zero = if self.format("event").is_some() { "event" } else { WHOLE_WORDS[0] };
+            selecting.push(format!("{zero}=0x0"));
         }
         (selecting.join(","), narrowing.join(","))
     }

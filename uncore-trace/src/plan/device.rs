@@ -151,12 +151,18 @@ impl<'a> Narrowing<'a> {
         let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
             return whole;
         };
-        // A whole config word includes the field.
-        let word = rule.term.as_ref().and_then(|term| words.format(term));
-        let word = word.map(|format| WHOLE_WORDS[format.word()]);
+        // A whole config word includes the field. The first one also has the event in it.
+        let field = rule.term.as_ref().and_then(|term| words.format(term));
+        let in_word = |term: &Term| match (field, &term.value) {
+            (Some(field), TermValue::Number(value)) => {
+                term.name == WHOLE_WORDS[field.word()]
+                    && (field.word() > 0 || value & field.mask() != 0)
+            }
+            _ => false,
+        };
         let chosen = |term: &Term| {
             rule.term.as_ref() == Some(&term.name)
-                || word == Some(&term.name)
+                || in_word(term)
                 || rule.requester.as_ref().is_some_and(|one| one.term == term.name)
         };
         if typed.iter().any(chosen) {

@@ -296,11 +296,10 @@ impl<'a> Resolver<'a> {
             return Err(At::new(term.column, self.no_core(&term.name)));
         }
         let mut resolved = self.on_each(cores, &whole(term, config, more), &[])?;
-        for event in &mut resolved {
-            if event.encoded.config == [config, 0, 0, 0, 0] && event.encoded.event.contains('=') {
-                event.encoded.event = format!("r{config:x}");
-                event.encoded.filter.clear();
-            }
+        // The name of a raw event is what was typed, whatever else its name is.
+        for event in resolved.iter_mut().filter(|event| event.encoded.config[0] == config) {
+            event.encoded.asides.label.get_or_insert_with(|| format!("r{config:x}"));
+            event.encoded.filter.clear();
         }
         Ok(resolved)
     }
