@@ -31,6 +31,7 @@ const WRITTEN: &[&str] = &[
     "sapphire-rapids-2s",
     "skylake-sp-2s",
     "xeon-max-2s",
+    "zen1-2s",
     "zen2",
     "zen3-2s",
     "zen3-dies-2s",
@@ -112,4 +113,4 @@ fn a_family_is_verified_as_the_catalog_says() {
 }
 
 /// Families without a machine in the fixtures.
-const NO_MACHINE: &[&str] = &["amd_df", "intel_b2cmi", "nvidia_uncore", "pcie_bdf"];
+const NO_MACHINE: &[&str] = &["amd_df", "amd_l3", "intel_b2cmi", "nvidia_uncore", "pcie_bdf"];

@@ -113,7 +113,8 @@ pub(super) fn events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEvent> + u
     EVENTS.iter().filter(|section| section.is_of(pmu)).flat_map(Section::events)
 }
 
-/// Adds the imported metrics to the families of their PMUs, after the families' own.
+/// Adds the imported metrics to the families of their PMUs, after the families' own. A metric that
+/// a family has itself only gets the groups.
 ///
 /// # Errors
 ///
@@ -128,7 +129,14 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
                 let Some(family) = families.get_mut(at) else { continue };
                 for line in &section.lines {
                     let metric = metric(family, line, &section.processors, import.about);
-                    family.metrics.push(metric.with_context(|| format!("the metric {line}"))?);
+                    let metric = metric.with_context(|| format!("the metric {line}"))?;
+                    let is_it = |own: &&mut Metric| {
+                        !own.vendor && own.name == metric.name && own.processors.is_empty()
+                    };
+                    match family.metrics.iter_mut().find(is_it) {
+                        Some(own) => own.groups = metric.groups,
+                        None => family.metrics.push(metric),
+                    }
                 }
             }
         }
@@ -188,7 +196,10 @@ mod tests {
                         assert!(known || name == DURATION_NS, "{}: {line}: {name}", pmu.name);
                     }
                     let all = &family.metrics;
-                    assert!(all.iter().any(|its| its.vendor && its.name == metric.name), "{line}");
+                    let is_there = |its: &Metric| {
+                        its.name == metric.name && (its.vendor || its.groups == metric.groups)
+                    };
+                    assert!(all.iter().any(is_there), "{line}");
                     count += 1;
                 }
             }

@@ -268,11 +268,12 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     format!("this machine has no PMU {}", texts.join(", or "))
 }
 
-/// Whether the user's text selects this metric.
+/// Whether the user's text selects this metric: by its name or one of its groups.
 fn names_it(typed: &str, metric: &Metric) -> bool {
-    if metric.vendor {
-        let names = metric.groups.iter().chain([&metric.name]);
-        return names.into_iter().any(|name| typed.eq_ignore_ascii_case(name));
+    let mut names = metric.groups.iter().chain(metric.vendor.then_some(&metric.name));
+    if names.any(|name| typed.eq_ignore_ascii_case(name)) {
+        return true;
     }
-    Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
+    let globs = || Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name));
+    !metric.vendor && globs()
 }
