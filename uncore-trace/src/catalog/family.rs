@@ -170,6 +170,9 @@ pub struct Family {
     /// Whether its events can be in one group.
     #[serde(default = "yes")]
     pub groupable: bool,
+    /// Whether opening an event sets the counts of others, which are open, to 0.
+    #[serde(default)]
+    pub opening_resets: bool,
     /// A family that counts the same traffic better: a group or metric opens this family only if that
     /// one has no events for it here.
     pub yields_to: Option<String>,

@@ -17,6 +17,7 @@ pub mod family;
 pub mod filter;
 pub mod formula;
 pub mod group;
+pub mod kernels;
 pub mod link;
 pub mod metric;
 pub mod modifiers;

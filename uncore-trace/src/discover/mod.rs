@@ -16,6 +16,7 @@ pub mod pci;
 pub mod pmu;
 pub mod processor;
 mod read;
+pub mod release;
 pub mod resctrl;
 pub mod speed;
 pub mod statistics;

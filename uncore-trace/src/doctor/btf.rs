@@ -27,9 +27,13 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
             NAME,
             State::Fail,
-            format!("/{PATH} does not exist: this kernel has no BTF"),
+            format!(
+                "/{PATH} does not exist: this kernel has no BTF, by which it attaches programs, so a BTF \
+                 file from elsewhere does not help"
+            ),
         )
-        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
+        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+        .mend("count without a program, for the whole machine: uncore-trace stat"),
         Err(error) => {
             let finding = Finding::new(NAME, State::Fail, format!("cannot read /{PATH}: {error}"));
             match error.kind() {

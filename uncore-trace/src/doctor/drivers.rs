@@ -4,10 +4,15 @@
 //! shows none. A driver is never required: recording works with the PMUs that exist.
 
 use super::kconfig::{Config, Setting};
-use super::kernel::{self, Version};
+use super::kernel;
 use super::platforms::{Device, Driver, PLATFORMS};
 use super::{Finding, Machine, State};
+use crate::catalog::Catalog;
+use crate::catalog::kernels::{self, Gap};
+use crate::discover;
 use crate::discover::processor::Processor;
+use crate::discover::release::Version;
+use crate::plan::resolve::Resolver;
 
 const NAME: &str = "PMU drivers";
 
@@ -44,14 +49,64 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
         Ok(config) => (config, None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    let mut findings: Vec<Finding> = platform
-        .drivers
-        .iter()
-        .filter(|driver| wanted(driver))
-        .map(|driver| judge(machine, platform.name, driver, config.as_ref()))
-        .collect();
+    let gaps = gaps(machine);
+    let mut findings = Vec::new();
+    for driver in platform.drivers {
+        let own: Vec<_> = gaps.iter().filter(|(gap, _)| is_of(gap, driver)).collect();
+        if !wanted(driver) && own.is_empty() {
+            continue;
+        }
+        let finding = judge(machine, platform.name, driver, config.as_ref());
+        // A driver that is there is not all right if it does not know the machine.
+        if own.is_empty() || !matches!(finding.state, State::Ok) {
+            findings.push(finding);
+        }
+        findings.extend(own.into_iter().map(|(gap, instead)| unknown(platform.name, gap, instead)));
+    }
     findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
     findings
+}
+
+/// What keeps counters of this machine from being counted, each with what counts the same all the same.
+fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
+    let found = discover::machine(machine.root()).ok();
+    let Some((found, catalog)) = found.zip(Catalog::embedded().ok()) else { return Vec::new() };
+    let with_instead = |gap: Gap| {
+        let mut resolver = Resolver::whole(&found, &catalog);
+        let opened: Vec<_> =
+            gap.groups.iter().map(|group| (*group, resolver.group(*group))).collect();
+        // Another PMU counts what a PMU without known events would.
+        let is_counted = opened.iter().any(|(_, events)| !events.is_empty());
+        if gap.driver.is_none() && is_counted {
+            return None;
+        }
+        let instead =
+            opened.iter().find(|(_, events)| !events.is_empty()).map(|(group, events)| {
+                let first = events.first().map_or("", |event| event.words.pmu.name.as_str());
+                format!("-p {group} counts with {} instead", discover::name::stem(first))
+            });
+        Some((gap, instead))
+    };
+    kernels::gaps(&found, &catalog).into_iter().filter_map(with_instead).collect()
+}
+
+/// Whether the PMUs of a gap are, or would be, of a driver.
+fn is_of(gap: &Gap, driver: &Driver) -> bool {
+    let its = |pmu: &String| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix));
+    gap.driver.as_deref() == Some(driver.module) || gap.pmus.iter().any(its)
+}
+
+/// The finding on what a driver, or this program, does not know.
+fn unknown(platform: &str, gap: &Gap, instead: &Option<String>) -> Finding {
+    let instead = instead.as_ref().map(|instead| format!("; {instead}")).unwrap_or_default();
+    let mut finding = Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.what));
+    if let Some(since) = gap.since {
+        finding = finding.mend(format!("boot a kernel >= {since}"));
+    }
+    match gap.way() {
+        Some(way) => finding.mend(format!("record {way}")),
+        None => finding,
+    }
 }
 
 /// The finding on one driver: loaded or built in, to be loaded, to be built, or without a device.
@@ -59,15 +114,21 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
     let Driver { counts, option, module, since, device, pmus: _ } = driver;
     let about = format!("{platform}: {module} ({counts})");
     let finding = |state, what: &str| Finding::new(NAME, state, format!("{about}: {what}"));
-    if machine.has(&format!("sys/module/{module}")) {
-        return finding(State::Ok, "loaded");
-    }
     let setting = config.map(|config| config.setting(option));
-    if setting == Some(Setting::BuiltIn) {
-        return finding(State::Ok, "built in");
-    }
-    if shows(machine, driver) {
-        return finding(State::Ok, "its PMUs are here");
+    let how = if machine.has(&format!("sys/module/{module}")) {
+        Some("loaded")
+    } else {
+        (setting == Some(Setting::BuiltIn)).then_some("built in")
+    };
+    match (how, shows(machine, driver)) {
+        (Some(how), true) => return finding(State::Ok, how),
+        (None, true) => return finding(State::Ok, "its PMUs are here"),
+        (Some(how), false) if matches!(device, Device::Cpu) => {
+            let what = format!("{how}, but it shows no PMU: this processor or firmware hides them");
+            return finding(State::Warn, &what);
+        }
+        (Some(how), false) => return finding(State::Ok, how),
+        (None, false) => {}
     }
     if let Some(absent) = missing_device(machine, device) {
         return finding(State::NotHere, &absent);
@@ -198,8 +259,12 @@ mod tests {
     fn x86_bare_and_in_a_vm() {
         let bare = "vendor_id : GenuineIntel\nmodel name : Xeon\nflags : fpu\n";
         let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
-        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config]);
+        let pmu = ("sys/bus/event_source/devices/uncore_imc_0/type", "8\n");
+        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config, pmu]);
         assert_eq!(findings[0].state, State::Ok);
+        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config]);
+        assert_eq!(findings[0].state, State::Warn);
+        assert!(findings[0].what.contains("built in, but it shows no PMU"), "{findings:?}");
         let vm = "vendor_id : AuthenticAMD\nmodel name : EPYC\nflags : fpu hypervisor\n";
         let findings = examine(check, &[("proc/cpuinfo", vm), RELEASE]);
         assert_eq!(findings[0].state, State::NotHere);

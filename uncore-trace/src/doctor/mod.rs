@@ -1,9 +1,10 @@
 //! What recording needs from this machine: each requirement, its state, and how to fix it.
 //!
-//! A check is a pure function of the files under a root directory and of the [`Privileges`] of the
-//! process. It opens, loads or changes nothing, so `doctor` is safe on a production host and can be
-//! tested on made-up trees. A check that cannot find out says so, and never reads an unreadable
-//! file as a good or a bad answer.
+//! A check is a function of the files under a root directory and of the [`Privileges`] of the process, so
+//! it can be tested on made-up trees. One check, [`calls`], also opens counters and loads a program on the
+//! running machine, since no file shows whether the kernel allows it; it closes them at once. No check
+//! changes a setting or starts a counter, so `doctor` is safe on a production host. A check that cannot
+//! find out says so, and never reads an unreadable file as a good or a bad answer.
 //!
 //! To add a check, add a file with a function `check`, its `mod` line and its line in [`CHECKS`].
 
@@ -13,6 +14,7 @@ use crate::text::printable;
 
 mod bpf;
 mod btf;
+mod calls;
 mod cgroups;
 mod confinement;
 mod drivers;
@@ -98,6 +100,7 @@ const CHECKS: &[Check] = &[
     confinement::check,
     paranoid::check,
     lockdown::check,
+    calls::check,
     tracefs::check,
     cgroups::check,
     pids::check,

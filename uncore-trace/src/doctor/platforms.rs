@@ -4,8 +4,8 @@
 //! module names are those of Linux 7.2 (`drivers/perf/Kconfig`, `drivers/perf/*/Makefile`,
 //! `arch/x86/events/Kconfig`).
 
-use super::kernel::Version;
 use crate::discover::processor::Id;
+use crate::discover::release::Version;
 
 /// A platform and the drivers its PMUs need.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! Dropping the session undoes all of it. Nothing is pinned and no sysctl is changed, so a recorder
 //! that is killed leaves nothing behind: the kernel closes its descriptors.
 
+mod barrier;
 mod btf;
 mod counters;
 mod counting;
@@ -25,24 +26,26 @@ mod verifier;
 mod visit;
 mod witness;
 
+pub use self::barrier::{Barrier, Call, barrier};
 pub use self::btf::Types;
 pub use self::counting::Counting;
 pub use self::drops::Drops;
 pub use self::hotplug::{Change, Stopped, Why};
 pub use self::online::{Online, online};
-pub use self::open_counter::{Layout, Placed};
+pub use self::open_counter::{Layout, Placed, try_counter};
 pub use self::options::{Options, Timer};
 pub use self::session::{Session, Unopened};
 pub use self::statistics::{Sampled, Statistics};
-pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, verify};
+pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, try_program, verify};
 pub use self::witness::Meter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.
 const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";
 
-/// The error of an act for which the user lacks a privilege.
-fn unprivileged(act: &str) -> String {
-    format!(
-        "{act} (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`; {SAMPLE})"
-    )
+/// The error of an act that takes the system call bpf.
+fn refused(act: &str, error: &(dyn std::error::Error + 'static)) -> String {
+    match barrier::barrier_in(Call::Bpf, error) {
+        Some(barrier) => format!("{act} ({barrier}; see `uncore-trace doctor`; {SAMPLE})"),
+        None => act.to_owned(),
+    }
 }

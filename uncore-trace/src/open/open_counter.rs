@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::barrier::{Call, barrier};
 use super::perf::{Event, Request};
 use super::session::Unopened;
 use crate::count::Count;
@@ -164,12 +165,21 @@ fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> 
     })
 }
 
+/// Opens a counter, disabled, and closes it.
+///
+/// # Errors
+///
+/// The kernel refuses it.
+pub fn try_counter(counter: &Counter) -> io::Result<()> {
+    Event::open(&request(counter), None).map(drop)
+}
+
 /// What the errno means for a counting event, and what to do about it.
 fn explain(error: &io::Error) -> String {
+    if let Some(barrier) = barrier(Call::Perf, error) {
+        return format!("{error}: {barrier}; see `uncore-trace doctor`");
+    }
     let hint = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            "root, or CAP_PERFMON, is needed; see `uncore-trace doctor`"
-        }
         Some(libc::EINVAL) => "the driver refuses this encoding, filter or group",
         Some(libc::ENOENT) => "the PMU has no such event",
         Some(libc::ENODEV) => "the PMU's reader CPU is offline",

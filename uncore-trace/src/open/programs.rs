@@ -10,10 +10,11 @@ use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use flate2::read::ZlibDecoder;
 use uncore_trace_common::config;
 
+use super::barrier::{self, Call};
 use super::btf::Types;
 use super::counters::CounterArray;
 use super::options::Options;
-use super::{io, unprivileged};
+use super::{io, refused};
 
 /// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
@@ -67,10 +68,9 @@ pub(super) fn load(
     if let Some(io) = io {
         io.set(&mut loader, cpus);
     }
-    let ebpf = loader
-        .load(&object()?)
-        .map_err(|error| anyhow!(one_line(&error)))
-        .with_context(|| unprivileged("cannot create the BPF maps"))?;
+    let ebpf = loader.load(&object()?).map_err(|error| {
+        anyhow!(one_line(&error)).context(refused("cannot create the BPF maps", &error))
+    })?;
     match ebpf.map("COUNTERS") {
         Some(Map::PerfEventArray(map)) => replace(map, counters)?,
         _ => bail!("the BPF object has no map COUNTERS"),
@@ -145,7 +145,11 @@ pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()>
             }
             other => one_line(other),
         };
-        anyhow!("the kernel refuses the BPF program {name}: {reason} (see `uncore-trace doctor`)")
+        let why = barrier::barrier_in(Call::Bpf, &error);
+        let why = why.map(|barrier| format!("{barrier}; ")).unwrap_or_default();
+        anyhow!(
+            "the kernel refuses the BPF program {name}: {reason} ({why}see `uncore-trace doctor`)"
+        )
     })
 }
 

@@ -20,7 +20,7 @@ use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::statistics::Statistics;
-use super::{SAMPLE, io, pmu, programs, rings, unprivileged};
+use super::{SAMPLE, io, pmu, programs, refused, rings};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -123,8 +123,10 @@ impl Session {
                 layout.counters.len()
             );
         }
-        let counters = CounterArray::create(2 * opened.len() as u32 + 1)
-            .with_context(|| unprivileged("cannot make the perf event array"))?;
+        let counters = CounterArray::create(2 * opened.len() as u32 + 1).map_err(|error| {
+            let act = refused("cannot make the perf event array", &error);
+            anyhow::Error::new(error).context(act)
+        })?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         // First, because its error names the way out.
         let types = Types::read(VMLINUX.as_ref())?;

@@ -6,7 +6,7 @@
 //! available.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use aya::programs::{Program, ProgramError};
+use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::btf::{Types, VMLINUX};
 use super::counters::CounterArray;
 use super::options::{Options, Timer};
-use super::{io, programs};
+use super::{io, programs, refused};
 
 /// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
 /// include/linux/bpf.h, Linux 6.1 to 7.2.
@@ -65,8 +65,7 @@ pub struct Verified {
 ///
 /// The maps cannot be created, or the kernel does not report its figures.
 pub fn verify() -> Result<Vec<Verified>> {
-    let counters = CounterArray::create(1)
-        .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
+    let counters = array()?;
     let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
     let types = Types::read(VMLINUX.as_ref())?;
     let io = io::Kernel::of(&types);
@@ -78,6 +77,33 @@ pub fn verify() -> Result<Vec<Verified>> {
     names.sort();
     let _none = NoDescriptors::new().context("cannot lower the limit of open files")?;
     names.into_iter().map(|name| one(&mut ebpf, &kernel, name)).collect()
+}
+
+/// Loads one program, without attaching it or keeping it loaded. Returns the kernel's answer.
+///
+/// # Errors
+///
+/// The maps cannot be created, or the kernel shows no type information.
+pub fn try_program() -> Result<std::io::Result<()>> {
+    let counters = match CounterArray::create(1) {
+        Ok(counters) => counters,
+        Err(error) => return Ok(Err(error)),
+    };
+    let types = Types::read(VMLINUX.as_ref())?;
+    let log = VerifierLogLevel::default();
+    let mut ebpf = programs::load(&ALL, CPUS, false, &counters, &types, None, log)?;
+    let program: &mut RawTracePoint = programs::find(&mut ebpf, "run_on_cpu")?;
+    match program.load() {
+        Err(ProgramError::LoadError { io_error, .. }) => Ok(Err(io_error)),
+        loaded => programs::loaded("run_on_cpu", loaded).map(Ok),
+    }
+}
+
+fn array() -> Result<CounterArray> {
+    CounterArray::create(1).map_err(|error| {
+        let act = refused("cannot make the perf event array", &error);
+        anyhow::Error::new(error).context(act)
+    })
 }
 
 fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {

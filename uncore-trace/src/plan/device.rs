@@ -11,6 +11,8 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use super::place::die_number;
 use crate::catalog::Catalog;
+use crate::catalog::group::Group;
+use crate::catalog::kernels;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::ports::{Locate, Ports};
 use crate::catalog::spec::{Term, TermValue};
@@ -453,9 +455,10 @@ fn no_pmu(machine: &Machine, catalog: &Catalog, device: &str, function: &Functio
         format!("below root port {}", function.top)
     };
     if names.is_empty() {
+        let why = kernels::reason(machine, catalog, Group::Pcie)
+            .unwrap_or_else(|| "uncore-trace doctor says whether a driver is missing".to_owned());
         return format!(
-            "{device} is {below}, and no PMU of this machine tells root ports apart: run \
-             uncore-trace doctor to see which drivers are missing"
+            "{device} is {below}, and no PMU of this machine tells root ports apart: {why}"
         );
     }
     let why = if ways.contains(&Locate::Tegra410Dvsec) && function.tegra.is_none() {

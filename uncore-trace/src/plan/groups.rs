@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail, ensure};
 
-use super::device::{Narrowing, typed};
+use super::device::typed;
 use super::resolve::{Resolved, Resolver};
 use super::traffic::AUTO;
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
+use crate::catalog::kernels;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
@@ -64,8 +65,9 @@ impl<'a> Resolver<'a> {
             let said = self.notes.len();
             let opened = self.group(group);
             if opened.is_empty() {
-                let noted = self.notes.get(said).or(self.narrowing.refused.as_ref());
-                let why = noted.cloned().or_else(|| self.opens_not(group));
+                let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
+                let why = kernels::reason(self.machine, self.catalog, group).or_else(said);
+                let why = why.or_else(|| self.opens_not(group));
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);
@@ -94,8 +96,8 @@ impl<'a> Resolver<'a> {
         if !without.is_empty() {
             let plural = if without.len() > 1 { "s" } else { "" };
             parts.push(format!(
-                "no PMU of this machine is in the group{plural} {}; the groups here are {}; run \
-                 uncore-trace doctor to see which drivers are missing",
+                "no PMU of this machine is in the group{plural} {}; the groups here are {}; \
+                 uncore-trace doctor says whether a driver is missing",
                 list(without.iter().map(|missing| missing.group.name())),
                 list(self.groups_here())
             ));
@@ -110,10 +112,7 @@ impl<'a> Resolver<'a> {
 
     /// The groups that open something on this machine.
     pub fn groups_here(&self) -> Vec<&'static str> {
-        let opens = |group| {
-            let whole = Narrowing::none(self.machine);
-            !Resolver::new(self.machine, self.catalog, whole).group(group).is_empty()
-        };
+        let opens = |group| !Resolver::whole(self.machine, self.catalog).group(group).is_empty();
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 

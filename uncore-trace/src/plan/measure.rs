@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail};
 use globset::Glob;
 
-use super::device::{Narrowing, Subset};
+use super::device::Subset;
 use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
+use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
 use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
@@ -206,7 +207,7 @@ impl<'a> Resolver<'a> {
 
     /// The metrics that can be computed on this machine.
     fn metrics_here(&self) -> BTreeSet<&'a str> {
-        let mut quiet = Self::new(self.machine, self.catalog, Narrowing::none(self.machine));
+        let mut quiet = Self::whole(self.machine, self.catalog);
         let own = self.all_metrics().filter(|(_, metric)| !metric.vendor);
         let here = own.filter(|(family, metric)| {
             quiet.better(family, metric).is_none()
@@ -228,7 +229,11 @@ impl<'a> Resolver<'a> {
         });
         let apart = named.iter().any(|(family, _)| self.has(&family.family));
         let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
-        let why = lacking.or(apart).unwrap_or_else(|| no_pmus(&named));
+        let families: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
+        let mut gaps = families
+            .into_iter()
+            .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
+        let why = gaps.next().or(lacking).or(apart).unwrap_or_else(|| no_pmus(&named));
         let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
         let typed = printable(typed);
         let what = match meant.len() {

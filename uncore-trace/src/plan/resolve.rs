@@ -9,6 +9,7 @@ use crate::catalog::asides::sift;
 use crate::catalog::cache_names::is_cache_event;
 use crate::catalog::encode::{Encoded, raw};
 use crate::catalog::family::{Family, Kind};
+use crate::catalog::kernels;
 use crate::catalog::spec::{At, EventSpec, Term, TermValue, numeric};
 use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
@@ -82,6 +83,11 @@ impl<'a> Resolver<'a> {
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
         let (notes, warnings, times, timed) = (Vec::new(), Vec::new(), false, false);
         Self { machine, catalog, narrowing, notes, warnings, times, timed }
+    }
+
+    /// A resolver of the whole machine.
+    pub fn whole(machine: &'a Machine, catalog: &'a Catalog) -> Self {
+        Self::new(machine, catalog, Narrowing::none(machine))
     }
 
     /// Returns the notes.
@@ -352,6 +358,10 @@ impl<'a> Resolver<'a> {
         let mut stems: Vec<&str> =
             self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
         stems.dedup();
+        let gaps = kernels::gaps(self.machine, self.catalog);
+        if let Some(gap) = gaps.iter().find(|gap| gap.lacks(typed)) {
+            return format!("there is no PMU {}: {}", printable(typed), gap.line());
+        }
         let near = did_you_misspell(name::stem(typed), &stems);
         format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list(stems))
     }

@@ -4,9 +4,9 @@
 use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
+use crate::catalog::kernels;
 use crate::catalog::suggest::list;
 use crate::discover::Machine;
-use crate::discover::processor::Processor;
 use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
 use crate::text::{few, wrapped};
@@ -34,7 +34,7 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let (io, uncore): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|row| row.group == Group::Io.name());
     let mut lines = vec![match uncore.as_slice() {
-        [] => none(machine),
+        [] => none(machine, catalog),
         groups => fitting("Uncore counters here: ", groups, pmus(groups)),
     }];
     // Events of the core PMU first: they are more useful than those of the kernel.
@@ -55,13 +55,15 @@ fn pmus<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
 }
 
 /// Why there are no uncore counters, if that is known.
-fn none(machine: &Machine) -> String {
-    let hidden = Processor::read(&machine.root).is_some_and(|cpu| cpu.hypervisor);
-    if hidden {
-        "No uncore counters here: this is a virtual machine, whose host hides them.".to_owned()
-    } else {
-        "No uncore counters here: `uncore-trace doctor` lists the missing drivers.".to_owned()
-    }
+fn none(machine: &Machine, catalog: &Catalog) -> String {
+    let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
+    let gaps = kernels::gaps(machine, catalog);
+    let why = match gaps.first() {
+        Some(gap) => gap.what.as_str(),
+        None if hidden => "this is a virtual machine, whose host hides them",
+        None => "`uncore-trace doctor` says whether a driver is missing",
+    };
+    format!("No uncore counters here: {why}.")
 }
 
 /// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as fit in a line, possibly

@@ -1,0 +1,320 @@
+//! What keeps the uncore counters of a machine from being counted although a driver is there: a kernel
+//! that is older than the processor, and PMUs of which no event is known.
+//!
+//! Planning and `doctor` say it in the same words.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Deserializer};
+
+use super::Catalog;
+use super::family::{Family, Kind};
+use super::group::Group;
+use super::pattern::matches;
+use super::words::Words;
+use crate::discover::release::Version;
+use crate::discover::{Machine, Pmu, name};
+use crate::text::{few, printable};
+
+/// Which kernel's driver knows which processor.
+const TEXT: &str = include_str!("../../catalog/kernel/processors.toml");
+
+/// The table; a test parses it.
+static RULES: LazyLock<Vec<Rule>> =
+    LazyLock::new(|| toml::from_str(TEXT).map(|rules: Rules| rules.kernel).unwrap_or_default());
+
+/// A PMU that Intel's driver found in a processor that it does not know
+/// (`uncore_get_pmu_name`, arch/x86/events/intel/uncore.c, Linux 7.2).
+const NAMELESS: [&str; 2] = ["uncore_type_#", "uncore_type_#_#"];
+
+/// Names of PMUs in a text before the rest is given as a number.
+const FEW: usize = 2;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rules {
+    kernel: Vec<Rule>,
+}
+
+/// The first kernel whose driver knows a processor.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    /// The kernel module.
+    driver: String,
+    /// The processor's name.
+    processor: String,
+    /// Patterns of [`Pmu::processor`].
+    processors: Vec<String>,
+    /// What the driver does not know.
+    #[serde(default = "counters")]
+    units: String,
+    /// Patterns of the PMUs that a driver shows if it knows them.
+    pmus: Vec<String>,
+    /// Patterns of the families of these PMUs.
+    families: Vec<String>,
+    #[serde(deserialize_with = "version")]
+    since: Version,
+    /// Whether only PMUs without a name show that something is missing: not every such processor has
+    /// the units.
+    #[serde(default)]
+    only_nameless: bool,
+    /// Events of PMUs without a name that count the most useful part.
+    #[serde(default)]
+    instead: Vec<String>,
+    /// What these count.
+    #[serde(default)]
+    about_instead: String,
+}
+
+fn counters() -> String {
+    "uncore counters".to_owned()
+}
+
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+/// Something that keeps uncore counters from being counted, and the ways out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// What is missing, as one printable line.
+    pub what: String,
+    /// The driver that does not know it; `None` if no kernel would help.
+    pub driver: Option<String>,
+    /// The first kernel that knows it.
+    pub since: Option<Version>,
+    /// Events that can be counted all the same, as they are typed after `-e`.
+    pub events: Vec<String>,
+    /// What these events are.
+    pub about_events: String,
+    /// The PMUs that are here without a name or without events.
+    pub pmus: Vec<String>,
+    /// The groups that such PMUs are in.
+    pub groups: Vec<Group>,
+    /// Patterns of the PMUs that a driver that knows them shows.
+    absent: Vec<String>,
+}
+
+impl Gap {
+    /// One line: what is missing, and what can be counted all the same.
+    pub fn line(&self) -> String {
+        match self.way() {
+            Some(way) => format!("{}; {way}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
+    /// Whether a PMU that was typed is one that is missing here.
+    pub fn lacks(&self, typed: &str) -> bool {
+        let bare = |text: &str| text.strip_prefix("uncore_").unwrap_or(text).to_owned();
+        let typed = bare(typed);
+        self.absent.iter().any(|pattern| {
+            let stem = bare(pattern.trim_end_matches(['#', '*', '_']));
+            typed.strip_prefix(&stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        })
+    }
+
+    /// What can be counted all the same.
+    pub fn way(&self) -> Option<String> {
+        let typed: Vec<_> = self.events.iter().map(|event| format!("-e {event}")).collect();
+        (!typed.is_empty()).then(|| format!("{} {}", typed.join(" "), self.about_events))
+    }
+}
+
+/// What keeps a group from being counted, in one line; `None` if nothing is known.
+pub fn reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
+    let gaps = gaps(machine, catalog);
+    let lines: Vec<_> =
+        gaps.iter().filter(|gap| gap.groups.contains(&group)).map(Gap::line).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// What keeps uncore counters of this machine from being counted.
+pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
+    let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
+    let mut gaps = Vec::new();
+    let own = RULES.iter().filter(|rule| rule.is_of(machine));
+    gaps.extend(own.filter_map(|rule| rule.gap(machine, catalog, &nameless)));
+    if gaps.is_empty() && !nameless.is_empty() {
+        gaps.push(unknown(machine, catalog, &nameless));
+    }
+    gaps.extend(without_events(machine, catalog));
+    gaps
+}
+
+fn is_nameless(name: &str) -> bool {
+    NAMELESS.iter().any(|pattern| matches(pattern, name))
+}
+
+impl Rule {
+    /// Whether it is of this machine's processor.
+    fn is_of(&self, machine: &Machine) -> bool {
+        let processor = machine.processor.as_ref().and_then(|processor| processor.generation());
+        processor.is_some_and(|its| self.processors.iter().any(|pattern| matches(pattern, &its)))
+    }
+
+    /// What the machine's kernel lacks by this rule.
+    fn gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<Gap> {
+        let shown = |pmu: &Pmu| self.pmus.iter().any(|pattern| matches(pattern, &pmu.name));
+        if machine.pmus.iter().any(shown) {
+            return None;
+        }
+        let is_virtual = machine.processor.as_ref().is_some_and(|processor| processor.hypervisor);
+        let release = machine.kernel.as_deref();
+        let older = release.and_then(Version::parse).is_some_and(|version| version < self.since);
+        let by_name = !nameless.is_empty() && self.driver == "intel_uncore";
+        if !by_name && (self.only_nameless || is_virtual || !older) {
+            return None;
+        }
+        let mut what = format!(
+            "{} of this kernel ({}) does not know the {} of this processor ({}), that of Linux {} and \
+             later does",
+            self.driver,
+            printable(release.unwrap_or("of unknown version")),
+            self.units,
+            self.processor,
+            self.since
+        );
+        let is_its =
+            |family: &Family| self.families.iter().any(|pattern| matches(pattern, &family.family));
+        let families = || catalog.families.iter().filter(|family| is_its(family));
+        let (mut events, mut about) = (Vec::new(), String::new());
+        if by_name {
+            what += &format!("; they are here without names, as {}", few_of(nameless));
+            (events, about) = self.by_number(nameless);
+        }
+        Some(Gap {
+            what,
+            driver: Some(self.driver.clone()),
+            since: Some(self.since),
+            events,
+            about_events: about,
+            pmus: names(if by_name { nameless } else { &[] }),
+            groups: groups(families()),
+            absent: families().flat_map(|its| its.names.clone()).chain(self.pmus.clone()).collect(),
+        })
+    }
+
+    /// The events that count PMUs without a name, and what they are.
+    fn by_number(&self, nameless: &[&Pmu]) -> (Vec<String>, String) {
+        let has = |event: &String| {
+            let stem = event.split('/').next().unwrap_or_default();
+            nameless.iter().any(|pmu| name::means(stem, &pmu.name))
+        };
+        if self.instead.is_empty() || !self.instead.iter().all(has) {
+            return by_encoding(nameless);
+        }
+        let verb = if self.instead.len() == 1 { "counts" } else { "count" };
+        (self.instead.clone(), format!("{verb} {}", self.about_instead))
+    }
+}
+
+/// PMUs without names on a processor that is not in the table.
+fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
+    let (events, about_events) = by_encoding(nameless);
+    Gap {
+        what: format!(
+            "intel_uncore of this kernel ({}) does not know all uncore counters of this processor: some \
+             are here without names, as {}",
+            printable(machine.kernel.as_deref().unwrap_or("of unknown version")),
+            few_of(nameless)
+        ),
+        driver: Some("intel_uncore".to_owned()),
+        since: None,
+        events,
+        about_events,
+        pmus: names(nameless),
+        groups: groups(catalog.families.iter().filter(|its| its.family.starts_with("intel_"))),
+        absent: Vec::new(),
+    }
+}
+
+/// PMUs of known families, of which neither the kernel nor the catalog names an event. One gap for each
+/// family.
+fn without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    for family in catalog.families.iter().filter(|family| family.kind == Kind::Uncore) {
+        let silent = |words: &Words<'_>| {
+            words.family.is_some_and(|its| its.family == family.family)
+                && words.pmu.statistics.is_none()
+                && words.events().next().is_none()
+                && words.vendor_events().next().is_none()
+        };
+        let words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
+        let silent: Vec<&Pmu> = words.filter(silent).map(|words| words.pmu).collect();
+        if silent.is_empty() {
+            continue;
+        }
+        let (events, about_events) = by_encoding(&silent);
+        gaps.push(Gap {
+            what: format!(
+                "{} ({}) is here, but neither this kernel nor this program names events of it on this \
+                 processor",
+                few_of(&silent),
+                family.about
+            ),
+            events,
+            about_events,
+            pmus: names(&silent),
+            // Of other processors it may have families of its own.
+            groups: groups(catalog.families.iter().filter(|its| its.names == family.names)),
+            ..Gap::default()
+        });
+    }
+    gaps
+}
+
+/// How an event of the first PMU is typed by its encoding.
+fn by_encoding(pmus: &[&Pmu]) -> (Vec<String>, String) {
+    let Some(pmu) = pmus.first() else { return (Vec::new(), String::new()) };
+    let terms = ["event", "umask"].iter().filter(|term| pmu.formats.contains_key(**term));
+    let terms: Vec<_> = terms.map(|term| format!("{term}=0xNN")).collect();
+    let event = format!("{}/{}/", printable(&pmu.name), terms.join(","));
+    (vec![event], "counts an event by its encoding in the vendor's documents".to_owned())
+}
+
+/// The groups of these families.
+fn groups<'a, I: Iterator<Item = &'a Family>>(families: I) -> Vec<Group> {
+    let mut groups: Vec<Group> =
+        families.flat_map(|family| family.opens.keys().copied().chain([family.group])).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+fn names(pmus: &[&Pmu]) -> Vec<String> {
+    pmus.iter().map(|pmu| pmu.name.clone()).collect()
+}
+
+fn few_of(pmus: &[&Pmu]) -> String {
+    few(pmus.iter().map(|pmu| &pmu.name), FEW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        let catalog = Catalog::embedded().unwrap();
+        let rules: Rules = toml::from_str(TEXT).unwrap();
+        for rule in &rules.kernel {
+            let known =
+                |pattern: &String| catalog.families.iter().any(|f| matches(pattern, &f.family));
+            assert!(rule.families.iter().all(known), "{rule:?}");
+            assert_eq!(rule.families.is_empty(), rule.only_nameless, "{rule:?}");
+            assert_eq!(rule.instead.is_empty(), rule.about_instead.is_empty(), "{rule:?}");
+            assert!(rule.since > Version(6, 1), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn a_processor_that_its_kernel_knows_has_no_gap() {
+        let catalog = Catalog::embedded().unwrap();
+        for name in ["granite-rapids-2s", "sapphire-rapids-2s", "zen4-2s", "zen5-2s", "grace-2s"] {
+            let found = gaps(&crate::discover::captured(name), &catalog);
+            assert_eq!(found, [], "{name}");
+        }
+    }
+}

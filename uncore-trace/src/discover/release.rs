@@ -1,0 +1,53 @@
+//! The version in the release of a kernel.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Major and minor number of a kernel release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32);
+
+impl Version {
+    /// Reads `6.18.44-anything`, `7.2-rc1`.
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut parts = release.split(|c: char| !c.is_ascii_digit());
+        Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| format!("{text:?} is not the version of a kernel"))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_version_is_refused() {
+        assert!("banana".parse::<Version>().is_err());
+        assert_eq!("6.8".parse(), Ok(Version(6, 8)));
+        assert!(Version(6, 8) < Version(6, 12));
+    }
+
+    proptest! {
+        #[test]
+        fn a_version_is_read_back(major in 0u32..100, minor in 0u32..100, rest in "([.+-].*)?") {
+            prop_assert_eq!(
+                Version::parse(&format!("{major}.{minor}{rest}")),
+                Some(Version(major, minor))
+            );
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether the kernel lets this process open counters and load programs.
+//!
+//! Files do not show it: the seccomp profile of a container and a security module refuse both to a process
+//! with all privileges. So one counter of each PMU is opened, disabled, and closed at once, and one program
+//! is loaded and not attached. Nothing is counted, and other users of the counters do not see it; the PMUs
+//! of a driver that resets open counters are left out.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::{Finding, Machine, State};
+use crate::catalog::Catalog;
+use crate::discover;
+use crate::discover::name::stem;
+use crate::open::{self, Barrier, Call};
+use crate::plan::{self, Counter, Request};
+use crate::text::few;
+
+const PERF: &str = "perf_event_open";
+const BPF: &str = "bpf";
+const BTF: &str = "sys/kernel/btf/vmlinux";
+/// Names of PMUs in a finding.
+const FEW: usize = 6;
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    if machine.root() != Path::new("/") {
+        let what = "whether the kernel allows it is known only on the running machine";
+        return vec![Finding::new(PERF, State::NotHere, what)];
+    }
+    let is_privileged = |privileges: super::Privileges| privileges.perfmon() && privileges.bpf();
+    if !machine.privileges.is_some_and(is_privileged) {
+        let what = "not tried: this process lacks the privileges";
+        return vec![Finding::new(PERF, State::NotHere, what)];
+    }
+    let mut findings = counters();
+    if machine.has(BTF) {
+        findings.push(program());
+    }
+    findings
+}
+
+/// One finding on all PMUs that can be opened, and one on each error.
+fn counters() -> Vec<Finding> {
+    let planned = discover::machine(Path::new("/")).and_then(|machine| {
+        let catalog = Catalog::embedded()?;
+        let request = Request {
+            groups: vec!["all".to_owned()],
+            tick_ns: plan::MAX_TICK_NS,
+            window_ns: plan::MAX_TICK_NS,
+            ..Request::default()
+        };
+        Ok((plan::plan(&machine, &catalog, &request)?, catalog))
+    });
+    let (plan, catalog) = match planned {
+        Ok(planned) => planned,
+        Err(error) => {
+            let what = format!("not tried: {error:#}");
+            return vec![Finding::new(PERF, State::NotHere, what)];
+        }
+    };
+    let resets = |counter: &Counter| {
+        let its = |family: &&crate::catalog::family::Family| family.family == counter.family;
+        catalog.families.iter().find(its).is_some_and(|family| family.opening_resets)
+    };
+    let alone = |counter: &&Counter| counter.leader.is_none() && !counter.is_statistic();
+    let mut first: BTreeMap<&str, &Counter> = BTreeMap::new();
+    for counter in plan.counters.iter().filter(alone).filter(|counter| !resets(counter)) {
+        first.entry(&counter.pmu).or_insert(counter);
+    }
+    let tried = first.values().map(|counter| (*counter, open::try_counter(counter)));
+    judge(&tried.collect::<Vec<_>>(), |error| open::barrier(Call::Perf, error))
+}
+
+/// The findings on what was tried. `barrier` says what an error means.
+fn judge(
+    tried: &[(&Counter, io::Result<()>)],
+    barrier: impl Fn(&io::Error) -> Option<Barrier>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut opened: Vec<&str> = Vec::new();
+    let mut refused: BTreeMap<String, (Vec<&str>, Option<Barrier>)> = BTreeMap::new();
+    for (counter, result) in tried {
+        let pmu = counter.pmu.as_str();
+        match result {
+            Ok(()) => opened.push(stem(pmu)),
+            Err(error) => {
+                let its = refused.entry(error.to_string());
+                its.or_insert_with(|| (Vec::new(), barrier(error))).0.push(pmu);
+            }
+        }
+    }
+    opened.dedup();
+    if !opened.is_empty() {
+        let what = format!("a counter of each PMU could be opened: {}", few(&opened, FEW));
+        findings.push(Finding::new(PERF, State::Ok, what));
+    }
+    // A recording of the other PMUs works.
+    let state = if opened.is_empty() { State::Fail } else { State::Warn };
+    for (error, (pmus, barrier)) in refused {
+        let answer = format!("a counter of {} answers {error}", few(&pmus, FEW));
+        findings.push(refusal(PERF, state, &answer, barrier));
+    }
+    findings
+}
+
+/// The finding on a program that is loaded.
+fn program() -> Finding {
+    match open::try_program() {
+        Ok(Ok(())) => Finding::new(BPF, State::Ok, "a program could be loaded"),
+        Ok(Err(error)) => {
+            let barrier = open::barrier(Call::Bpf, &error);
+            refusal(BPF, State::Fail, &format!("loading a program answers {error}"), barrier)
+        }
+        Err(error) => Finding::new(BPF, State::Fail, format!("{error:#}")),
+    }
+}
+
+/// The finding on a call that was refused, with the ways out.
+fn refusal(name: &'static str, state: State, answer: &str, barrier: Option<Barrier>) -> Finding {
+    let Some(Barrier { what, ways }) = barrier else { return Finding::new(name, state, answer) };
+    let finding = Finding::new(name, state, format!("{what}: {answer}"));
+    ways.into_iter().fold(finding, Finding::mend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counter(pmu: &str) -> Counter {
+        let request = Request {
+            groups: vec!["host".to_owned()],
+            tick_ns: plan::MAX_TICK_NS,
+            window_ns: plan::MAX_TICK_NS,
+            ..Request::default()
+        };
+        let machine = discover::captured("vm-no-uncore");
+        let plan = plan::plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        Counter { pmu: pmu.to_owned(), ..plan.counters[0].clone() }
+    }
+
+    #[test]
+    fn one_that_is_refused_among_others_is_a_warning() {
+        let [a, b, c] = ["a_0", "a_1", "b_0"].map(counter);
+        let refused = || Err(io::Error::from_raw_os_error(libc::ENODEV));
+        let found = judge(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
+        assert_eq!(found[0].state, State::Ok);
+        assert!(found[0].what.ends_with("opened: a"), "{found:?}");
+        assert_eq!(found[1].state, State::Warn);
+        assert!(found[1].what.contains("b_0 answers No such device"), "{found:?}");
+        assert_eq!(judge(&[(&c, refused())], |_| None)[0].state, State::Fail);
+    }
+
+    #[test]
+    fn what_refuses_all_is_named_once_with_its_ways_out() {
+        let [a, b] = ["a_0", "b_0"].map(counter);
+        let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
+        let barrier =
+            |_: &io::Error| Some(Barrier { what: "a profile".to_owned(), ways: vec!["x"] });
+        let found = judge(&[(&a, refused()), (&b, refused())], barrier);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].state, &found[0].mend[..]), (State::Fail, &["x".to_owned()][..]));
+        assert!(
+            found[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn another_machine_is_not_tried() {
+        assert_eq!(super::super::machine::finding(check, &[]).state, State::NotHere);
+    }
+}

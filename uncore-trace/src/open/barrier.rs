@@ -1,0 +1,214 @@
+//! What keeps this process from `perf_event_open` and `bpf`, and the way out: a privilege that it lacks,
+//! the seccomp profile of a container, or a kernel without the call.
+//!
+//! The error number alone does not say it: a profile answers EPERM, older ones ENOSYS, whatever the
+//! capabilities are.
+
+use std::{fmt, fs, io};
+
+use rustix::thread::CapabilitySet;
+
+/// A system call that a measurement needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// `perf_event_open(2)`.
+    Perf,
+    /// `bpf(2)`.
+    Bpf,
+}
+
+impl Call {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf_event_open",
+            Self::Bpf => "bpf",
+        }
+    }
+
+    /// The privileges that it takes: `perfmon_capable()` and `bpf_capable()` of the kernel.
+    const fn privileges(self) -> (CapabilitySet, &'static str) {
+        match self {
+            Self::Perf => (CapabilitySet::PERFMON, "CAP_PERFMON"),
+            Self::Bpf => {
+                (CapabilitySet::BPF.union(CapabilitySet::PERFMON), "CAP_BPF and CAP_PERFMON")
+            }
+        }
+    }
+
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Perf => "CONFIG_PERF_EVENTS",
+            Self::Bpf => "CONFIG_BPF_SYSCALL",
+        }
+    }
+}
+
+/// What keeps this process from a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// What it is, as a part of a sentence.
+    pub what: String,
+    /// The ways out, the preferred one first; each is enough.
+    pub ways: Vec<&'static str>,
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        if let Some((first, others)) = self.ways.split_first() {
+            write!(f, ": {first}")?;
+            others.iter().try_for_each(|way| write!(f, ", or {way}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets a container make both calls: what its seccomp profile decides.
+const PROFILE: [&str; 3] = [
+    "start the container with --security-opt seccomp=unconfined (docker, podman)",
+    "with --security-opt seccomp=FILE and a profile that allows perf_event_open and bpf",
+    "in Kubernetes with securityContext.seccompProfile.type Unconfined or such a Localhost profile",
+];
+
+/// Gives a container the capabilities; the profile of docker then allows both calls.
+const CAPABILITIES: [&str; 2] = [
+    "start the container with --cap-add PERFMON --cap-add BPF (docker, podman)",
+    "in Kubernetes with securityContext.capabilities.add",
+];
+
+/// This process, as far as it decides about a call.
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    effective: CapabilitySet,
+    is_root: bool,
+    /// Whether it is in the initial user namespace; capabilities count only there.
+    is_initial: bool,
+    /// Whether it has a seccomp filter.
+    is_filtered: bool,
+}
+
+impl Process {
+    fn read() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let map = fs::read_to_string("/proc/self/uid_map").ok();
+        Self::parse(&status, map.as_deref())
+    }
+
+    fn parse(status: &str, uid_map: Option<&str>) -> Self {
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let effective = field("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        Self {
+            effective: CapabilitySet::from_bits_retain(effective.unwrap_or_default()),
+            is_root: field("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0"),
+            is_initial: uid_map
+                .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
+            // SECCOMP_MODE_FILTER, include/uapi/linux/seccomp.h.
+            is_filtered: field("Seccomp:") == Some("2"),
+        }
+    }
+
+    /// What answered `call` with `errno`; `None` if it is none of what is known here.
+    fn barrier(self, call: Call, errno: i32) -> Option<Barrier> {
+        let barrier = |what: String, ways: &[&'static str]| Barrier { what, ways: ways.to_vec() };
+        let (needed, names) = call.privileges();
+        let has_all =
+            self.effective.contains(CapabilitySet::SYS_ADMIN) || self.effective.contains(needed);
+        let name = call.name();
+        let profile = || barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
+        match errno {
+            libc::ENOSYS if self.is_filtered => Some(profile()),
+            libc::ENOSYS => Some(barrier(
+                format!(
+                    "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides it",
+                    call.option()
+                ),
+                &["run it on the host, or in a container with the runtime runc"],
+            )),
+            libc::EPERM | libc::EACCES if !self.is_initial => Some(barrier(
+                "the capabilities of a user namespace do not cover it".to_owned(),
+                &["run it on the host, outside of the user namespace"],
+            )),
+            libc::EPERM | libc::EACCES if has_all && self.is_filtered => Some(profile()),
+            libc::EPERM | libc::EACCES if has_all => Some(barrier(
+                format!("a security module of the kernel forbids {name} (SELinux, lockdown)"),
+                &["allow it in its policy"],
+            )),
+            libc::EPERM | libc::EACCES if self.is_root => {
+                let what = format!("{names} is needed, which this container or service withholds");
+                Some(barrier(what, &CAPABILITIES))
+            }
+            libc::EPERM | libc::EACCES => {
+                Some(barrier(format!("root, or {names}, is needed"), &[]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What answered `call` with this error; `None` if it is neither a privilege nor a filter.
+pub fn barrier(call: Call, error: &io::Error) -> Option<Barrier> {
+    Process::read().barrier(call, error.raw_os_error()?)
+}
+
+/// The same for an error that may have an error of the kernel as its source.
+pub(super) fn barrier_in(call: Call, error: &(dyn std::error::Error + 'static)) -> Option<Barrier> {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return barrier(call, io);
+        }
+        source = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(uid: u32, caps: &str, seccomp: u32, map: &str) -> Process {
+        let status = format!("Uid:\t{uid}\t{uid}\t0\t0\nCapEff:\t{caps}\nSeccomp:\t{seccomp}\n");
+        Process::parse(&status, Some(map))
+    }
+
+    const HOST: &str = "         0          0 4294967295\n";
+    const ALL: &str = "000001ffffffffff";
+
+    #[test]
+    fn what_answered_is_told_from_the_process() {
+        let text =
+            |process: Process, errno| process.barrier(Call::Perf, errno).unwrap().to_string();
+        let filtered = process(0, ALL, 2, HOST);
+        for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
+            let text = text(filtered, errno);
+            assert!(text.starts_with("a seccomp profile forbids perf_event_open: "), "{text}");
+            assert!(text.contains("--security-opt seccomp=unconfined"), "{text}");
+        }
+        assert!(text(process(0, ALL, 0, HOST), libc::ENOSYS).contains("gVisor"));
+        assert!(text(process(0, ALL, 0, HOST), libc::EACCES).contains("SELinux"));
+        assert!(text(process(0, ALL, 0, "0 1000 1\n"), libc::EPERM).contains("user namespace"));
+        let default = process(0, "00000000a80425fb", 2, HOST);
+        assert!(text(default, libc::EPERM).contains("--cap-add PERFMON"));
+        let nobody = process(1000, "0000000000000000", 2, HOST);
+        assert_eq!(text(nobody, libc::EACCES), "root, or CAP_PERFMON, is needed");
+        assert_eq!(filtered.barrier(Call::Perf, libc::EINVAL), None);
+    }
+
+    #[test]
+    fn bpf_needs_both_capabilities() {
+        let perfmon = process(1000, "0000004000000000", 2, HOST);
+        let text = perfmon.barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
+        assert_eq!(text, "root, or CAP_BPF and CAP_PERFMON, is needed");
+        let both = process(1000, "000000c000000000", 2, HOST);
+        let text = both.barrier(Call::Bpf, libc::EPERM).unwrap().to_string();
+        assert!(text.starts_with("a seccomp profile forbids bpf"), "{text}");
+    }
+
+    #[test]
+    fn a_source_of_the_kernel_is_found() {
+        let error = io::Error::from_raw_os_error(libc::ENOSYS);
+        assert!(barrier_in(Call::Bpf, &error).is_some());
+        assert_eq!(barrier_in(Call::Bpf, &fmt::Error), None);
+    }
+}
