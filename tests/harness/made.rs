@@ -125,6 +125,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
         sees: CpuList::default(),
         far: CpuList::default(),
         per_cpu: false,
+        exclude_guest: false,
         at_switch: false,
         exact_by: None,
         cause: None,

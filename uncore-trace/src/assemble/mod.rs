@@ -53,10 +53,11 @@ use crate::drain::{
 };
 use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
+use crate::identity::guests::Guests;
 use crate::identity::irqs::IrqNames;
 use crate::identity::names::Names;
 use crate::open::{Change, Layout, Sampled};
-use crate::plan::Plan;
+use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::{runtime, slices, tasks};
 
@@ -131,6 +132,8 @@ pub struct Timeline {
     looks: Looks,
     irq_names: IrqNames,
     readers: Readers,
+    /// Needed if a witness does not count virtual machines.
+    guests: Option<Guests>,
     consumer: Box<dyn Consumer>,
     times: CpuTimes,
     io: Option<IoUse>,
@@ -187,6 +190,12 @@ impl Timeline {
             looks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
             readers: Readers::new(setup.plan, setup.layouts, setup.opened, setup.start_tick),
+            guests: setup
+                .plan
+                .counters
+                .iter()
+                .any(Counter::is_blind_witness)
+                .then(|| Guests::new(setup.root)),
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
@@ -316,8 +325,10 @@ impl Timeline {
         if let Some(owner) = owner {
             self.need_name(owner);
         }
+        let ran_guest = self.guests.as_mut().filter(|_| wants_owner);
+        let ran_guest = ran_guest.is_some_and(|its| its.runs(&sample.task, sample.begin));
         let (readers, mut output, ledger) = self.output(sink);
-        readers.sample(sample, owner, ledger, &mut output);
+        readers.sample(sample, (owner, ran_guest), ledger, &mut output);
     }
 
     /// Requests the name of an owner, which must be in the log before the tick ends.

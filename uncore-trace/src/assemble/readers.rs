@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, Sample, Task};
-use crate::entries::{Owner, Reading, STANDS_STILL, Trigger, Value};
+use crate::entries::{Owner, RAN_GUEST, Reading, STANDS_STILL, Trigger, Value};
 use crate::open::{Change, Layout, Stopped, Why};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
@@ -53,6 +53,8 @@ struct Progress {
     cpu: u32,
     /// Whether it counts that CPU only.
     per_cpu: bool,
+    /// Whether it is a witness that does not count virtual machines.
+    is_blind: bool,
     /// Time and tick of its latest entry.
     newest: (u64, u64),
     /// Time, ns, at which it stopped and why, unless it has started again.
@@ -111,7 +113,9 @@ impl Readers {
     ) -> Self {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
-            let start = Progress { cpu, per_cpu, newest: (0, 0), stopped: None, read: None };
+            let is_blind = counter.is_blind_witness();
+            let newest = (0, 0);
+            let start = Progress { cpu, per_cpu, is_blind, newest, stopped: None, read: None };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -329,11 +333,11 @@ impl Readers {
     }
 
     /// Logs a sample. Counts of counters that are read at every context switch, since the previous
-    /// sample, belong to `owner`.
+    /// sample, belong to `owner`, which runs a virtual machine if `ran_guest`.
     pub(super) fn sample(
         &mut self,
         sample: &Sample,
-        owner: Option<Owner>,
+        (owner, ran_guest): (Option<Owner>, bool),
         ledger: &mut Ledger,
         log: &mut impl Log,
     ) {
@@ -369,7 +373,9 @@ impl Readers {
         let next = Next { open_tick: log.open_tick(), is_sample: true };
         let mut readings = Vec::with_capacity(slots.len());
         for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+            let is_blind = ran_guest && self.counter(id).is_some_and(|its| its.is_blind);
             let value = match *reading {
+                drain::Reading::Counted { .. } if is_blind => Err(RAN_GUEST),
                 drain::Reading::Counted { enabled, .. }
                     if is_tick && self.stands_still(id, tick, enabled) =>
                 {

@@ -3,7 +3,7 @@
 //! State is kept for the windows that wait and for what the methods have learnt, so memory does not
 //! depend on the length of the log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::counter::{self, Close, Track};
@@ -22,7 +22,9 @@ use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
 use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
-use crate::entries::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Relief, Sum};
+use crate::entries::{
+    Consumer, Disorder, Entry, Missing, Owner, RAN_GUEST, ROWS_AT_ONCE, Reading, Relief, Sum,
+};
 use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
@@ -46,6 +48,9 @@ pub struct RecordingFacts<'a> {
     pub threads: usize,
 }
 
+/// Largest number of owners that are known to run virtual machines.
+const MOST_GUESTS: usize = 1 << 16;
+
 /// The counters of a plan that could be opened, in the order of their rows: by CPU, and per CPU
 /// those that are read at every context switch first.
 pub fn order(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
@@ -68,6 +73,8 @@ pub struct Attributor {
     usage: Usage,
     switches: Switches,
     witnesses: Witnesses,
+    /// Owners that run virtual machines whose misses are not counted.
+    guests: HashSet<Owner>,
     pools: Pools,
     ports: Ports,
     moved: Sum,
@@ -268,6 +275,7 @@ impl Attributor {
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),
             switches: Switches::new(plan),
+            guests: HashSet::new(),
             witnesses: Witnesses::of(&mut tracks, has_misses.contains(&true)),
             tracks,
             moved: Sum::default(),
@@ -294,7 +302,16 @@ impl Attributor {
         let index = self.index_of.get(reading.counter as usize).copied().flatten();
         let track = index.and_then(|index| self.tracks.get_mut(index));
         let track = track.ok_or(Disorder::Counter(reading.counter))?;
-        track.series.push(reading, open_tick)
+        track.series.push(reading, open_tick)?;
+        if let Some(owner @ (Owner::Task { .. } | Owner::OtherTasks)) = reading.owner
+            && reading.value == Err(RAN_GUEST)
+        {
+            if self.guests.len() >= MOST_GUESTS {
+                self.guests.clear();
+            }
+            self.guests.insert(owner);
+        }
+        Ok(())
     }
 
     /// Whether any method learns from ticks.
@@ -354,7 +371,11 @@ impl Attributor {
             let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
             for ((histories, times), set) in sets {
                 let Some(histories) = histories else { continue };
-                histories.push(*tick, times, || self.witnesses.of_set(set));
+                if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
+                    histories.push_blind(*tick, times);
+                } else {
+                    histories.push(*tick, times, || self.witnesses.of_set(set));
+                }
             }
             for track in self.tracks.iter_mut().filter(|track| track.learns) {
                 if let Some(Some(histories)) = self.histories.get(track.set) {

@@ -12,7 +12,7 @@ use super::series::{Clock, End, Series};
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{Lack, Missing, Moved, Owner, Relief, STANDS_STILL};
+use crate::entries::{Lack, Missing, Moved, Owner, RAN_GUEST, Relief, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -246,6 +246,9 @@ impl Track {
         errno: Option<i32>,
         missing: &mut Vec<Missing>,
     ) {
+        if errno == Some(RAN_GUEST) {
+            return;
+        }
         // While the driver moves the counter to another CPU, no loss is entered: the next reading
         // includes the count. For a counter that has stopped, the loss is entered with its stop.
         let moves = !self.counter.per_cpu

@@ -6,6 +6,7 @@
 //! ([`super::columns`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -170,6 +171,15 @@ impl Histories {
         }
     }
 
+    /// Adds a tick in which a virtual machine ran whose misses nobody counts.
+    pub(super) fn push_blind(&mut self, tick: u64, times: &[(TrafficSource, u64)]) {
+        self.time.push(tick, times);
+        if let Some(history) = &mut self.misses {
+            history.push(tick, &[]);
+            history.blind.push_back(tick);
+        }
+    }
+
     /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once. The flag
     /// with the misses says whether they are complete; if not, the rest comes with the next tick.
     pub(super) fn push(
@@ -202,6 +212,9 @@ impl Histories {
             let first = misses.reviewed;
             let of = |tick| {
                 let mut used = Used::new();
+                if misses.is_blind(tick..=tick) {
+                    return used;
+                }
                 for (source, time) in self.time.used(tick) {
                     used.entry(source).or_default().0 = time;
                 }
@@ -256,6 +269,8 @@ pub struct History {
     sizes: VecDeque<f32>,
     /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
     parts: VecDeque<u64>,
+    /// Ticks in which there was use that nobody counts. Ascending.
+    blind: VecDeque<u64>,
     /// Columns are assigned in the rows before this tick.
     reviewed: u64,
     columns: Columns,
@@ -320,6 +335,7 @@ impl History {
             by_place: VecDeque::new(),
             sizes: VecDeque::new(),
             parts: VecDeque::new(),
+            blind: VecDeque::new(),
             reviewed: 0,
             columns: Columns::new(),
             used: 0.0,
@@ -431,6 +447,12 @@ impl History {
     /// Whether all use up to the end of the tick is known.
     pub(super) fn is_whole(&self, tick: u64) -> bool {
         self.parts.binary_search(&tick).is_err()
+    }
+
+    /// Whether there was use in these ticks that nobody counts.
+    pub(super) fn is_blind(&self, ticks: RangeInclusive<u64>) -> bool {
+        let first = self.blind.partition_point(|tick| tick < ticks.start());
+        self.blind.get(first).is_some_and(|tick| ticks.contains(tick))
     }
 
     fn entry(&mut self, tick: u64, source: TrafficSource, amount: f64) -> Entry {
@@ -617,7 +639,9 @@ impl History {
             self.sizes.pop_front();
             self.first += 1;
         }
-        while self.parts.pop_front_if(|tick| *tick < before).is_some() {}
+        for ticks in [&mut self.parts, &mut self.blind] {
+            while ticks.pop_front_if(|tick| *tick < before).is_some() {}
+        }
         let needed = self.needed_block(self.first);
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
         let (first, all) = (self.first, self.used);

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 
 use crate::count::{Count, Times};
-use crate::entries::{Disorder, Owner, Reading, Trigger, Value};
+use crate::entries::{Disorder, Owner, RAN_GUEST, Reading, Trigger, Value};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +167,8 @@ impl Series {
         if let (Some(owner), Some(count)) = (reading.owner, count) {
             self.give(count.value, owner);
         }
+        // What a virtual machine's process did belongs to no owner.
+        self.has_gap |= reading.value == Err(RAN_GUEST);
         match reading.trigger {
             Trigger::Timer if !reading.is_late(self.clock.tick_ns) => {
                 self.timer(
@@ -307,6 +309,25 @@ mod tests {
         let mut series = Series::new(CLOCK, false);
         readings.into_iter().for_each(|reading| series.push(reading, 0).unwrap());
         series
+    }
+
+    #[test]
+    fn what_a_witness_counts_in_a_virtual_machine_is_nobodys() {
+        let (one, other) = (Owner::Irq(1), Owner::Irq(2));
+        let guest = Reading { value: Err(RAN_GUEST), ..reading(3, Trigger::Event, 0, Some(other)) };
+        let mut series = series([
+            reading(0, Trigger::Timer, 0, Some(one)),
+            reading(2, Trigger::Event, 7, Some(one)),
+            guest,
+            reading(5, Trigger::Event, 12, Some(one)),
+            reading(10, Trigger::Timer, 20, Some(one)),
+        ]);
+        let parts = vec![(one, 15), (Owner::Unattributed, 5)];
+        let (count, mut exact) = end(&mut series, 10, false).unwrap();
+        exact.sort_unstable_by_key(|part| part.1);
+        let mut parts = parts;
+        parts.sort_unstable_by_key(|part| part.1);
+        assert_eq!((count, exact), (20, parts));
     }
 
     /// The value at the end of a window, by owner.

@@ -8,7 +8,9 @@
 //!
 //! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from
 //! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
-//! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it.
+//! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it. So it
+//! does if a virtual machine ran in it whose misses are not counted ([`crate::entries::RAN_GUEST`]); nothing is
+//! learnt from such ticks.
 //!
 //! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time
 //! after the counts, when the ports have divided them, so counts wait until then.
@@ -54,6 +56,12 @@ impl ByWitness {
     fn catch_up(&mut self, histories: &Histories) {
         let Some(history) = histories.of(self.by) else { return self.counts.clear() };
         while let Some((tick, count)) = self.counts.pop_front_if(|its| its.0 <= history.last()) {
+            if history.is_blind(tick..=tick) {
+                // Nobody knows how much of it belongs to which use.
+                self.carried = 0.0;
+                self.witnessed.tick(tick, None, histories);
+                continue;
+            }
             self.carried += count.unwrap_or(0.0);
             let is_known = count.is_some() && history.is_whole(tick);
             let count = is_known.then(|| std::mem::take(&mut self.carried));
@@ -127,8 +135,11 @@ impl Attribution for ByWitness {
         let other = self.timed.divide(window);
         let history = window.histories.and_then(|histories| histories.of(self.by));
         let is_known = history.is_some_and(|history| {
-            let ends = [window.to, window.from(history.tick_ns())];
-            history.last() >= window.to && ends.iter().all(|tick| history.is_whole(*tick))
+            let from = window.from(history.tick_ns());
+            let ends = [window.to, from];
+            !history.is_blind(from + 1..=window.to)
+                && history.last() >= window.to
+                && ends.iter().all(|tick| history.is_whole(*tick))
         });
         match self.witnessed.learnt(window).filter(|_| is_known) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
@@ -159,6 +170,16 @@ mod tests {
         mixed: bool,
         unknown: impl Fn(u64) -> bool,
     ) -> ([f64; 2], Method, Vec<Share>) {
+        learnt_beside((factor, rest), mixed, unknown, |_| 0.0)
+    }
+
+    /// The same beside a virtual machine that moves these bytes in each tick, without misses.
+    fn learnt_beside(
+        (factor, rest): (f64, f64),
+        mixed: bool,
+        unknown: impl Fn(u64) -> bool,
+        of_guest: impl Fn(u64) -> f64,
+    ) -> ([f64; 2], Method, Vec<Share>) {
         let mut random = Random(7);
         let mut histories = Histories::new(TICK_NS, true);
         let mut method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false);
@@ -174,7 +195,8 @@ mod tests {
             } else {
                 ([runs[0]; 2], [runs[0] * levels[0]; 2])
             };
-            let count = 64.0 * (misses[0] as f64 + factor * misses[1] as f64 + rest);
+            let of_guest = of_guest(tick);
+            let count = 64.0 * (misses[0] as f64 + factor * misses[1] as f64 + rest) + of_guest;
             for at in 0..2 {
                 owed[at] += misses[at];
                 if tick > TICKS - 10 {
@@ -190,7 +212,12 @@ mod tests {
                 let [one, other] = std::mem::take(&mut owed);
                 vec![(near(0), one), (near(1), other)]
             };
-            histories.push(tick, &times, || (told, !unknown(tick)));
+            if of_guest > 0.0 {
+                let times = [times[0], times[1], (near(2), TICK_NS)];
+                histories.push_blind(tick, &times);
+            } else {
+                histories.push(tick, &times, || (told, !unknown(tick)));
+            }
             method.tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
                 histories.review();
@@ -259,6 +286,26 @@ mod tests {
         let (misses, by, shares) = learnt((2.0, 0.0), true, |tick| tick % 3 == 1);
         assert_eq!(by, Method::Misses);
         assert!(near(shares[1].value, 128.0 * misses[1]), "{shares:?}");
+    }
+
+    #[test]
+    fn a_window_with_a_virtual_machine_is_divided_otherwise_and_nothing_is_learnt_from_it() {
+        let guest = |ticks: fn(u64) -> bool| move |tick| if ticks(tick) { 1e6 } else { 0.0 };
+        let never = |_| false;
+        for at in [TICKS, TICKS - 5, TICKS - 9] {
+            let of_guest = move |tick| if tick == at { 1e6 } else { 0.0 };
+            let (_, by, _) = learnt_beside((1.0, 0.0), true, never, of_guest);
+            assert_ne!(by, Method::Misses, "{at}");
+        }
+        // It ran in half of all ticks, but not in the last window.
+        let (misses, by, shares) = learnt_beside(
+            (2.0, 0.0),
+            true,
+            never,
+            guest(|tick| tick <= TICKS - 10 && tick % 20 < 10),
+        );
+        assert_eq!(by, Method::Misses);
+        assert!(near(shares[1].value, 128.0 * misses[1]), "{misses:?} {shares:?}");
     }
 
     #[test]

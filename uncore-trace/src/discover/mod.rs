@@ -62,6 +62,10 @@ pub struct Machine {
     pub calibration: Option<Calibration>,
     /// The kernel's release, such as `6.12.107-arm64`.
     pub kernel: Option<String>,
+    /// The parameter of KVM, such as `kvm_intel.enable_mediated_pmu`, by which virtual machines get
+    /// the core PMUs for themselves while they run; `None` if it is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mediated_pmu: Option<&'static str>,
     /// What could not be read or parsed, one printable line each.
     pub problems: Vec<String>,
 }
@@ -120,7 +124,18 @@ pub fn machine(root: &Path) -> Result<Machine> {
         identity,
         calibration,
         kernel,
+        mediated_pmu: mediated_pmu(root),
         problems: problems.0,
+    })
+}
+
+/// The parameter that is on, of the two modules of KVM on x86 (`arch/x86/kvm/vmx/vmx.c` and
+/// `svm/svm.c`, Linux 7.2). KVM clears it where the host's PMU cannot be shared that way.
+fn mediated_pmu(root: &Path) -> Option<&'static str> {
+    ["kvm_intel.enable_mediated_pmu", "kvm_amd.enable_mediated_pmu"].into_iter().find(|name| {
+        let (module, parameter) = name.split_once('.').unwrap_or_default();
+        let file = root.join("sys/module").join(module).join("parameters").join(parameter);
+        read::bytes(&file).is_ok_and(|text| text.trim_ascii() == b"Y")
     })
 }
 
@@ -171,6 +186,20 @@ mod tests {
         // notype, badtype, bad format, bad scale, binary event, no mountinfo.
         assert_eq!(machine.problems.len(), 6, "{:#?}", machine.problems);
         assert!(machine.problems.iter().all(|line| !line.contains(['\u{1b}', '\n'])));
+    }
+
+    #[test]
+    fn a_mediated_pmu_is_seen_only_where_it_is_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        assert_eq!(mediated_pmu(root), None);
+        let file = |module| format!("sys/module/{module}/parameters/enable_mediated_pmu");
+        write(root, &file("kvm_intel"), b"N\n");
+        assert_eq!(mediated_pmu(root), None);
+        write(root, &file("kvm_amd"), b"Y\n");
+        assert_eq!(mediated_pmu(root), Some("kvm_amd.enable_mediated_pmu"));
+        write(root, &file("kvm_intel"), b"Y\n");
+        assert_eq!(mediated_pmu(root), Some("kvm_intel.enable_mediated_pmu"));
     }
 
     #[test]

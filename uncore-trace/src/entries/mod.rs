@@ -86,6 +86,13 @@ pub enum Entry<'a> {
 /// longer counts without an error.
 pub const STANDS_STILL: i32 = libc::ENODEV;
 
+/// The errno (`EOPNOTSUPP`) of a witness's reading when its owner runs a virtual machine: the
+/// counter stands still while the machine runs ([`Counter::exclude_guest`]), so it does not say
+/// what the owner did.
+///
+/// [`Counter::exclude_guest`]: crate::plan::Counter::exclude_guest
+pub const RAN_GUEST: i32 = libc::EOPNOTSUPP;
+
 /// What triggered a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::containers::{Inside, label};
+use super::machines::launched;
 use super::runtimes::{Named, Runtimes};
 use crate::schema::cgroups::{CgroupNames, ancestor};
 
@@ -202,7 +203,10 @@ impl KnownCgroup {
         if let Some(id) = inside.container.as_deref() {
             // A user may name a cgroup of their own session after another container.
             let named = if inside.of_user { Named::default() } else { runtimes.container(id) };
-            container = Some(label(named.container.as_deref(), id));
+            // The container with this name has the virtual machine of a pod of KubeVirt.
+            let of_machine = named.container.as_deref() == Some("compute");
+            let launched = named.pod.as_deref().filter(|_| of_machine).and_then(launched);
+            container = Some(label(launched.or(named.container.as_deref()), id));
             pod = named.pod;
         }
         if let Some(uid) = inside.pod.as_deref() {
@@ -279,6 +283,37 @@ mod tests {
         }
         assert_eq!(cgroups.ancestor(ino(""), 1, 1), ino(""));
         assert_eq!(cgroups.ancestor(u64::MAX, 1, 1), u64::MAX);
+    }
+
+    #[test]
+    fn a_pod_of_kubevirt_is_named_after_its_virtual_machine() {
+        let id = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+        let uid = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
+        let root = tempfile::tempdir().unwrap();
+        let task = root.path().join("run/containerd/io.containerd.runtime.v2.task/k8s.io").join(id);
+        fs::create_dir_all(&task).unwrap();
+        let names = |container: &str, pod: &str| {
+            let annotations = [
+                ("container-name", container),
+                ("sandbox-name", pod),
+                ("sandbox-namespace", "shop"),
+            ]
+            .map(|(key, value)| format!(r#""io.kubernetes.cri.{key}":"{value}""#));
+            let config = format!(r#"{{"annotations":{{{}}}}}"#, annotations.join(","));
+            fs::write(task.join("config.json"), config).unwrap();
+            let mut cgroups = Cgroups::new(None, root.path());
+            cgroups.learn(1, format!("/kubepods/burstable/pod{uid}/{id}"));
+            let names = cgroups.names(1, 1).unwrap().clone();
+            (names.container.clone().unwrap(), names.pod.clone().unwrap())
+        };
+        let pod = format!("shop/virt-launcher-db-x2k9p@{uid}");
+        assert_eq!(
+            names("compute", "virt-launcher-db-x2k9p"),
+            ("db@3f4e5d6c7b8a".into(), pod.as_str().into())
+        );
+        let (container, _) = names("volumedisk0", "virt-launcher-db-x2k9p");
+        assert_eq!(&*container, "volumedisk0@3f4e5d6c7b8a");
+        assert_eq!(&*names("compute", "web-0").0, "compute@3f4e5d6c7b8a");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Finds the container and pod in a cgroup path, from the form of the path alone.
 //!
 //! The forms are those of runc and crun for Docker, containerd, CRI-O, podman and Kubernetes, with
-//! the cgroupfs and the systemd driver, and those of LXC and systemd-nspawn.
+//! the cgroupfs and the systemd driver, and those of LXC. [`super::machines`] has those of virtual
+//! machines.
 //!
 //! Guarantee: the cgroups below a container do not change the answer. A container may create
 //! cgroups with any name in its own subtree, so the outermost container of a path counts.
 
 use std::borrow::Cow;
+
+use super::machines::machine;
 
 /// Number of characters of an id that are shown, as by `docker ps`; the path has all 64.
 const SHORT: usize = 12;
@@ -14,7 +17,8 @@ const SHORT: usize = 12;
 /// The container and pod that contain a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside<'a> {
-    /// The container: the 64 hexadecimal digits of its id, or its name if it has no such id.
+    /// The container or virtual machine: the 64 hexadecimal digits of its id, or its name if it has
+    /// no such id.
     pub container: Option<Cow<'a, str>>,
     /// The pod: the uid as Kubernetes writes it (with `-`), or the id of a podman pod.
     pub pod: Option<Cow<'a, str>>,
@@ -98,41 +102,11 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
     if let Some(name) = lxc.filter(|name| !name.is_empty()) {
         return Some(Cow::Borrowed(name));
     }
-    let service =
-        part.strip_suffix(".service").and_then(|name| name.strip_prefix("systemd-nspawn@"));
-    // libvirt registers virtual machines in the same slice.
-    let machine = scope
-        .filter(|_| above == "machine.slice")
-        .and_then(|name| name.strip_prefix("machine-"))
-        .filter(|name| !name.starts_with("qemu") && !name.starts_with("lxc"));
-    service.or(machine).filter(|name| !name.is_empty()).map(unescape)
-}
-
-/// Reverts the `\x2d` escapes of unit names (systemd.unit(5)) for printable ASCII. A machine's name
-/// has no path separator (hostname(7)), so an escaped one is kept.
-fn unescape(name: &str) -> Cow<'_, str> {
-    if !name.contains("\\x") {
-        return Cow::Borrowed(name);
-    }
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((before, after)) = rest.split_once("\\x") {
-        out.push_str(before);
-        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let Some(byte) = byte.filter(|byte| byte.is_ascii_graphic() && *byte != b'/') {
-            out.push(char::from(byte));
-            rest = &after[2..];
-        } else {
-            out.push_str("\\x");
-            rest = after;
-        }
-    }
-    out.push_str(rest);
-    Cow::Owned(out)
+    machine(part, above)
 }
 
 /// Whether it has the form of an id of Docker, containerd's CRI, CRI-O or podman: 64 digits.
-fn is_id(text: &str) -> bool {
+pub(super) fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(is_hex)
 }
 
@@ -241,7 +215,45 @@ mod tests {
         ("/machine.slice/systemd-nspawn@web.service/payload", Some("web"), None),
         ("/machine.slice/machine-my\\x2dweb.scope", Some("my-web"), None),
         ("/machine.slice/systemd-nspawn@a\\x2f\\x2eb.service", Some("a\\x2f.b"), None),
-        ("/machine.slice/machine-qemu\\x2d1\\x2dguest.scope", None, None),
+        ("/machine.slice/systemd-vmspawn@web.service", Some("web"), None),
+        // Virtual machines: libvirt with systemd, also in a slice or a session of its own, and
+        // without systemd; Proxmox, Firecracker, Kata.
+        ("/machine.slice/machine-qemu\\x2d1\\x2dguest.scope", Some("guest"), None),
+        (
+            "/machine.slice/machine-qemu\\x2d12\\x2dweb\\x2d01.scope/libvirt/vcpu0",
+            Some("web-01"),
+            None,
+        ),
+        (
+            "/machine.slice/machine-prod.slice/machine-qemu\\x2d1\\x2dinstance\\x2d0000001a.scope/libvirt",
+            Some("instance-0000001a"),
+            None,
+        ),
+        ("/prod.slice/machine-qemu\\x2d1\\x2dguest.scope/libvirt/emulator", Some("guest"), None),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/machine.slice/machine-qemu\\x2dann\\x2d1\\x2dvm.scope",
+            Some("vm"),
+            None,
+        ),
+        ("/machine.slice/machine-lxc\\x2d4242\\x2dshop.scope", Some("shop"), None),
+        ("/machine.slice/machine-qemubox.scope", Some("qemubox"), None),
+        ("/machine.slice/machine-qemu\\x2d1\\x2da\\x1b\\x5b2J.scope", Some("a\\x1b[2J"), None),
+        ("/machine/qemu-1-guest.libvirt-qemu/vcpu0", Some("guest"), None),
+        ("/machine/prod.partition/qemu-1-guest.libvirt-qemu", Some("guest"), None),
+        ("/machine/guest.libvirt-lxc", Some("guest"), None),
+        ("/qemu.slice/100.scope", Some("100"), None),
+        (
+            "/firecracker/551e7604-e35c-42b3-b825-416853441234",
+            { Some("551e7604-e35c-42b3-b825-416853441234") },
+            None,
+        ),
+        ("/firecracker-v1.13.1-x86_64/vm-7", Some("vm-7"), None),
+        ("/kubepods/burstable/podPOD/kata_ID", C, P),
+        ("/system.slice/libvirtd.service", None, None),
+        ("/system.slice/machine-web.scope", None, None),
+        ("/qemu.slice/web.scope", None, None),
+        ("/firecrackers/x", None, None),
+        ("/machine/guest.libvirt-x", None, None),
         // These look similar, but are no containers.
         ("/kubepods/burstable/podPOD0/x", None, None),
         ("/podPOD/x", None, None),
@@ -296,6 +308,10 @@ mod tests {
             "\\x",
             "é",
             "conmon",
+            "qemu-1-",
+            "qemu.slice",
+            ".libvirt-qemu",
+            "firecracker",
         ]
         .map(spelled)
         .into();

@@ -5,6 +5,8 @@
 
 pub mod cgroups;
 pub mod containers;
+pub mod guests;
 pub mod irqs;
+mod machines;
 pub mod names;
 pub mod runtimes;

@@ -150,7 +150,12 @@ pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layo
 }
 
 const fn request(counter: &Counter) -> Request {
-    Request { attr_type: counter.attr_type, config: counter.config, cpu: counter.cpu }
+    Request {
+        attr_type: counter.attr_type,
+        config: counter.config,
+        cpu: counter.cpu,
+        exclude_guest: counter.exclude_guest,
+    }
 }
 
 fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> {
@@ -184,7 +189,10 @@ fn explain(error: &io::Error) -> String {
         Some(libc::ENOENT) => "the PMU has no such event",
         Some(libc::ENODEV) => "the PMU's reader CPU is offline",
         Some(libc::ENOSPC) => "the PMU has no counter left for it",
-        Some(libc::EOPNOTSUPP) => "the driver does not support it",
+        Some(libc::EOPNOTSUPP) => {
+            "the driver does not support it, or (core PMUs) a virtual machine has the PMU: see \
+             /sys/module/kvm_*/parameters/enable_mediated_pmu"
+        }
         Some(libc::EMFILE) => "too many open files; raise `ulimit -n`",
         Some(libc::EBUSY) => "another tool holds the PMU",
         _ => return error.to_string(),

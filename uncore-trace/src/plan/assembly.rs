@@ -11,7 +11,7 @@ use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
-use super::{Counter, Plan, Request, Role, io};
+use super::{Counter, Plan, Request, Role, guests, io};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
@@ -206,6 +206,7 @@ impl<'a> Assembly<'a> {
             sees,
             far,
             per_cpu,
+            exclude_guest: guests::excludes(self.machine, event.words),
             at_switch: exact_by == Some(ExactBy::Readings),
             exact_by: exact_by.filter(|by| *by != ExactBy::Readings),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
@@ -238,6 +239,9 @@ impl<'a> Assembly<'a> {
             self.note(note);
         }
         for note in notes::on(self.machine, &events)? {
+            self.note(note);
+        }
+        if let Some(note) = guests::note(self.machine, &self.plan.counters) {
             self.note(note);
         }
         for note in io::notes(&self.plan.counters) {

@@ -140,6 +140,11 @@ impl Counter {
         self.role.weighs() && self.per_cpu
     }
 
+    /// Whether it is a witness, and nothing else, that does not count virtual machines.
+    pub fn is_blind_witness(&self) -> bool {
+        self.is_witness() && self.exclude_guest && self.role == Role::Weight
+    }
+
     /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
     /// to PCIe devices are not cached, and energy is not traffic.
     pub fn is_of_cpus(&self) -> bool {
@@ -189,7 +194,9 @@ impl<'a> Assembly<'a> {
             self.note(format!("no witness for {}: {why}", named(&lacking)));
         }
         if let Wanted::Within(allowance) = wanted {
-            self.use_counted(&sources, &mut seen)?;
+            if self.machine.mediated_pmu.is_none() {
+                self.use_counted(&sources, &mut seen)?;
+            }
             self.add_within(&sources, &seen, allowance)
         } else {
             let note = "--method residency or regression goes without";
@@ -309,10 +316,16 @@ impl<'a> Assembly<'a> {
             let key = (source.words.pmu.name.as_str(), source.event.name);
             by_event.entry(key).or_insert((*source, Vec::new())).1.push(cpu);
         }
+        let guests = self.machine.mediated_pmu.map_or_else(String::new, |parameter| {
+            format!(
+                "; {parameter} is on, so it does not count virtual machines: where one ran in a \
+                 window, the method is regression or residency"
+            )
+        });
         for ((pmu, event), (source, cpus)) in by_event {
             self.note(format!(
                 "witness {}/{event}/ of {} is read at every context switch on CPU {}; it does not \
-                 count {}; {note}",
+                 count {}; {note}{guests}",
                 printable(pmu),
                 named(seen),
                 CpuList::from_iter(cpus),
@@ -326,6 +339,15 @@ impl<'a> Assembly<'a> {
         let event = source.resolved()?;
         let place = self.machine.cpus.place(cpu);
         let spot = Spot { cpu, socket: place.package };
+        if self.machine.mediated_pmu.is_some() {
+            // Readings of a witness that does not count guests are marked, those of the user's are
+            // not: it is another counter.
+            let key = (event.encoded.attr_type, event.encoded.config, cpu);
+            let counted = |id: &u32| self.plan.counters.get(*id as usize).map(|its| its.role);
+            if self.seen.get(&key).and_then(counted) == Some(Role::Counted) {
+                self.seen.remove(&key);
+            }
+        }
         let (id, new) = self.push(&event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
             let is_witness = new || counter.role == Role::Weight;

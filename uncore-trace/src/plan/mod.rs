@@ -9,6 +9,7 @@ pub mod allowance;
 mod assembly;
 pub mod device;
 mod groups;
+mod guests;
 pub mod io;
 mod keep;
 pub mod links;
@@ -125,6 +126,9 @@ pub struct Counter {
     pub far: CpuList,
     /// Whether it counts its own CPU only.
     pub per_cpu: bool,
+    /// Whether it does not count while its CPU runs a virtual machine: `exclude_guest`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclude_guest: bool,
     /// Whether it is read at every context switch of its CPU, so that each task has its own count.
     pub at_switch: bool,
     /// By what else each task's own count is known; `None` if it is read at every switch, or

@@ -42,7 +42,7 @@ table! {
     comm: Null<Word> => Dict, "Process name; `irq:NAME`, `softirq:VEC`; null where there is none.";
     cgroup_id: Null<Bits> => Dict, "Inode number of the cgroup's directory; null where the owner has none.";
     cgroup: Null<Word> => Dict, "Cgroup path; null where there is none or it was never learnt.";
-    container: Null<Word> => Dict, "Container the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
+    container: Null<Word> => Dict, "Container or virtual machine the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
     pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
     value: Null<F64> => Plain, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";

@@ -60,7 +60,7 @@ table! {
     number: Null<I32> => Dict, "Number of the interrupt or softirq vector; null for every other owner.";
     comm: Null<Word> => Dict, "`irq:NAME`, `softirq:VEC` or the name of a device; null for every other owner.";
     cgroup: Null<Word> => Dict, "Cgroup path; null where the owner has none or it was never learnt.";
-    container: Null<Word> => Dict, "Container the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
+    container: Null<Word> => Dict, "Container or virtual machine the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
     pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
     value: Null<F64> => Plain, "This owner's part of the count in `known_ns`, in `unit`; null when nothing is known.";
     low: Null<F64> => Plain, "Lower end of the 90 % interval of `value`; null as `value`.";

@@ -222,6 +222,7 @@ mod tests {
             sees: CpuList::default(),
             far: CpuList::default(),
             per_cpu,
+            exclude_guest: false,
             at_switch: false,
             exact_by: None,
             cause: None,

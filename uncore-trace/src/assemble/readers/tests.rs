@@ -27,11 +27,18 @@ fn layouts(base: Count) -> BTreeMap<u32, Layout> {
 }
 
 fn readers() -> Readers {
-    let counter = serde_json::json!({
+    readers_of(serde_json::json!({}))
+}
+
+/// With a counter that has these facts besides.
+fn readers_of(facts: serde_json::Value) -> Readers {
+    let mut counter = serde_json::json!({
         "id": 0, "pmu": "mesh_0", "family": "mesh", "subsystem": "mesh", "event": "reads",
         "filter": "", "unit": "count", "scale": 1.0, "attr_type": 9, "config": [1, 0, 0, 0, 0],
         "cpu": 0, "socket": 0, "sees": "0", "per_cpu": false, "at_switch": false, "leader": null
     });
+    let facts = facts.as_object().unwrap().clone();
+    counter.as_object_mut().unwrap().extend(facts);
     let counters = vec![serde_json::from_value(counter).unwrap()];
     let plan = Plan { tick_ns: TICK, window_ns: TICK, counters, ..Plan::default() };
     Readers::new(&plan, &layouts(Count::default()), &HashSet::from([0]), 1)
@@ -56,12 +63,12 @@ fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
 fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     for (tick, value, enabled) in [(1, 100, TICK), (2, 130, 2 * TICK), (3, 150, 2 * TICK + 5)] {
-        readers.sample(&sample(tick, value, enabled), None, &mut ledger, &mut log);
+        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
     // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
-        readers.sample(&sample(tick, 150, 2 * TICK + 5), None, &mut ledger, &mut log);
+        readers.sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
     }
     assert!(readers.take_is_astray());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
@@ -71,7 +78,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let back = Change { layouts: Some(layouts(count)), ..Change::default() };
     readers.follow(&back, 10 * TICK, &mut ledger, &mut log);
     for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
-        readers.sample(&sample(tick, value, enabled), None, &mut ledger, &mut log);
+        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
     let timer = |value| (Trigger::Timer, value);
@@ -89,4 +96,23 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     assert_eq!(log.0, expected);
     assert_eq!(ledger.totals().clone(), BTreeMap::from([(Cause::CounterStopped, 1)]));
     assert!(!ledger.losses().is_complete());
+}
+
+#[test]
+fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
+    let values = |facts| {
+        let (mut readers, mut ledger) = (readers_of(facts), Ledger::default());
+        let mut log = Logged::default();
+        for (tick, ran_guest) in [(1, false), (2, true), (3, false)] {
+            let sample = sample(tick, 10 * tick, tick * TICK);
+            readers.sample(&sample, (None, ran_guest), &mut ledger, &mut log);
+        }
+        assert!(ledger.losses().is_complete());
+        log.0.iter().map(|(_, value)| *value).collect::<Vec<_>>()
+    };
+    let facts = |role: &str, exclude_guest: bool| serde_json::json!({ "per_cpu": true, "role": role, "exclude_guest": exclude_guest });
+    assert_eq!(values(facts("weight", true)), [Ok(10), Err(RAN_GUEST), Ok(30)]);
+    for (role, exclude_guest) in [("weight", false), ("counted", true)] {
+        assert_eq!(values(facts(role, exclude_guest)), [Ok(10), Ok(20), Ok(30)], "{role}");
+    }
 }

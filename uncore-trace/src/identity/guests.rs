@@ -1,0 +1,168 @@
+//! Which processes run virtual machines.
+//!
+//! The kernel counts the time of a process in guests (field 43 of `/proc/PID/stat`, proc_pid_stat(5)),
+//! in clock ticks, which no process can forge. A machine that has just started has none yet, so the
+//! usual names of virtual CPUs' threads count too. A process that takes such a name has its traffic
+//! divided with less confidence, and that of its neighbours, and nothing else happens.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::drain::Task;
+
+/// Time between two looks at a process, ns.
+const AGAIN_NS: u64 = 1_000_000_000;
+
+/// Most looks in that time, so that thousands of processes cost little: a look takes about 20 us.
+const MOST_LOOKS: u32 = 500;
+
+/// Largest number of processes that are remembered.
+const MOST: usize = 1 << 14;
+
+/// The place of a process's time in guests in `/proc/PID/stat` after the name, counted from 0.
+const GUEST_TIME: usize = 43 - 3;
+
+/// A process.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    runs: bool,
+    /// The time of the last look.
+    at: u64,
+}
+
+/// The processes that run virtual machines.
+#[derive(Debug)]
+pub struct Guests {
+    proc: PathBuf,
+    seen: HashMap<u32, Seen>,
+    /// The begin of the present second of looks, and their number.
+    looks: (u64, u32),
+}
+
+impl Guests {
+    /// Nothing is known yet. procfs is read under `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { proc: root.join("proc"), seen: HashMap::new(), looks: (0, 0) }
+    }
+
+    /// Whether the process of a thread runs a virtual machine; `now` is the time of a record.
+    pub fn runs(&mut self, task: &Task, now: u64) -> bool {
+        if task.tid == 0 {
+            return false;
+        }
+        if is_virtual_cpu(&task.comm.text()) {
+            self.remember(task.pid, Seen { runs: true, at: now });
+            return true;
+        }
+        let seen = self.seen.get(&task.pid).copied();
+        let known = seen.is_some_and(|seen| seen.runs);
+        if seen.is_some_and(|seen| now < seen.at + AGAIN_NS) || !self.may_look(now) {
+            return known;
+        }
+        // A process that has ended keeps what was known.
+        let runs = self.look(task.pid).unwrap_or(known);
+        self.remember(task.pid, Seen { runs, at: now });
+        runs
+    }
+
+    fn may_look(&mut self, now: u64) -> bool {
+        if now >= self.looks.0 + AGAIN_NS {
+            self.looks = (now, 0);
+        }
+        self.looks.1 += 1;
+        self.looks.1 <= MOST_LOOKS
+    }
+
+    fn remember(&mut self, pid: u32, seen: Seen) {
+        if self.seen.len() >= MOST {
+            self.seen.clear();
+        }
+        self.seen.insert(pid, seen);
+    }
+
+    fn look(&self, pid: u32) -> Option<bool> {
+        let stat = fs::read(self.proc.join(pid.to_string()).join("stat")).ok()?;
+        // The name is in parentheses and may contain anything, also these.
+        let name = stat.iter().rposition(|byte| *byte == b')')?;
+        let after = stat.get(name + 1..)?;
+        let mut fields = after.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        fields.nth(GUEST_TIME).map(|time| time != b"0")
+    }
+}
+
+/// Whether a thread has the name of a virtual CPU in QEMU (`CPU 0/KVM`), Firecracker (`fc_vcpu 0`),
+/// cloud-hypervisor (`vcpu0`) or crosvm (`crosvm_vcpu0`).
+fn is_virtual_cpu(comm: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let of_qemu = comm.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
+    let of_others =
+        || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|it| comm.strip_prefix(it));
+    of_qemu.or_else(of_others).is_some_and(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drain::Comm;
+
+    fn task(pid: u32, comm: &str) -> Task {
+        Task { tid: pid + 1, pid, comm: Comm::from_bytes(comm.as_bytes()), ..Task::default() }
+    }
+
+    #[test]
+    fn time_in_guests_tells_whatever_the_name_is() {
+        let root = tempfile::tempdir().unwrap();
+        let stat = |pid: u32, guest: u64| {
+            let dir = root.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&dir).unwrap();
+            let fields = (4..=52).map(|field| if field == 43 { guest } else { field - 3 });
+            let fields: Vec<String> = fields.map(|field| field.to_string()).collect();
+            fs::write(dir.join("stat"), format!("{pid} (a) 9) R) S {}\n", fields.join(" ")))
+                .unwrap();
+        };
+        let mut guests = Guests::new(root.path());
+        stat(7, 0);
+        stat(8, 12);
+        let second = AGAIN_NS;
+        assert!(!guests.runs(&task(7, "qemu"), second));
+        assert!(guests.runs(&task(8, "qemu"), second));
+        stat(7, 1);
+        assert!(!guests.runs(&task(7, "qemu"), 2 * second - 1), "it is looked at once a second");
+        assert!(guests.runs(&task(7, "qemu"), 2 * second));
+        fs::remove_dir_all(root.path().join("proc/7")).unwrap();
+        assert!(guests.runs(&task(7, "qemu"), 4 * second));
+        assert!(!guests.runs(&task(9, "gone"), second));
+        assert!(!guests.runs(&Task::default(), second));
+    }
+
+    #[test]
+    fn names_of_virtual_cpus_are_known() {
+        for (comm, is) in [
+            ("CPU 0/KVM", true),
+            ("CPU 127/KVM", true),
+            ("fc_vcpu 3", true),
+            ("vcpu12", true),
+            ("crosvm_vcpu0", true),
+            ("CPU /KVM", false),
+            ("CPU 0/TCG", false),
+            ("vcpu", false),
+            ("vcpu-worker", false),
+            ("qemu-system-x86", false),
+        ] {
+            assert_eq!(is_virtual_cpu(comm), is, "{comm}");
+        }
+        let mut guests = Guests::new(Path::new("/nonexistent"));
+        assert!(guests.runs(&task(5, "vcpu0"), 1));
+        assert!(guests.runs(&task(5, "worker"), 2), "its other threads are of the same machine");
+    }
+
+    #[test]
+    fn many_processes_are_not_all_looked_at_at_once() {
+        let mut guests = Guests::new(Path::new("/nonexistent"));
+        for pid in 1..=2 * MOST_LOOKS {
+            guests.runs(&task(pid, "a"), AGAIN_NS);
+        }
+        assert_eq!(guests.seen.len(), MOST_LOOKS as usize);
+    }
+}
