@@ -313,7 +313,9 @@ mod tests {
     fn a_processor_that_its_kernel_knows_has_no_gap() {
         let catalog = Catalog::embedded().unwrap();
         for name in ["granite-rapids-2s", "sapphire-rapids-2s", "zen4-2s", "zen5-2s", "grace-2s"] {
-            let found = gaps(&crate::discover::captured(name), &catalog);
+            let mut found = gaps(&crate::discover::captured(name), &catalog);
+            // A PMU whose events nobody names is no fault of the kernel.
+            found.retain(|gap| gap.driver.is_some());
             assert_eq!(found, [], "{name}");
         }
     }

@@ -270,7 +270,7 @@ mod tests {
                         encoding.text()
                     };
                     let [hand, its] = [hand, its].map(|one| values(&one.encoding));
-                    assert_eq!(hand, its, "{:?} {}", pmu.processor, section.pmu);
+                    assert_eq!(hand, its, "{:?} {}", pmu.processor, pmu.name);
                     compared += 1;
                 }
             }
