@@ -53,6 +53,9 @@ fn sight(family: &Family) -> String {
     if is_of_devices(family) {
         return "devices".to_owned();
     }
+    if family.sources.is_empty() {
+        return "unknown".to_owned();
+    }
     let word = |rule: &NearRule| match rule.cpus {
         Near::Socket => "socket",
         Near::Node => "NUMA node",
@@ -80,6 +83,8 @@ fn method(family: &Family) -> String {
     let all_exact = |family: &Family| family.exact.iter().any(|rule| rule.events == ["*"]);
     code(match family.kind {
         _ if all_exact(family) => vec!["exact"],
+        // Of unknown cause.
+        Kind::Uncore if family.sources.is_empty() => vec!["source"],
         Kind::Core | Kind::Software if family.exact.is_empty() => vec!["residency"],
         Kind::Core | Kind::Software => vec!["exact", "residency"],
         Kind::Uncore => {
