@@ -54,12 +54,8 @@ fn names(options: &[&str]) -> Vec<&'static str> {
     if has("-A") {
         names.push("cpu");
     }
-    for (option, name) in [
-        ("--per-socket", "socket"),
-        ("--per-die", "die"),
-        ("--per-core", "core"),
-        ("--per-node", "node"),
-    ] {
+    for (option, name) in [("--per-socket", "socket"), ("--per-die", "die"), ("--per-node", "node")]
+    {
         if has(option) {
             names.extend([name, "counters"]);
         }
@@ -190,7 +186,6 @@ fn every_field_is_perfs_or_a_known_difference() {
         &["-A"],
         &["--per-socket"],
         &["--per-die"],
-        &["--per-core"],
         &["-C", "0"],
         &["--per-node"],
         &["-r", "2"],
@@ -198,7 +193,6 @@ fn every_field_is_perfs_or_a_known_difference() {
         &["-I", "100", "--interval-count", "1"],
         &["-I", "100", "--interval-count", "1", "-A"],
         &["-I", "100", "--interval-count", "1", "--summary"],
-        &["-I", "100", "--interval-count", "1", "--summary", "--no-csv-summary"],
     ] {
         for format in ["-x,", "-j"] {
             let command: &[&str] = if options.contains(&"-I") { &[] } else { &["sleep", "0.1"] };

@@ -16,7 +16,7 @@ use uncore_trace::cmd::Cli;
 use uncore_trace::cmd::stat::perf::{Here, OPTIONS};
 
 use crate::command::{Answer, Place};
-use crate::harness::root_or_skip;
+use crate::harness::{need, root_or_skip};
 
 /// The options of `perf stat`, one a line with all its names; the file says of which version.
 const OF_PERF: &str = include_str!("perf-stat-options.txt");
@@ -161,6 +161,25 @@ fn only_the_given_cpus_count() {
     assert!(line.contains("-C 9999 leaves nothing to count: software is read on CPU 0"), "{line}");
     let line = stat("-C x -e page-faults -- true").refused();
     assert!(line.contains("invalid value 'x' for '--cpu <CPUS>'"), "{line}");
+}
+
+#[test]
+fn cores_have_the_names_and_keys_of_perf() {
+    let _machine = root_or_skip!();
+    need("perf");
+    let places = |text: &str| -> BTreeSet<String> {
+        let rows = text.lines().filter(|line| line.starts_with('{'));
+        rows.map(|row| {
+            let row: serde_json::Value = serde_json::from_str(row).unwrap();
+            row["core"].as_str().unwrap().to_owned()
+        })
+        .collect()
+    };
+    let args = ["stat", "-a", "-j", "--per-core", "-e", "page-faults,cpu-clock", "true"];
+    let ours = places(&Place::new().run(args).err);
+    let perf = Command::new("perf").args(args).output().unwrap();
+    assert_eq!(ours, places(&String::from_utf8(perf.stderr).unwrap()));
+    assert!(ours.first().is_some_and(|core| core.starts_with("S0-D0-C")), "{ours:?}");
 }
 
 #[test]
