@@ -398,7 +398,9 @@ fn every_name_of_a_formula_is_known() {
                     || ELSEWHERE.iter().any(|known| name.starts_with(known))
                     || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")
-                    || ["unc_m2m_", "unc_b2cmi_"].iter().any(|known| name.starts_with(known))
+                    || ["unc_m2m_", "unc_b2cmi_", "unc_cxl"]
+                        .iter()
+                        .any(|known| name.starts_with(known))
                     || family.family == "intel_imc_free_running"
                         && ["read", "write"].contains(&name);
                 assert!(known, "{}: {}: {name}", family.family, metric.name);

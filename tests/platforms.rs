@@ -19,6 +19,8 @@ const WRITTEN: &[&str] = &[
     "altra-2s",
     "ampereone",
     "broadwell-ep",
+    "client-alder-lake",
+    "client-skylake",
     "cmn-s3",
     "cn10k",
     "granite-rapids-2s",
@@ -113,4 +115,14 @@ fn a_family_is_verified_as_the_catalog_says() {
 }
 
 /// Families without a machine in the fixtures.
-const NO_MACHINE: &[&str] = &["amd_df", "amd_l3", "intel_b2cmi", "nvidia_uncore", "pcie_bdf"];
+const NO_MACHINE: &[&str] = &[
+    "amd_df",
+    "amd_l3",
+    "intel_b2cmi",
+    "intel_cxlcm",
+    "intel_cxldp",
+    "intel_edc",
+    "intel_m2hbm",
+    "nvidia_uncore",
+    "pcie_bdf",
+];

@@ -62,7 +62,10 @@ impl Section {
     }
 
     fn events(&self) -> &[NamedEvent] {
-        self.events.get_or_init(|| self.lines.iter().filter_map(|line| event(line)).collect())
+        self.events.get_or_init(|| {
+            let mut begin = "";
+            self.lines.iter().filter_map(|line| event(line, &mut begin)).collect()
+        })
     }
 
     /// Its PMUs, by which their families are found: with a digit or nothing in place of what the
@@ -96,12 +99,16 @@ fn sections(text: &'static str) -> Vec<Section> {
     sections
 }
 
-/// Reads `NAME TERMS`.
-fn event(line: &str) -> Option<NamedEvent> {
+/// Reads `NAME TERMS`. A name that begins with a dot has the begin of the name before it.
+fn event(line: &'static str, begin: &mut &'static str) -> Option<NamedEvent> {
     let (name, terms) = line.split_once(' ')?;
+    if !name.starts_with('.') {
+        *begin = name.split('.').next().unwrap_or(name);
+    }
+    let begin = if name.starts_with('.') { *begin } else { "" };
     let encoding = EventAlias::parse(terms).ok()?;
     Some(NamedEvent {
-        names: vec![name.to_owned()],
+        names: vec![format!("{begin}{name}")],
         encoding,
         attr_type: None,
         processors: Vec::new(),
@@ -209,8 +216,11 @@ mod tests {
 
     #[test]
     fn every_line_is_an_event() {
-        for line in EVENTS.iter().flat_map(|section| &section.lines) {
-            assert!(event(line).is_some(), "{line}");
+        for section in EVENTS.iter() {
+            assert!(!section.lines[0].starts_with('.'), "{}", section.lines[0]);
+            for line in &section.lines {
+                assert!(event(line, &mut "").is_some(), "{line}");
+            }
         }
         let named = |name: &str, processor: &str| {
             let (name, processor) = (name.to_owned(), Some(processor.to_owned()));
@@ -229,6 +239,10 @@ mod tests {
             assert_eq!(named("amd_l3", &format!("AuthenticAMD-{processor}")), 17);
         }
         assert_eq!(named("hisi_sccl3_ddrc1", "0x00000000481fd010"), 8);
+        let (name, processor) = ("uncore_upi_0".to_owned(), Some("GenuineIntel-6-55".to_owned()));
+        let upi = Pmu { name, processor, ..Pmu::default() };
+        let one = events(&upi).find(|event| event.names[0] == "unc_upi_txl_hdr_match.ncb").unwrap();
+        assert_eq!(one.encoding.text(), "event=0x4,umask=0xe");
         for text in [" Counts ", "number of ", "  "] {
             assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
         }

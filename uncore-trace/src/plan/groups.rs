@@ -184,10 +184,10 @@ impl<'a> Resolver<'a> {
             };
             let silent = list(pmus.iter().filter(is_silent).map(|words| &words.pmu.name));
             if counted.is_empty() {
-                notes.push(format!("{kind} is not counted: {silent} has no event for its bytes"));
+                notes.push(format!("{kind} is not counted: no event of {silent} counts its bytes"));
             } else if pmus.iter().any(|words| is_silent(&words)) {
                 notes.push(format!(
-                    "a part of {kind} is not counted: {silent} has no event for its bytes"
+                    "a part of {kind} is not counted: no event of {silent} counts its bytes"
                 ));
             }
         }

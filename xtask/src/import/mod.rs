@@ -184,7 +184,8 @@ fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> Stri
     render(&sections, head)
 }
 
-/// The events by the processors that have them, then by PMU: name and encoding.
+/// The events by the processors that have them, then by PMU: name and encoding. A name that begins
+/// with a dot has the begin of the name before it.
 fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[String]) -> String {
     let mut processors: BTreeMap<(&Key, &String), Vec<&str>> = BTreeMap::new();
     for (processor, events) in events {
@@ -193,9 +194,13 @@ fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[Strin
         }
     }
     let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let mut begins: BTreeMap<(String, String), &str> = BTreeMap::new();
     for (((pmu, name), encoding), of) in processors {
-        let section = sections.entry((of.join(" "), pmu.clone())).or_default();
-        section.push(format!("{name} {encoding}"));
+        let section = (of.join(" "), pmu.clone());
+        let (begin, end) = name.split_at(name.find('.').unwrap_or(name.len()));
+        let is_same = begins.insert(section.clone(), begin) == Some(begin) && !end.is_empty();
+        let name = if is_same { end } else { name };
+        sections.entry(section).or_default().push(format!("{name} {encoding}"));
     }
     render(&sections, head)
 }
@@ -210,14 +215,13 @@ fn render(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -
     lines.join("\n") + "\n"
 }
 
-/// Key and encoding of an event; `None` if it cannot be opened by an encoding alone, is deprecated,
-/// or has a name in sysfs.
+/// Key and encoding of an event; `None` if it cannot be opened by an encoding alone, or has a name in
+/// sysfs.
 fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let name = text(event, "EventName");
     let filter = text(event, "Filter");
     let dropped = ["ha_addrmatch", "ha_opcodematch", "irpfilter"];
-    if text(event, "Deprecated") == "1"
-        || text(event, "CounterType") == "FREERUN"
+    if text(event, "CounterType") == "FREERUN"
         || name.contains("BANDWIDTH_OUT")
         || dropped.iter().any(|start| filter.to_ascii_lowercase().starts_with(start))
     {
