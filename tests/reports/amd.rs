@@ -1,18 +1,20 @@
-//! Names of AMD's and HiSilicon's events and metrics.
+//! Names of the events and metrics of AMD and of arm64.
 //!
 //! Encodings and formulas are those of `tools/perf/pmu-events/arch` (Linux 7.2), as
 //! `uncore-trace/catalog/perf` has them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::LazyLock;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::discover::{Machine, machine};
+use uncore_trace::discover::{Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, plan};
 
 use crate::golden::{metrics, same, value};
-use crate::machines::{brief, captured, planned, refused, request, unpacked};
+use crate::machines::{brief, captured, made, planned, refused, request, unpacked};
 
 /// A captured machine with another processor.
 fn with_processor(name: &str, vendor: &str, family: u32, model: u32) -> Machine {
@@ -28,9 +30,9 @@ fn on(
     events: &[&str],
     metrics: &[&str],
 ) -> Result<Plan, String> {
+    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::embedded().unwrap());
     let mut asked = request(groups, events);
     asked.metrics = metrics.iter().map(|&name| name.to_owned()).collect();
-    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::embedded().unwrap());
     plan(machine, &CATALOG, &asked).map_err(|error| format!("{error:#}"))
 }
 
@@ -53,11 +55,11 @@ fn generations() -> [(&'static str, Machine); 6] {
     ]
 }
 
-/// Name and the rest of each line of an import that is for a PMU.
-fn imported(file: &str, machine: &Machine, pmu: &str) -> Vec<(String, String)> {
+/// Name and the rest of each line of an import that is for a PMU, which has this part of a name.
+fn imported(file: &str, machine: &Machine, pmu: &str, part: &str) -> Vec<(String, String)> {
     let path = format!("{}/catalog/perf/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(path).unwrap();
-    let pmu_here = machine.pmus.iter().find(|its| its.name.starts_with(pmu)).unwrap();
+    let pmu_here = machine.pmus.iter().find(|its| its.name.contains(part)).unwrap();
     let keys =
         [&pmu_here.processor, &pmu_here.identifier].map(|key| key.clone().unwrap_or_default());
     let is_of = |pattern: &str| {
@@ -160,7 +162,8 @@ fn the_data_fabric_counts_dram_only_where_nothing_counts_it_better() {
         let machine = machine(root.path()).unwrap();
         let mem = on(&machine, &["mem"], &[], &[]).unwrap();
         assert_eq!(mem.counters.len(), 2 * events, "{name}");
-        assert!(mem.counters.iter().all(|its| its.pmu == "amd_df" && its.scale == 64.0), "{name}");
+        let is_right = |line: &String| line.starts_with("amd_df ") && line.contains(" bytesx64 ");
+        assert!(brief(&mem).iter().all(is_right), "{name}");
         let metric = on(&machine, &[], &[], &["mem_bandwidth"]).unwrap();
         assert_eq!(metric.metrics.len(), 2, "{name}");
     }
@@ -182,7 +185,7 @@ fn every_event_of_perf_is_one_event_however_it_is_typed() {
             if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
                 continue;
             }
-            for (name, terms) in imported("events.txt", &machine, pmu) {
+            for (name, terms) in imported("events.txt", &machine, pmu, pmu) {
                 let one = |text: String| on(&machine, &[], &[&text], &[]).unwrap();
                 let (bare, by_terms) = (one(name.clone()), one(format!("{pmu}/{terms}/")));
                 assert_eq!(counted(&bare), counted(&by_terms), "{generation} {name}");
@@ -202,7 +205,7 @@ fn every_metric_of_perf_is_found_by_its_name_and_its_group() {
             if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
                 continue;
             }
-            for (name, _) in imported("metrics.txt", &machine, pmu) {
+            for (name, _) in imported("metrics.txt", &machine, pmu, pmu) {
                 let (name, group) = name.split_once(':').unwrap();
                 let plan = on(&machine, &[], &[], &[name]).unwrap();
                 assert!(plan.metrics.iter().any(|its| its.name == name), "{generation} {name}");
@@ -322,6 +325,63 @@ fn prefixes_of_perf_name_the_events_of_their_unit() {
     let other = refused("kunpeng-920", &[], &["uncore_hisi_ddrc.rd_spipe"]);
     assert!(other.contains("no event"), "{other}");
     refused("zen4-2s", &[], &["uncore_hisi_ddrc.flux_rd"]);
+}
+
+/// The models are those of perf's `mapfile.csv`.
+#[test]
+fn every_model_has_the_family_of_its_generation() {
+    let catalog = Catalog::embedded().unwrap();
+    for (processor, model) in [23, 24, 25, 26].iter().flat_map(|f| (0..=0xff).map(move |m| (*f, m)))
+    {
+        let (df, l3) = match (processor, model >> 4) {
+            (23, _) => ("amd_df_zen2", "amd_l3_zen2"),
+            (25, 0 | 2 | 4 | 5) => ("amd_df_zen2", "amd_l3_zen3"),
+            (25, _) => ("amd_df_zen4", "amd_l3_zen4"),
+            (26, 0 | 1 | 2 | 4 | 6 | 7) => ("amd_df_zen5", "amd_l3_zen5"),
+            (26, _) => ("amd_df", "amd_l3_zen5"),
+            _ => ("amd_df", "amd_l3"),
+        };
+        for (name, family) in [("amd_df", df), ("amd_l3", l3)] {
+            let name = name.to_owned();
+            let processor = Some(format!("AuthenticAMD-{processor}-{model:x}"));
+            let pmu = Pmu { name, processor, ..Pmu::default() };
+            assert_eq!(catalog.family(&pmu).unwrap().family, family, "{:?}", pmu.processor);
+        }
+    }
+}
+
+#[test]
+fn every_event_of_arm64_is_found_without_its_pmu() {
+    for (machine, pmu, part) in [
+        ("altra-2s", "arm_cmn", "arm_cmn"),
+        ("yitian", "arm_cmn", "arm_cmn"),
+        ("yitian", "ali_drw", "ali_drw"),
+        ("kunpeng-hip09", "hisi_sicl*_cpa*", "_cpa"),
+    ] {
+        let machine = captured(machine);
+        let names = imported("events.txt", &machine, pmu, part);
+        assert!(names.len() > 8, "{pmu}: {}", names.len());
+        for (name, terms) in names {
+            let one = |text: String| {
+                let counters = on(&machine, &[], &[&text], &[]).unwrap().counters;
+                let of = counters.into_iter().filter(|its| its.pmu.contains(part));
+                of.map(|its| (its.pmu, its.config, its.unit)).collect::<Vec<_>>()
+            };
+            let bare = one(name.clone());
+            assert!(!bare.is_empty(), "{name}");
+            assert_eq!(bare, one(format!("{pmu}/{terms}/")), "{name}");
+        }
+    }
+    // A family is not needed.
+    let (_root, machine) = made(&[
+        ("imx8_ddr0/type", "9\n"),
+        ("imx8_ddr0/cpumask", "0\n"),
+        ("imx8_ddr0/identifier", "i.MX8MM\n"),
+        ("imx8_ddr0/format/event", "config:0-7\n"),
+    ]);
+    let plan = on(&machine, &[], &["imx8mm_ddr.read_cycles"], &[]).unwrap();
+    assert_eq!(plan.counters[0].config[0], 0x2a);
+    assert!(on(&machine, &[], &["imx8mp_ddr.read_cycles"], &[]).is_err());
 }
 
 /// Metrics of `sys` tables, which are for PMUs with an identifier.

@@ -279,8 +279,10 @@ mod tests {
                                 && term.value != AliasValue::Number(0)
                         });
                         // Drivers of HiSilicon have the event in the lowest bits.
-                        let whole = encoding.terms.iter_mut().find(|term| term.name == "config");
-                        whole.into_iter().for_each(|term| "event".clone_into(&mut term.name));
+                        let mut terms = encoding.terms.iter_mut();
+                        if let Some(term) = terms.find(|term| term.name == "config") {
+                            "event".clone_into(&mut term.name);
+                        }
                         encoding.text()
                     };
                     let [hand, its] = [hand, its].map(|one| values(&one.encoding));
