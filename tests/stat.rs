@@ -398,13 +398,13 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     refused("-I 0 -- true", &["--interval-print", "1ms"]);
     refused("-I x -- true", &["with a unit"]);
     refused("--interval-count 2 -- true", &["--interval-print"]);
-    refused("-r 0 -- true", &["--repeat"]);
+    refused("-r -1 -- true", &["--repeat"]);
+    refused("-r 0", &["-- CMD", "--timeout"]);
     refused("-r 2", &["-- CMD", "--timeout"]);
     refused("-r 2 -I 100 -- true", &["--repeat", "--interval-print"]);
     refused("-D -2 -- true", &["--delay"]);
     refused("-x, -j -- true", &["--json-output"]);
     refused("--per-socket --per-node -- true", &["--per-socket", "--per-node"]);
-    refused("--append -- true", &["--output"]);
     refused("--metric-only -- true", &["-M"]);
     refused("-M nonsense -- true", &["no metric nonsense"]);
     refused("--control pipe:x -- true", &["fifo:CTL"]);

@@ -69,10 +69,10 @@ fn the_table_of_the_limits_has_every_option_of_perf() {
     let names = |line: &'static str| line.split(' ').collect::<Vec<_>>();
     let lines = OF_PERF.lines().filter(|line| !line.starts_with('#'));
     let of_perf: BTreeSet<_> = lines.map(names).collect();
-    let named = |names: &[&'static str]| -> Vec<&str> {
+    let without_older = |names: &[&'static str]| -> Vec<&str> {
         names.iter().copied().filter(|name| !OLDER.contains(name)).collect()
     };
-    let here: BTreeSet<_> = OPTIONS.iter().map(|option| named(option.names)).collect();
+    let here: BTreeSet<_> = OPTIONS.iter().map(|option| without_older(option.names)).collect();
     assert_eq!(here, of_perf);
     assert_eq!(here.len(), OPTIONS.len());
 

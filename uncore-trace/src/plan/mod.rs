@@ -60,6 +60,7 @@ pub const MAX_WINDOW_NS: u64 = 60_000_000_000;
 
 /// The request of the user.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub struct Request {
     /// Names after `-p`, split at commas.
     pub groups: Vec<String>,
@@ -221,7 +222,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     }
     let mut plan = assembly.finish(&resolver, request)?;
     plan.warnings.append(&mut resolver.warnings);
-    if plan.counters.is_empty() && !resolver.timed {
+    if plan.counters.is_empty() && !resolver.has_time {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
             list(resolver.groups_here())

@@ -75,14 +75,14 @@ pub struct Resolver<'a> {
     /// Whether times of the measurement may be named.
     pub(super) times: bool,
     /// Whether one was.
-    pub(super) timed: bool,
+    pub(super) has_time: bool,
 }
 
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        let (notes, warnings, times, timed) = (Vec::new(), Vec::new(), false, false);
-        Self { machine, catalog, narrowing, notes, warnings, times, timed }
+        let (notes, warnings) = (Vec::new(), Vec::new());
+        Self { machine, catalog, narrowing, notes, warnings, times: false, has_time: false }
     }
 
     /// A resolver of the whole machine.
@@ -254,7 +254,7 @@ impl<'a> Resolver<'a> {
     fn bare(&mut self, name: &Term, more: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
         let typed = name.name.as_str();
         if self.times && TIMES.contains(&typed) {
-            self.timed = true;
+            self.has_time = true;
             return Ok(Vec::new());
         }
         if [USER, SYSTEM].contains(&typed) {
