@@ -3,7 +3,7 @@
 //! The machines are in `tests/fixtures/machines`.
 
 mod amd;
-mod causes;
+pub(crate) mod causes;
 mod doctor;
 mod grammar;
 mod guests;

@@ -44,7 +44,7 @@ const NEW: [(&str, &str); 5] = [
 
 /// PMUs of drivers of Linux 7.2, an event of each, and who causes it. The files are
 /// `drivers/perf/*.c` and those named in the catalog's file of the family.
-const OF_DRIVERS: &[(&str, &str, &str)] = &[
+pub(crate) const OF_DRIVERS: &[(&str, &str, &str)] = &[
     ("smmuv3_pmcg_2b442", "transaction", "device"),
     ("smmuv3_pmcg_2b442", "cycles", "device"),
     ("hns3_pmu_sicl_0", "bw_ssu_rpu_byte_num", "device"),
