@@ -42,6 +42,18 @@ fn metrics_by_intels_names_have_the_values_of_intels_formulas() {
     }
 }
 
+/// A vendor's formula is made of counts, also where the event has bytes by its name in sysfs.
+#[test]
+fn a_metric_of_intel_is_right_beside_the_event_that_was_typed() {
+    let mut asked = request(&[], &["uncore_imc/cas_count_read/"]);
+    asked.metrics = vec!["memory_bandwidth_read".to_owned()];
+    let plan =
+        plan(&captured("sapphire-rapids-2s"), &Catalog::embedded().unwrap(), &asked).unwrap();
+    assert!(plan.counters.iter().all(|counter| counter.unit == "bytes"));
+    let found = value(&plan, "memory_bandwidth_read", COUNTS, 2.0, |_| true);
+    same("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
+}
+
 #[test]
 fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
     let catalog = Catalog::embedded().unwrap();

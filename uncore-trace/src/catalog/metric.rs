@@ -46,7 +46,8 @@ pub struct Metric {
     pub processors: Vec<String>,
     /// A family: the inputs' terms are valid only on machines that have it.
     pub only_with: Option<String>,
-    /// Whether it has the vendor's name and formula. It is selected by its full name only.
+    /// Whether it has the vendor's name and formula, which is made of counts, not of values in the
+    /// events' units. It is selected by its full name only.
     #[serde(skip)]
     pub vendor: bool,
     /// perf's groups of metrics that it is in.

@@ -135,7 +135,7 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
             for at in its {
                 let Some(family) = families.get_mut(at) else { continue };
                 for line in &section.lines {
-                    let metric = metric(family, line, &section.processors, import.about);
+                    let metric = metric(line, &section.processors, import.about);
                     let metric = metric.with_context(|| format!("the metric {line}"))?;
                     let is_it = |own: &&mut Metric| {
                         !own.vendor && own.name == metric.name && own.processors.is_empty()
@@ -151,28 +151,18 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
     Ok(())
 }
 
-/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`. Imported
-/// formulas are made of counts, those of the catalog of values in the events' units.
-fn metric(family: &Family, line: &str, processors: &[String], about: &str) -> Result<Metric> {
+/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`. Words
+/// of the formula are separated by blanks.
+fn metric(line: &str, processors: &[String], about: &str) -> Result<Metric> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().context("a word is missing");
     let (name, unit, across, formula) = (word()?, word()?, word()?, word()?);
     let (name, groups) = name.split_once(':').unwrap_or((name, ""));
-    let own_name = |word| {
-        let named = family.events.iter().find(|event| event.names.iter().any(|name| name == word));
-        named.map_or(word, |event| event.names[0].as_str())
-    };
-    let in_units = formula.split(' ').map(|word| match family.unit(own_name(word)) {
-        Some((_, factor)) if factor.to_bits() != 1_f64.to_bits() => {
-            format!("( {word} / {factor} )")
-        }
-        _ => word.to_owned(),
-    });
     Ok(Metric {
         name: name.to_owned(),
         about: about.to_owned(),
         unit: unit.to_owned(),
-        formula: in_units.collect::<Vec<_>>().join(" ").parse()?,
+        formula: formula.parse()?,
         across: if across == "sum" { Across::Sum } else { Across::Pool },
         inputs: BTreeMap::new(),
         processors: processors.to_vec(),
@@ -197,7 +187,7 @@ mod tests {
             for pmu in section.examples() {
                 let Some(family) = catalog.family(&pmu) else { continue };
                 for line in &section.lines {
-                    let metric = metric(family, line, &section.processors, "").unwrap();
+                    let metric = metric(line, &section.processors, "").unwrap();
                     for name in metric.formula.names() {
                         let known = events(&pmu).any(|event| event.names[0] == name);
                         assert!(known || name == DURATION_NS, "{}: {line}: {name}", pmu.name);

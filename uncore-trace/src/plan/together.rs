@@ -11,7 +11,7 @@ use super::place::{Spot, spots};
 use super::resolve::Resolved;
 use crate::catalog::budget::overcommitted;
 use crate::catalog::family::Kind;
-use crate::catalog::metric::{Input, Planned};
+use crate::catalog::metric::{Input, Metric, Planned};
 use crate::catalog::words::Words;
 
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
@@ -50,6 +50,25 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
+    /// The formula of a metric on values in the units of its counters.
+    fn formula(&self, metric: &Metric, inputs: &[Input]) -> String {
+        let formula = metric.formula.to_string();
+        if !metric.vendor {
+            return formula;
+        }
+        let in_counts = formula.split(' ').map(|word| {
+            let input = inputs.iter().find(|input| input.name == word);
+            let counter = input.and_then(|input| self.plan.counters.get(input.counter? as usize));
+            match counter.map(|counter| counter.scale) {
+                Some(scale) if scale.to_bits() != 1_f64.to_bits() => {
+                    format!("( {word} / {scale} )")
+                }
+                _ => word.to_owned(),
+            }
+        });
+        in_counts.collect::<Vec<_>>().join(" ")
+    }
+
     /// Adds one metric on one CPU.
     fn add_metric(&mut self, measured: &Measured<'a>, spot: Spot) {
         let Measured { metric, words, .. } = measured;
@@ -65,7 +84,7 @@ impl<'a> Assembly<'a> {
             name: metric.name.clone(),
             about: metric.about.clone(),
             unit: metric.unit.clone(),
-            formula: metric.formula.to_string(),
+            formula: self.formula(metric, &inputs),
             across: metric.across,
             family: words.family_name().to_owned(),
             pmu: words.pmu.name.clone(),
