@@ -312,6 +312,7 @@ fn plan(size: Size) -> Plan {
             far: (0..size.cpus).filter(|cpu| !sees.contains(cpu)).collect(),
             sees: (0..size.cpus).collect(),
             per_cpu: false,
+            exclude_guest: false,
             at_switch: false,
             exact_by: None,
             cause: None,

@@ -28,7 +28,7 @@ table! {
     running: Null<Bits> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
     width_ns: I32 => Plain, "How long the sweep over this CPU's counters took, ns.";
     trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from here on, without a value.";
-    error: Null<I32> => Dict, "errno of a failed read, else null; 19 (ENODEV) where the counter stood still because its PMU is gone or moves.";
+    error: Null<I32> => Dict, "errno of a failed read, else null; 19 (ENODEV) where the counter stood still because its PMU is gone or moves; 95 (EOPNOTSUPP) where a witness does not count what its owner, a virtual machine, did.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not looked at.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not looked at.";
     cgroup_id: Null<Bits> => Dict, "Its cgroup; null where it was not looked at.";
