@@ -335,6 +335,27 @@ def on_readers(step, check):
         raise Failed(f"{pmu} of CPU {owner} was read on CPU {cpu}, errno {error}")
 
 
+def read_at_switches(step, check):
+    failed = step.rows("SELECT DISTINCT counter, cpu, error FROM readings WHERE error IS NOT NULL")
+    expect(not failed, f"readings failed (counter, CPU, errno): {failed}")
+    found = set(
+        step.rows(
+            """SELECT DISTINCT c.counter, r.cpu FROM readings r JOIN counters c USING (counter)
+               WHERE r.trigger = 'sched' AND r.value IS NOT NULL"""
+        )
+    )
+    counters = step.rows(
+        f"SELECT counter, cpu FROM counters WHERE state = 'opened' AND pmu LIKE '{check['pmus']}'"
+    )
+    expect(counters, f"no counter of {check['pmus']}")
+    for counter, reader in counters:
+        own = next(cpus for cpus in check["sockets"] if reader in cpus)
+        for cpu in own:
+            expect((counter, cpu) in found, f"counter {counter} was not read on CPU {cpu}")
+        others = {cpu for read, cpu in found if read == counter} - set(own)
+        expect(not others, f"counter {counter} was read on CPUs of another socket: {others}")
+
+
 def lost(step, check):
     causes = {row[0] for row in step.rows("SELECT DISTINCT cause FROM loss")}
     missing = set(check["causes"]) - causes
@@ -482,6 +503,7 @@ CHECKS = {
     "never_ran": never_ran,
     "conserved": conserved,
     "on_readers": on_readers,
+    "read_at_switches": read_at_switches,
     "lost": lost,
     "lost_only": lost_only,
     "memory": memory,

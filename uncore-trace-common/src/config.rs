@@ -7,7 +7,8 @@
 pub const TICK_NS: &str = "TICK_NS";
 /// 1: keep every slice; 0: combine the slices of a task within a tick.
 pub const SLICES: &str = "SLICES";
-/// 1: also read the counters of this CPU at `sched_switch`.
+/// 1: also read the counters of this CPU at `sched_switch`; and those of another CPU where several
+/// CPUs can read them, see `state::Sampler::others`.
 pub const SAMPLE_ON_SCHED: &str = "SAMPLE_ON_SCHED";
 /// 1: also read the counters of this CPU at IRQ and softirq entry and exit.
 pub const SAMPLE_ON_IRQ: &str = "SAMPLE_ON_IRQ";

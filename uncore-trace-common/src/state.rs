@@ -257,6 +257,15 @@ pub struct Sampler {
     pub state: u32,
     /// Error of starting the timer, as a positive errno.
     pub errno: u32,
+    /// The turn that this CPU needs to read all of its counters: other CPUs read some of them too.
+    /// 0: none.
+    pub turn: u32,
+    /// First slot of the counters of another CPU that this CPU reads at switches.
+    pub others: u32,
+    /// Number of these counters.
+    pub others_len: u32,
+    /// The turn that they need.
+    pub others_turn: u32,
 }
 
 /// Progress of the sampler of one CPU: only the programs of that CPU write it. Array map, indexed
@@ -314,7 +323,7 @@ const _: () = {
     assert!(size_of::<IoState>() == size_of::<Io>() + 8);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
-    assert!(size_of::<Sampler>() == 20);
+    assert!(size_of::<Sampler>() == 36);
     assert!(size_of::<Sweep>() == 32);
     assert!(size_of::<Drops>() == 8 * (KINDS + 5));
 };

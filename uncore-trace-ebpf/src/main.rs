@@ -40,6 +40,8 @@ mod run;
 mod sample;
 #[cfg(target_arch = "bpf")]
 mod task;
+#[cfg(target_arch = "bpf")]
+mod turn;
 
 /// `loop {}`, not `unreachable_unchecked`: the verifier refuses a panic path that is left in a
 /// program, which would otherwise be undefined behaviour.

@@ -14,7 +14,7 @@ use uncore_trace_common::state::Sampler;
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
-use crate::{emit, task};
+use crate::{emit, task, turn};
 
 /// Reads the counters of this CPU, if it has any and the last reading is not too recent; at a
 /// switch, those that are read at every switch are always read. `context` and `number` are the
@@ -29,7 +29,7 @@ pub fn read(trigger: u32, context: u32, number: u32) {
 #[inline(always)]
 fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // User space may change it at any time, so it is read once.
-    let Some(&Sampler { first, len, at_switch, .. }) = SAMPLERS.get(cpu) else {
+    let Some(&Sampler { first, len, at_switch, turn, .. }) = SAMPLERS.get(cpu) else {
         return;
     };
     if len == 0 {
@@ -61,6 +61,26 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
         return;
     };
+    let mut has_turn = false;
+    if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
+        if trigger == TRIGGER_TIMER {
+            has_turn = turn::wait(turn);
+        } else if turn::is_due(turn, now(), MIN_GAP_NS.load()) {
+            has_turn = turn::take(turn);
+        }
+        if !has_turn {
+            if trigger == TRIGGER_TIMER {
+                // SAFETY: a field of the value that is given.
+                emit::count(|drops| unsafe { &raw mut (*drops).nested });
+                return;
+            }
+            if trigger != TRIGGER_SCHED || at_switch == 0 {
+                return;
+            }
+            wanted = at_switch;
+            only_changes = true;
+        }
+    }
     sweep.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
@@ -90,12 +110,68 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     sample.len = read;
     if wanted == len {
         sweep.last_read = sample.begin;
+        if has_turn {
+            turn::note(turn, sample.begin);
+        }
     }
     sweep.sequence += 1;
     sample.sequence = sweep.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };
+    if has_turn {
+        turn::leave(turn);
+    }
+    sweep.busy = 0;
+}
+
+/// Reads the counters of another CPU that this CPU reads at switches, if it has any, the last
+/// reading of any CPU is not too recent, and no CPU reads them now: that reading says the same.
+#[inline(always)]
+pub fn read_others() {
+    // SAFETY: plain helper.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(&Sampler { others, others_len, others_turn: turn, .. }) = SAMPLERS.get(cpu) else {
+        return;
+    };
+    if others_len == 0 || !turn::is_due(turn, now(), MIN_GAP_NS.load()) {
+        return;
+    }
+    let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
+    let sweep = unsafe { &mut *sweep };
+    if sweep.busy != 0 {
+        return;
+    }
+    let Some(sample) = SCRATCH.get_ptr_mut(TRIGGER_SCHED) else {
+        return;
+    };
+    if !turn::take(turn) {
+        return;
+    }
+    sweep.busy = 1;
+    // SAFETY: a per-CPU value, and each trigger has its own.
+    let sample = unsafe { &mut *sample };
+    sample.begin = now();
+    let read = read_slots(others, others_len, sample, &raw mut sweep.changed);
+    sample.end = now();
+    sample.header = Header { kind: KIND_SAMPLE, cpu };
+    sample.trigger = TRIGGER_SCHED;
+    sample.context = CONTEXT_TASK;
+    sample.number = 0;
+    sample.first = others;
+    sample.reserved = 0;
+    task::fill(&mut sample.task);
+    sample.len = read;
+    turn::note(turn, sample.begin);
+    sweep.sequence += 1;
+    sample.sequence = sweep.sequence;
+    let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
+    // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
+    unsafe { emit::send(KIND_SAMPLE, sample, size) };
+    turn::leave(turn);
     sweep.busy = 0;
 }
 

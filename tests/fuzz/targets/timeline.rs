@@ -183,7 +183,7 @@ fuzz_target!(|input: &[u8]| {
     let layout = |cpu: u32| {
         // In a plan, counter n is on CPU n % 2.
         let counters = vec![placed(cpu), placed(cpu + 2)];
-        Layout { first: 2 * cpu, counters, at_switch: cpu }
+        Layout { first: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
     };
     let setup = Setup {
         plan: &plan,

@@ -5,6 +5,7 @@ mod block;
 mod cgroup;
 mod irq;
 mod net;
+mod others;
 mod probe;
 mod run_on_cpu;
 mod sched_switch;

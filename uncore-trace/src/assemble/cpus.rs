@@ -53,7 +53,10 @@ impl Cpus {
             let state = if is_online { cpus::ONLINE } else { cpus::OFFLINE };
             let layout = self.layouts.get(&cpu).filter(|_| is_online);
             // A list of counters is formatted like a list of CPUs.
-            let counters: CpuList = layout.into_iter().flat_map(Layout::ids).collect();
+            let own = layout.into_iter().flat_map(Layout::ids);
+            let of_others = self.layouts.values().filter(|its| its.others.contains(&cpu));
+            let of_others = of_others.flat_map(|its| its.ids().skip(its.first_shared()));
+            let counters: CpuList = own.chain(of_others.filter(|_| is_online)).collect();
             let new = (state, counters.to_string());
             if self.written.get(&cpu) == Some(&new) {
                 continue;
@@ -93,6 +96,20 @@ mod tests {
         let counters = rows.column_by_name("counters").unwrap().as_string::<i32>();
         let text = |row| format!("{} {:?} {}", cpu.value(row), state.get(row), counters.value(row));
         (0..rows.num_rows()).map(text).collect()
+    }
+
+    #[test]
+    fn a_cpu_has_the_counters_of_another_that_it_reads_too() {
+        let places = (0..3).map(|cpu| (cpu, CpuPlace::default())).collect();
+        let shared = Layout { shared: 2, others: vec![1, 2], ..layout(&[0, 1, 2]) };
+        let mut sink = Sink::default();
+        let mut cpus = Cpus::new(&places, &[0, 1], &BTreeMap::from([(0, shared)]));
+        cpus.rows(5, &mut sink);
+        let rows = texts(&sink.rows.cpus.finish());
+        assert_eq!(
+            rows,
+            ["0 Some(\"online\") 0-2", "1 Some(\"online\") 1-2", "2 Some(\"offline\") "]
+        );
     }
 
     #[test]

@@ -28,6 +28,10 @@ struct CounterSet {
     slots: Slots,
     /// How many of the counters are read at every context switch; these come first.
     at_switch: usize,
+    /// The place of the first counter that other CPUs read too.
+    first_shared: usize,
+    /// These CPUs.
+    others: Vec<u32>,
 }
 
 /// One reader CPU.
@@ -47,7 +51,7 @@ struct Reader {
 }
 
 /// A counter and its latest entry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Progress {
     /// The CPU on which the plan reads it.
     cpu: u32,
@@ -57,6 +61,8 @@ struct Progress {
     is_blind: bool,
     /// Time and tick of its latest entry.
     newest: (u64, u64),
+    /// CPU and trigger of that entry.
+    last_from: Option<(u32, Trigger)>,
     /// Time, ns, at which it stopped and why, unless it has started again.
     stopped: Option<(u64, Why)>,
     /// Tick and time enabled of the timer's last successful reading.
@@ -114,8 +120,7 @@ impl Readers {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
             let is_blind = counter.is_blind_witness();
-            let newest = (0, 0);
-            let start = Progress { cpu, per_cpu, is_blind, newest, stopped: None, read: None };
+            let start = Progress { cpu, per_cpu, is_blind, ..Progress::default() };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -149,6 +154,8 @@ impl Readers {
                 first: layout.first,
                 slots: slots.collect(),
                 at_switch: layout.at_switch as usize,
+                first_shared: layout.first_shared(),
+                others: layout.others.clone(),
             });
         }
     }
@@ -326,10 +333,28 @@ impl Readers {
         (len == known.slots.len() || part).then_some(known)
     }
 
+    /// The counters of a sample, and how many of them are read at every context switch. A sample at
+    /// a switch may be of counters that another CPU reads at each tick.
+    fn slots(&self, sample: &Sample) -> Option<(Slots, usize)> {
+        if let Some(known) = self.known(sample) {
+            return Some((Rc::clone(&known.slots), known.at_switch));
+        }
+        let is_its = |set: &&CounterSet| {
+            let first = set.first as usize + set.first_shared;
+            let len = set.slots.len().saturating_sub(set.first_shared);
+            first == sample.first as usize
+                && len == sample.readings.len()
+                && set.others.contains(&sample.cpu)
+        };
+        let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
+        let set = sets.find(is_its).filter(|_| sample.trigger == drain::Trigger::Sched)?;
+        Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
+    }
+
     /// Whether the owner of the counts before this sample is needed; `None` if the sample's
     /// counters are unknown.
     pub(super) fn wants_owner(&self, sample: &Sample) -> Option<bool> {
-        self.known(sample).map(|known| known.at_switch > 0)
+        self.slots(sample).map(|(_, at_switch)| at_switch > 0)
     }
 
     /// Logs a sample. Counts of counters that are read at every context switch, since the previous
@@ -342,15 +367,15 @@ impl Readers {
         log: &mut impl Log,
     ) {
         let tick = sample.begin / self.tick_ns;
-        let known = self.known(sample).map(|known| (Rc::clone(&known.slots), known.at_switch));
-        let Some((slots, at_switch)) = known.filter(|_| tick >= self.start_tick) else {
+        let Some((slots, at_switch)) = self.slots(sample).filter(|_| tick >= self.start_tick)
+        else {
             return;
         };
-        let Some(reader) = self.cpus.get_mut(&sample.cpu) else {
-            return;
-        };
-        let is_past = |stop| tick > stop && reader.next_tick.is_some_and(|next| next > stop);
-        if self.stop_tick.is_some_and(is_past) {
+        // A CPU that reads only counters of others is not active: no tick is expected of it.
+        let new = || Reader { cpu: sample.cpu, ..Reader::default() };
+        let reader = self.cpus.entry(sample.cpu).or_insert_with(new);
+        let has_read = |stop| reader.next_tick.map_or(!reader.active, |next| next > stop);
+        if self.stop_tick.is_some_and(|stop| tick > stop && has_read(stop)) {
             // This reader has read the last tick.
             return;
         }
@@ -438,14 +463,17 @@ impl Readers {
         next: Next,
     ) -> Option<Reading> {
         let progress = self.counter(counter)?;
-        let (last_time, last_tick) = progress.newest;
-        // `readings` is sorted by time, so two entries of a counter need different times.
-        let time = if next.is_sample { time } else { time.max(last_time + 1) };
+        let ((last_time, last_tick), last_from) = (progress.newest, progress.last_from);
+        // `readings` is sorted by time, so two entries of a counter need different times. A tick's
+        // reading may arrive after that of another CPU, from another ring.
+        let after_another = last_from.is_some_and(|(last, by)| last != cpu && by == Trigger::Event);
+        let moves = !next.is_sample || trigger == Trigger::Timer && after_another;
+        let time = if moves { time.max(last_time + 1) } else { time };
         if time <= last_time || progress.stopped.is_some() {
             return None;
         }
         let tick = tick.max(next.open_tick).max(last_tick);
-        progress.newest = (time, tick);
+        (progress.newest, progress.last_from) = ((time, tick), Some((cpu, trigger)));
         Some(Reading { tick, time, counter, cpu, trigger, value, owner })
     }
 }

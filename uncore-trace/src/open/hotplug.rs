@@ -28,6 +28,7 @@ use super::pmu;
 use super::programs;
 use super::sampler::{self, Running};
 use super::session::{Follower, Session};
+use super::shared;
 use crate::count::Count;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for. A look costs
@@ -272,7 +273,7 @@ impl Session {
         2 * self.opened.len() as u32
     }
 
-    fn offer(&self, index: usize) -> Result<()> {
+    pub(super) fn offer(&self, index: usize) -> Result<()> {
         let Some(counter) = self.opened.get(index) else {
             return Ok(());
         };
@@ -282,7 +283,7 @@ impl Session {
     }
 
     /// Whether the counter in the probe's slot can be read on `cpu`.
-    fn can_read(&mut self, cpu: u32) -> Result<bool> {
+    pub(super) fn can_read(&mut self, cpu: u32) -> Result<bool> {
         let slot = u64::from(self.probe_slot());
         let program: &mut RawTracePoint = programs::find(&mut self.ebpf, "probe")?;
         let mut options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
@@ -315,14 +316,15 @@ impl Session {
         let first = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
         self.layouts = open_counter::lay_out(&mut self.opened, first);
         for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {
-            self.counters
-                .insert(counter.slot, counter.event.as_fd())
-                .context("cannot put a counter into the perf event array")?;
+            self.put(counter)?;
         }
+        self.find_others()?;
         let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
             return Ok(true);
         };
-        running.reassign(ebpf, samplers, &before, layouts)
+        let settled = running.reassign(ebpf, samplers, &before, layouts)?;
+        shared::assign(samplers, layouts)?;
+        Ok(settled)
     }
 
     /// Drops counters that a CPU took over beyond what it can read in one tick.

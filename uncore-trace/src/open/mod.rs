@@ -21,6 +21,7 @@ mod rings;
 mod run_on_cpu;
 mod sampler;
 mod session;
+mod shared;
 mod statistics;
 mod verifier;
 mod visit;

@@ -34,12 +34,21 @@ pub struct Layout {
     pub counters: Vec<Placed>,
     /// Number of counters that are read at every switch.
     pub at_switch: u32,
+    /// Number of counters, the last ones, that other CPUs read at their switches too.
+    pub shared: u32,
+    /// These CPUs.
+    pub others: Vec<u32>,
 }
 
 impl Layout {
     /// The ids of the counters.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         self.counters.iter().map(|placed| placed.id)
+    }
+
+    /// The place of the first counter that other CPUs read too.
+    pub const fn first_shared(&self) -> usize {
+        self.counters.len().saturating_sub(self.shared as usize)
     }
 }
 
@@ -59,6 +68,8 @@ pub(super) struct OpenCounter {
     pub per_cpu: bool,
     /// Whether it is read at every context switch of that CPU.
     pub at_switch: bool,
+    /// Whether other CPUs read it at their switches.
+    pub shared: bool,
     /// How it was opened last.
     pub request: Request,
     /// Index of its group leader.
@@ -106,6 +117,7 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
                     absent: false,
                     per_cpu: counter.per_cpu,
                     at_switch: counter.at_switch,
+                    shared: false,
                     request: request(counter),
                     leader: leader.flatten(),
                     event,
@@ -137,13 +149,14 @@ pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layo
     for cpu in readers {
         let mut own: Vec<&mut OpenCounter> =
             all.iter_mut().filter(|counter| counter.reader == Some(cpu)).collect();
-        own.sort_by_key(|counter| !counter.at_switch);
+        own.sort_by_key(|counter| (!counter.at_switch, counter.shared));
         for counter in own {
             counter.slot = slots.next().unwrap_or(u32::MAX);
             let empty = Layout { first: counter.slot, ..Layout::default() };
             let layout = layouts.entry(cpu).or_insert(empty);
             layout.counters.push(Placed { id: counter.id, base: counter.base });
             layout.at_switch += u32::from(counter.at_switch);
+            layout.shared += u32::from(counter.shared);
         }
     }
     layouts

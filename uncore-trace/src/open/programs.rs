@@ -19,8 +19,9 @@ use super::{io, refused};
 /// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
-/// Raw tracepoint programs that run on a CPU through `BPF_PROG_TEST_RUN` and are never attached.
-const RUN_ON_CPU: [&str; 2] = ["probe", "run_on_cpu"];
+/// Raw tracepoint programs that not every recording attaches: two run on a CPU through
+/// `BPF_PROG_TEST_RUN`, and `others` is only for counters that several CPUs read.
+const SELDOM: [&str; 3] = ["others", "probe", "run_on_cpu"];
 
 /// Structure members whose offsets the programs need, each with its global.
 const OFFSETS: [(&str, (&str, &str)); 5] = [
@@ -62,9 +63,11 @@ pub(super) fn load(
     for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
         loader.override_global(name, value, true);
     }
-    for map in ["RINGS", "CPUS", "SAMPLERS", "SWEEPS", "TIMERS"] {
+    for map in ["RINGS", "CPUS", "SAMPLERS", "SWEEPS", "TIMERS", "TURNS"] {
         loader.map_max_entries(map, cpus);
     }
+    // Turns have the numbers of CPUs plus one.
+    loader.map_max_entries("TURN_READ", cpus + 1);
     if let Some(io) = io {
         io.set(&mut loader, cpus);
     }
@@ -95,7 +98,7 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
 /// those for I/O, each to the tracepoint of its name. `sched_switch` is last, because time is
 /// accounted from there on: by then the programs that keep names correct see every change.
 pub(super) fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
-    let others = |name: &&str| !RUN_ON_CPU.contains(name) && !io::PROGRAMS.contains(name);
+    let others = |name: &&str| !SELDOM.contains(name) && !io::PROGRAMS.contains(name);
     let names: BTreeSet<String> = ebpf
         .programs()
         .filter(|(_, program)| matches!(program, Program::RawTracePoint(_)))

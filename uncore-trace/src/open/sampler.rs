@@ -28,6 +28,7 @@ use super::open_counter::Layout;
 use super::options::Timer;
 use super::programs;
 use super::run_on_cpu::run_on_cpu;
+use super::shared;
 use super::visit::visit;
 use crate::confine::{self, Needs};
 
@@ -120,7 +121,9 @@ pub(super) fn assign(
     state: u32,
 ) -> Result<()> {
     let (first, at_switch) = (layout.first, layout.at_switch);
-    let sampler = Sampler { first, len: layout.counters.len() as u32, at_switch, state, errno: 0 };
+    let turn = if layout.others.is_empty() { 0 } else { shared::turn(cpu) };
+    let len = layout.counters.len() as u32;
+    let sampler = Sampler { first, len, at_switch, state, turn, ..Sampler::default() };
     samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")
 }
 

@@ -20,7 +20,7 @@ use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::statistics::Statistics;
-use super::{SAMPLE, io, pmu, programs, refused, rings};
+use super::{SAMPLE, io, pmu, programs, refused, rings, shared};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -143,17 +143,9 @@ impl Session {
             .context("the BPF map RINGS is of another type")?;
         let rings = rings::make(&mut of_cpus, online, possible, options.buffer_bytes)?;
         let cpus = take(&mut ebpf, "CPUS")?;
-        let mut samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
+        let samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
         let drops = take(&mut ebpf, "DROPS")?;
         let logger = EbpfLogger::init(&mut ebpf).context("cannot read the BPF programs' log")?;
-        for counter in &opened {
-            counters
-                .insert(counter.slot, counter.event.as_fd())
-                .context("cannot put a counter into the perf event array")?;
-        }
-        for (&cpu, layout) in &layouts {
-            sampler::assign(&mut samplers, cpu, layout, SAMPLER_OFF)?;
-        }
         if let Some(io) = &io {
             io.attach(&mut ebpf)?;
         }
@@ -165,7 +157,7 @@ impl Session {
             Some(kernel) => Some(IoPrograms { kernel, cpus: take(&mut ebpf, "IO")? }),
             None => None,
         };
-        Ok(Self {
+        let mut session = Self {
             running: None,
             rings,
             cpus,
@@ -182,7 +174,26 @@ impl Session {
             follower: Follower::new(online),
             options,
             counters,
-        })
+        };
+        for counter in &session.opened {
+            session.put(counter)?;
+        }
+        if session.options.sample_on_sched {
+            session.share()?;
+        }
+        let Self { layouts, samplers, .. } = &mut session;
+        for (&cpu, layout) in &*layouts {
+            sampler::assign(samplers, cpu, layout, SAMPLER_OFF)?;
+        }
+        shared::assign(samplers, layouts)?;
+        Ok(session)
+    }
+
+    /// Puts a counter into its slot.
+    pub(super) fn put(&self, counter: &OpenCounter) -> Result<()> {
+        self.counters
+            .insert(counter.slot, counter.event.as_fd())
+            .context("cannot put a counter into the perf event array")
     }
 
     /// Starts the sampler and enables all counters, one right after the other. Returns the timer in

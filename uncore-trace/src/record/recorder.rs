@@ -25,7 +25,7 @@ use super::witness::Watch;
 use crate::clock::mono_ns;
 use crate::confine;
 use crate::count::Count;
-use crate::discover::Machine;
+use crate::discover::{CpuList, Machine};
 use crate::drain::{Merge, Peek, Record, decode, peek};
 use crate::open::{self, Change, Drops, Online, Session, Stopped};
 use crate::plan::Plan;
@@ -134,6 +134,10 @@ pub async fn record(
     let mut session =
         Session::open(plan, &machine.root, &online, possible, session_options(options))?;
     warn_of_unopened(plan, &session, options);
+    if let (cpus, counters @ 1..) = session.shared() {
+        let cpus: CpuList = cpus.into_iter().collect();
+        log::info!("{counters} counters are also read at the context switches of CPU {cpus}");
+    }
     let over = delay(options, workload, signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;

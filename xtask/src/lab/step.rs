@@ -78,6 +78,8 @@ pub(crate) enum Check {
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
     /// reading was made there, and none failed.
     OnReaders { pmus: Vec<ReadOn> },
+    /// Each of these CPUs read each counter of these PMUs of its socket at its switches, with success.
+    ReadAtSwitches { pmus: String, sockets: Vec<Vec<u32>> },
     /// Causes that the table `loss` must have.
     Lost { causes: Vec<String> },
     /// The table `loss` has no other causes.

@@ -23,7 +23,7 @@ impl Log for Logged {
 /// A counter that CPU 0 reads, with the count of its previous event.
 fn layouts(base: Count) -> BTreeMap<u32, Layout> {
     let counters = vec![Placed { id: 0, base }];
-    BTreeMap::from([(0, Layout { first: 0, counters, at_switch: 0 })])
+    BTreeMap::from([(0, Layout { counters, ..Layout::default() })])
 }
 
 fn readers() -> Readers {
@@ -115,4 +115,51 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
     for (role, exclude_guest) in [("weight", false), ("counted", true)] {
         assert_eq!(values(facts(role, exclude_guest)), [Ok(10), Ok(20), Ok(30)], "{role}");
     }
+}
+
+#[test]
+fn switches_of_other_cpus_are_readings_of_the_same_counter() {
+    let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
+    let shared = |first: u32| {
+        let counters = vec![Placed { id: 0, base: Count::default() }];
+        BTreeMap::from([(0, Layout { first, counters, shared: 1, others: vec![1], at_switch: 0 })])
+    };
+    readers.follow(
+        &Change { layouts: Some(shared(4)), ..Change::default() },
+        TICK / 2,
+        &mut ledger,
+        &mut log,
+    );
+    let own = |tick: u64, value: u64| Sample { first: 4, ..sample(tick, value, value) };
+    let other = |time: u64, value: u64, sequence: u64, first: u32| Sample {
+        cpu: 1,
+        begin: time,
+        end: time + 100,
+        sequence,
+        trigger: drain::Trigger::Sched,
+        first,
+        ..sample(1, value, value)
+    };
+    let mut take = |sample: &Sample| {
+        let wants_owner = readers.wants_owner(sample);
+        readers.sample(sample, (None, false), &mut ledger, &mut log);
+        wants_owner
+    };
+    assert_eq!(take(&own(1, 10)), Some(false));
+    assert_eq!(take(&other(TICK + 500, 14, 1, 4)), Some(false));
+    // The tick's reading came from another ring, after that of a switch which was later.
+    assert_eq!(take(&other(2 * TICK + 50, 21, 2, 4)), Some(false));
+    assert_eq!(take(&own(2, 20)), Some(false));
+    // Not a counter that this CPU reads.
+    assert_eq!(take(&other(2 * TICK + 900, 30, 3, 5)), None);
+    // An older reading of another CPU says nothing new.
+    assert_eq!(take(&other(2 * TICK + 10, 19, 4, 4)), Some(false));
+    assert!(readers.have(2), "no tick is expected of the other CPU");
+    let (timer, event) = (Trigger::Timer, Trigger::Event);
+    assert_eq!(log.0, [(timer, Ok(10)), (event, Ok(14)), (event, Ok(21)), (timer, Ok(20))]);
+    assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
+    readers.stop_at(2);
+    let after = other(3 * TICK + 5, 31, 5, 4);
+    readers.sample(&after, (None, false), &mut ledger, &mut log);
+    assert_eq!(log.0.len(), 4, "the recording has ended");
 }

@@ -197,7 +197,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     pub(super) tick: Option<Duration>,
 
-    /// Read the counters at these tracepoints too, on their reader CPUs
+    /// Read the counters at these tracepoints too, on their reader CPUs; with sched also on each
+    /// other CPU on which the kernel allows it
     #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = COST)]
     pub(super) sample_on: Vec<Sampling>,
 

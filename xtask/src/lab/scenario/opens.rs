@@ -1,6 +1,6 @@
 //! Drivers without a device model, on a processor whose counters QEMU does not emulate: each group
 //! is planned, the driver accepts every counter, and the recording is complete, although all counts
-//! are 0.
+//! are 0. Every CPU of a socket reads the counters of Intel's uncore at its switches.
 
 use anyhow::Result;
 
@@ -11,17 +11,45 @@ use super::Setting;
 const DURATION_MS: u32 = 500;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = Tenant {
         cgroup: Some("opens".to_owned()),
         threads: 1,
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };
-    let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
+    let work = Work { tenants: vec![tenant.clone()], settle_ms: 50, ..Work::default() };
     let name = "opens-all";
     let complete = || Check::Exit { code: 0, says: Vec::new() };
+    let (sockets, cpus) = (setting.machine.sockets, setting.machine.cpus_per_socket);
+    let sockets: Vec<Vec<u32>> =
+        (0..sockets).map(|socket| (socket * cpus..(socket + 1) * cpus).collect()).collect();
+    // On each CPU something runs and sleeps.
+    let on = |cpu: u32| Tenant { cpus: Some(vec![cpu]), duty: 0.5, ..tenant.clone() };
+    let everywhere = sockets.iter().flatten().map(|cpu| on(*cpu)).collect();
+    let switches = Work { tenants: everywhere, settle_ms: 50, ..Work::default() };
     Ok(vec![
+        Step::record(
+            "opens-switches",
+            &[
+                "-p",
+                "all",
+                "--tick",
+                "10ms",
+                "--interval",
+                "50ms",
+                "--sample-on",
+                "sched",
+                "--min-gap",
+                "2ms",
+            ],
+            switches,
+            vec![
+                Check::Recorded,
+                Check::Conserved,
+                Check::ReadAtSwitches { pmus: "uncore_%".to_owned(), sockets },
+            ],
+        ),
         Step::command("opens-list", &["/bin/uncore-trace", "list"], vec![complete()]),
         Step::record(
             name,

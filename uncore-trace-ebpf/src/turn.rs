@@ -1,0 +1,81 @@
+//! Turns at counters that several CPUs read.
+//!
+//! Since Linux 6.7, `perf_event_read_local` (kernel/events/core.c) reads some counters on any CPU of
+//! their package (`PERF_EV_CAP_READ_ACTIVE_PKG`, and later `PERF_EV_CAP_READ_SCOPE`). It takes no
+//! lock, and the drivers add what is new to the event's count without one either
+//! (`uncore_perf_event_update`, arch/x86/events/intel/uncore.c, Linux 7.2: `local64_xchg` and
+//! `local64_add`): two CPUs that read at the same time would count twice or lose what is new. So a
+//! CPU reads such counters only while it has their turn, an entry of a hash map. Its insertion is
+//! atomic on every kernel; a compare-and-exchange needs instructions that this object does without.
+
+use core::ffi::c_void;
+
+use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::helpers::generated::bpf_loop;
+use aya_ebpf::macros::btf_map;
+
+/// The turns that are taken, by number.
+#[btf_map]
+static TURNS: HashMap<u32, u32, 1> = HashMap::new();
+
+/// When the counters of each turn were last read. Index 0 is not used.
+#[btf_map]
+static TURN_READ: Array<u64, 1> = Array::new();
+
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const NO_EXIST: u64 = 1;
+
+/// Most tries to take a turn. Each takes about 100 ns, and another CPU has the turn for as long as it
+/// reads: 1 us for each counter.
+const TRIES: u32 = 4096;
+
+/// Takes a turn; `false` if another CPU has it.
+#[inline(always)]
+pub fn take(turn: u32) -> bool {
+    TURNS.insert(turn, turn, NO_EXIST).is_ok()
+}
+
+/// Takes a turn, and waits for it if another CPU has it; `false` if it has it for too long.
+#[inline(always)]
+pub fn wait(turn: u32) -> bool {
+    let mut wanted = Wanted { turn, has: 0 };
+    let callback: unsafe extern "C" fn(u64, *mut Wanted) -> i64 = again;
+    // SAFETY: the callback takes what is given here, which lives as long as the call.
+    unsafe { bpf_loop(TRIES, callback as *mut c_void, (&raw mut wanted).cast(), 0) };
+    wanted.has != 0
+}
+
+/// Lets others have the turn.
+#[inline(always)]
+pub fn leave(turn: u32) {
+    let _gone = TURNS.remove(turn);
+}
+
+/// Whether the counters of a turn were last read at least `gap` ns before `now`.
+#[inline(always)]
+pub fn is_due(turn: u32, now: u64, gap: u64) -> bool {
+    // The clock of another CPU may be ahead.
+    TURN_READ.get(turn).is_none_or(|read| now >= *read + gap)
+}
+
+/// Notes that the counters were read at `now`. The caller has the turn.
+#[inline(always)]
+pub fn note(turn: u32, now: u64) {
+    if let Some(read) = TURN_READ.get_ptr_mut(turn) {
+        // SAFETY: a map value; only the CPU with the turn writes it.
+        unsafe { *read = now };
+    }
+}
+
+struct Wanted {
+    turn: u32,
+    has: u32,
+}
+
+unsafe extern "C" fn again(_try: u64, wanted: *mut Wanted) -> i64 {
+    // SAFETY: the kernel passes the pointer that `wait` gave.
+    let wanted = unsafe { &mut *wanted };
+    let has = take(wanted.turn);
+    wanted.has = u32::from(has);
+    i64::from(has)
+}
