@@ -1,6 +1,6 @@
 //! Which processes run virtual machines.
 //!
-//! The kernel counts the time of a process in guests (field 43 of `/proc/PID/stat`, proc_pid_stat(5)),
+//! The kernel counts the time of a process in guests (field 43 of `/proc/PID/stat`),
 //! in clock ticks, which no process can forge. A machine that has just started has none yet, so the
 //! usual names of virtual CPUs' threads count too. A process that takes such a name has its traffic
 //! divided with less confidence, and that of its neighbours, and nothing else happens.

@@ -39,7 +39,7 @@ fn by_systemd<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
 }
 
 /// libvirt without systemd: `MACHINE.libvirt-DRIVER` (`virCgroupNewDomainPartition`,
-/// src/util/vircgroup.c).
+/// `src/util/vircgroup.c`).
 fn by_libvirt(part: &str) -> Option<&str> {
     let (name, driver) = part.rsplit_once(".libvirt-")?;
     DRIVERS.contains(&driver).then(|| domain(name).unwrap_or(name))
@@ -47,7 +47,7 @@ fn by_libvirt(part: &str) -> Option<&str> {
 
 /// The domain in a machine name of libvirt: `DRIVER-ID-DOMAIN`, with the user before the id in a
 /// session, and `embed-HASH` there for an embedded driver (`virDomainDriverGenerateMachineName`,
-/// src/hypervisor/domain_driver.c). libvirt leaves characters out that a host name has not, and cuts
+/// `src/hypervisor/domain_driver.c`). libvirt leaves characters out that a host name has not, and cuts
 /// the whole at 64.
 fn domain(machine: &str) -> Option<&str> {
     let (driver, mut rest) = machine.split_once('-')?;
@@ -80,7 +80,7 @@ fn kata(part: &str) -> Option<&str> {
     part.strip_prefix("kata_").filter(|id| is_id(id))
 }
 
-/// The virtual machine of a pod of KubeVirt, from its name: `virt-launcher-MACHINE-xxxxx`. The
+/// The virtual machine of a pod of `KubeVirt`, from its name: `virt-launcher-MACHINE-xxxxx`. The
 /// suffix is that of every generated name (5 characters, apiserver's `SimpleNameGenerator`), which
 /// also cuts what is before it.
 pub(super) fn launched(pod: &str) -> Option<&str> {

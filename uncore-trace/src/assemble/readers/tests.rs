@@ -27,11 +27,11 @@ fn layouts(base: Count) -> BTreeMap<u32, Layout> {
 }
 
 fn readers() -> Readers {
-    readers_of(serde_json::json!({}))
+    readers_of(&serde_json::json!({}))
 }
 
 /// With a counter that has these facts besides.
-fn readers_of(facts: serde_json::Value) -> Readers {
+fn readers_of(facts: &serde_json::Value) -> Readers {
     let mut counter = serde_json::json!({
         "id": 0, "pmu": "mesh_0", "family": "mesh", "subsystem": "mesh", "event": "reads",
         "filter": "", "unit": "count", "scale": 1.0, "attr_type": 9, "config": [1, 0, 0, 0, 0],
@@ -100,8 +100,8 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
 
 #[test]
 fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
-    let values = |facts| {
-        let (mut readers, mut ledger) = (readers_of(facts), Ledger::default());
+    let values = |facts: serde_json::Value| {
+        let (mut readers, mut ledger) = (readers_of(&facts), Ledger::default());
         let mut log = Logged::default();
         for (tick, ran_guest) in [(1, false), (2, true), (3, false)] {
             let sample = sample(tick, 10 * tick, tick * TICK);
