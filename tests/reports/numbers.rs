@@ -28,7 +28,7 @@ fn metric(machine: &Machine, name: &str) -> Plan {
 }
 
 /// Granite Rapids has an event for each sub-channel (`gnr_uncore_imc_events`,
-/// arch/x86/events/intel/uncore_snbep.c, Linux 7.2); a CAS moves 64 bytes.
+/// `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2); a CAS moves 64 bytes.
 #[test]
 fn memory_of_granite_rapids_is_that_of_both_sub_channels() {
     let machine = captured("granite-rapids-2s");
@@ -90,7 +90,7 @@ fn of_several_forms_the_one_whose_events_exist_counts() {
     for family in &catalog.families {
         for metric in &family.metrics {
             let bare = with_events(family, &metric.processors, [].into_iter(), [].into_iter());
-            if !catalog.family(&bare).is_some_and(|its| its.family == family.family) {
+            if catalog.family(&bare).is_none_or(|its| its.family != family.family) {
                 continue;
             }
             let forms = family.forms(&metric.name, &bare);
@@ -137,7 +137,7 @@ fn energy_of_amd_is_per_package() {
     assert_eq!(cpus(&planned("zen3-dies-2s", &["energy"], &["power/energy-pkg/"])).len(), 2 + 8);
 }
 
-/// A machine of a shape with these PMUs (name, cpumask, other files).
+/// What a machine has beside PMUs.
 struct Shape {
     vendor: &'static str,
     family: u32,
@@ -146,7 +146,11 @@ struct Shape {
     cpus: Vec<(u32, Option<u32>, u32)>,
 }
 
-fn tree(shape: &Shape, pmus: &[(&str, &str, &[(&str, &str)])]) -> (TempDir, Machine) {
+/// A PMU: its name, its `cpumask` and its other files.
+type Files<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+/// A machine of a shape with these PMUs.
+fn tree(shape: &Shape, pmus: &[Files<'_>]) -> (TempDir, Machine) {
     let dir = TempDir::new().unwrap();
     let write = |path: String, text: &str| {
         let path = dir.path().join(path);

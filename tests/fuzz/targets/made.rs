@@ -71,6 +71,7 @@ fn counter(id: u32) -> Counter {
         socket: Some(0),
         sees: if id == 1 { CpuList::from_iter([1]) } else { CpuList::from_iter([0, 1]) },
         far: if id == 3 { CpuList::from_iter([1]) } else { CpuList::default() },
+        exclude_guest: false,
         per_cpu: id == 1,
         at_switch: id == 1,
         exact_by: [None, None, Some(ExactBy::Time), Some(ExactBy::Switches)][id as usize % 4],

@@ -57,8 +57,8 @@ struct Section {
 
 impl Section {
     fn is_of(&self, pmu: &Pmu) -> bool {
-        let names = |its: &&str| *its == name::stem(&pmu.name) || matches(its, &pmu.name);
-        self.pmus.iter().any(|its| names(&its)) && is_of(&self.processors, pmu)
+        let names = |its: &str| its == name::stem(&pmu.name) || matches(its, &pmu.name);
+        self.pmus.iter().any(|its| names(its)) && is_of(&self.processors, pmu)
     }
 
     fn events(&self) -> &[NamedEvent] {

@@ -104,7 +104,7 @@ pub(super) fn spots(
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
-    let owners = one_of_each(machine, owners, words.family.and_then(|its| its.domain(pmu, event)));
+    let owners = one_of_each(machine, &owners, words.family.and_then(|its| its.domain(pmu, event)));
     let spots: Vec<Spot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
@@ -116,7 +116,7 @@ pub(super) fn spots(
 }
 
 /// The first CPU of each domain. CPUs at unknown places may be in different ones.
-fn one_of_each(machine: &Machine, cpus: CpuList, domain: Option<Domain>) -> CpuList {
+fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> CpuList {
     let mut seen = BTreeSet::new();
     let mut is_first = |cpu: &u32| match domain {
         None => true,
