@@ -91,7 +91,7 @@ const CMEM_LATENCY: Driver = Driver {
     counts: "CPU memory latency",
     option: "CONFIG_NVIDIA_TEGRA410_CMEM_LATENCY_PMU",
     module: "nvidia_t410_cmem_latency_pmu",
-    since: Version(7, 2),
+    since: Version(7, 1),
     pmus: &["nvidia_cmem_latency_"],
     device: Device::AcpiId(&["NVDA2021"]),
 };
@@ -100,7 +100,7 @@ const C2C: Driver = Driver {
     counts: "C2C, C-Link and D-Link",
     option: "CONFIG_NVIDIA_TEGRA410_C2C_PMU",
     module: "nvidia_t410_c2c_pmu",
-    since: Version(7, 2),
+    since: Version(7, 1),
     pmus: &["nvidia_nvlink_c2c_", "nvidia_nvclink_", "nvidia_nvdlink_"],
     device: Device::AcpiId(&["NVDA2020", "NVDA2022", "NVDA2023"]),
 };
