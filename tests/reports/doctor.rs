@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::command::{Answer, Place};
-use crate::harness::{has_root, python};
+use crate::harness::{has_root, python, rows};
 
 const DEVICES: &str = "sys/bus/event_source/devices";
 
@@ -97,7 +97,11 @@ fn a_kernel_older_than_the_processor_is_named_with_the_one_that_knows_it() {
     );
     assert!(said.doctor.contains("fix: boot a kernel >= 6.8\n"), "{}", said.doctor);
     let typed = "uncore_type_6/event=0x5,umask=0xcf/";
-    assert!(said.doctor.contains(&format!("or: record -e {typed} -e ")), "{}", said.doctor);
+    assert!(
+        said.doctor.contains(&format!("or: uncore-trace record -o run.parquet -e {typed} -e ")),
+        "{}",
+        said.doctor
+    );
     // cas_count_read_sch0 of gnr_uncore_imc_events (uncore_snbep.c, Linux 7.2).
     let plan = ["record", "--dry-run", "-o", "x.parquet", "--root", &root, "-e", typed, "--json"];
     let plan: serde_json::Value = serde_json::from_str(&place.run(plan).ok()).unwrap();
@@ -158,12 +162,12 @@ fn units_without_names_are_named_by_their_encoding() {
             flat.contains(what) && flat.contains("as uncore_type_14_0, uncore_type_14_1"),
             "{flat}"
         );
-        let typed = "record -e uncore_type_14_0/event=0xNN,umask=0xNN/ counts an event";
+        let typed = "; -e uncore_type_14_0/event=0xNN,umask=0xNN/ counts an event by its encoding";
         assert!(flat.contains(typed), "{flat}");
     }
 }
 
-/// Diamond Rapids' memory controllers have no events in sysfs (`dmr_uncore_imc`, uncore_snbep.c, Linux
+/// Diamond Rapids' memory controllers have no events in sysfs (`dmr_uncore_imc`, `uncore_snbep.c`, Linux
 /// 7.2), and nobody published those of Hygon's data fabric.
 #[test]
 fn a_pmu_without_known_events_is_no_missing_driver() {
@@ -278,4 +282,28 @@ fn doctor_opens_a_counter_and_loads_a_program() {
     for line in ["ok    perf_event_open", "ok    bpf"] {
         assert!(doctor.lines().any(|found| found.starts_with(line)), "{doctor}");
     }
+}
+
+/// A kernel without BTF of its own: the offsets are those of a file, and the programs attach to raw
+/// tracepoints. This kernel's own file stands for that of another.
+#[test]
+fn a_file_gives_the_types_of_a_kernel_that_has_none() {
+    if !has_root("a recording with --btf") {
+        return;
+    }
+    let place = Place::new();
+    fs::copy("/sys/kernel/btf/vmlinux", place.path("kernel.btf")).unwrap();
+    let record = "record -p host -o run/ --duration 300ms --btf";
+    place.typed(&format!("{record} kernel.btf")).recorded();
+    assert_eq!(rows::own(&place.path("run/")).timer, "run-on-cpu");
+    place.typed("check run/").ok();
+    let report = place.typed("report run/").ok();
+    assert!(report.contains("context-switches"), "{report}");
+    fs::write(place.path("wrong"), "types").unwrap();
+    let line = place.typed(&format!("{record} wrong --force")).refused();
+    assert!(line.contains("the BTF file wrong cannot be used: it is not BTF"), "{line}");
+    let line = place.typed(&format!("{record} none --force")).refused();
+    assert!(line.contains("cannot read the BTF file none: No such file"), "{line}");
+    let line = place.typed(&format!("{record} kernel.btf --force --timer pinned")).refused();
+    assert!(line.contains("the kernel has no BTF"), "{line}");
 }

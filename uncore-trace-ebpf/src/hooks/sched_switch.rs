@@ -2,24 +2,46 @@
 //!
 //! TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next,
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.
+//!
+//! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`, which reads
+//! the members with a helper.
 
-use aya_ebpf::macros::btf_tracepoint;
-use aya_ebpf::programs::BtfTracePointContext;
+use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
+use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 use uncore_trace_common::record::{CONTEXT_TASK, TRIGGER_SCHED};
 
 use crate::globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID};
+use crate::kernel::field;
 use crate::{run, sample};
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
-        sample::read(TRIGGER_SCHED, CONTEXT_TASK, 0);
-    }
+    read();
     // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is
     // that of `pid` by the running kernel's BTF.
     let (tid, next_tid) = unsafe { (pid(ctx.arg(1)), pid(ctx.arg(2))) };
     run::switch(tid, next_tid);
     0
+}
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+fn raw_switch(ctx: RawTracePointContext) -> i32 {
+    read();
+    // SAFETY: checked reads of kernel memory.
+    let tids = unsafe {
+        (field::<u32>(ctx.arg(1), TASK_PID.load()), field::<u32>(ctx.arg(2), TASK_PID.load()))
+    };
+    if let (Ok(tid), Ok(next_tid)) = tids {
+        run::switch(tid, next_tid);
+    }
+    0
+}
+
+#[inline(always)]
+fn read() {
+    if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
+        sample::read(TRIGGER_SCHED, CONTEXT_TASK, 0);
+    }
 }
 
 /// # Safety

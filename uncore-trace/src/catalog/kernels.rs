@@ -12,6 +12,7 @@ use super::family::{Family, Kind};
 use super::group::Group;
 use super::pattern::matches;
 use super::words::Words;
+use crate::discover::processor::Processor;
 use crate::discover::release::Version;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::{few, printable};
@@ -99,8 +100,8 @@ pub struct Gap {
 impl Gap {
     /// One line: what is missing, and what can be counted all the same.
     pub fn line(&self) -> String {
-        match self.way() {
-            Some(way) => format!("{}; {way}", self.what),
+        match self.options() {
+            Some(options) => format!("{}; {options} {}", self.what, self.about_events),
             None => self.what.clone(),
         }
     }
@@ -115,10 +116,10 @@ impl Gap {
         })
     }
 
-    /// What can be counted all the same.
-    pub fn way(&self) -> Option<String> {
+    /// The options that count it all the same.
+    pub fn options(&self) -> Option<String> {
         let typed: Vec<_> = self.events.iter().map(|event| format!("-e {event}")).collect();
-        (!typed.is_empty()).then(|| format!("{} {}", typed.join(" "), self.about_events))
+        (!typed.is_empty()).then(|| typed.join(" "))
     }
 }
 
@@ -135,8 +136,11 @@ pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
     let mut gaps = Vec::new();
     let own = RULES.iter().filter(|rule| rule.is_of(machine));
-    gaps.extend(own.filter_map(|rule| rule.gap(machine, catalog, &nameless)));
-    if gaps.is_empty() && !nameless.is_empty() {
+    let mut found = own.filter_map(|rule| rule.gap(machine, catalog, &nameless));
+    // The first says the most: a kernel that does not know the processor knows none of its units.
+    gaps.extend(found.next());
+    let is_named = |pmu: &Pmu| pmu.name.starts_with("uncore_") && !is_nameless(&pmu.name);
+    if gaps.is_empty() && !nameless.is_empty() && !machine.pmus.iter().any(is_named) {
         gaps.push(unknown(machine, catalog, &nameless));
     }
     gaps.extend(without_events(machine, catalog));
@@ -150,7 +154,7 @@ fn is_nameless(name: &str) -> bool {
 impl Rule {
     /// Whether it is of this machine's processor.
     fn is_of(&self, machine: &Machine) -> bool {
-        let processor = machine.processor.as_ref().and_then(|processor| processor.generation());
+        let processor = machine.processor.as_ref().and_then(Processor::generation);
         processor.is_some_and(|its| self.processors.iter().any(|pattern| matches(pattern, &its)))
     }
 
@@ -164,7 +168,8 @@ impl Rule {
         let release = machine.kernel.as_deref();
         let older = release.and_then(Version::parse).is_some_and(|version| version < self.since);
         let by_name = !nameless.is_empty() && self.driver == "intel_uncore";
-        if !by_name && (self.only_nameless || is_virtual || !older) {
+        let is_lacking = if self.only_nameless { by_name && older } else { by_name || older };
+        if !is_lacking || (is_virtual && !by_name) {
             return None;
         }
         let mut what = format!(
@@ -181,7 +186,8 @@ impl Rule {
         let families = || catalog.families.iter().filter(|family| is_its(family));
         let (mut events, mut about) = (Vec::new(), String::new());
         if by_name {
-            what += &format!("; they are here without names, as {}", few_of(nameless));
+            what.push_str("; they are here without names, as ");
+            what.push_str(&few_of(nameless));
             (events, about) = self.by_number(nameless);
         }
         Some(Gap {

@@ -215,6 +215,7 @@ fn options(
         probe: args.probe,
         monitor: args.monitor.map(usize::from),
         timer: args.timer,
+        btf: args.btf.clone(),
         buffer,
         listen: true,
         marks: args.marks.clone(),

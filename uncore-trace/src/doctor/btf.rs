@@ -1,11 +1,13 @@
 //! The kernel's own type information.
 //!
 //! The programs attach to typed tracepoints (`tp_btf`) and read a few kernel structures at offsets
-//! taken from it, so recording needs it.
+//! taken from it. A file with the types of the same kernel gives the offsets too; the programs then attach
+//! to raw tracepoints.
 
 use std::io::ErrorKind;
 
-use super::{Finding, Machine, State};
+use super::{Finding, Machine, State, kernel};
+use crate::open;
 
 const NAME: &str = "BTF";
 const PATH: &str = "sys/kernel/btf/vmlinux";
@@ -24,16 +26,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
                 .mend(machine.as_root("mount -t sysfs sysfs /sys"))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
-            NAME,
-            State::Fail,
-            format!(
-                "/{PATH} does not exist: this kernel has no BTF, by which it attaches programs, so a BTF \
-                 file from elsewhere does not help"
-            ),
-        )
-        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
-        .mend("count without a program, for the whole machine: uncore-trace stat"),
+        Err(error) if error.kind() == ErrorKind::NotFound => absent(machine),
         Err(error) => {
             let finding = Finding::new(NAME, State::Fail, format!("cannot read /{PATH}: {error}"));
             match error.kind() {
@@ -45,6 +38,23 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         }
     };
     vec![finding]
+}
+
+/// The finding on a kernel that was built without.
+fn absent(machine: &Machine) -> Finding {
+    let release = kernel::release(machine).unwrap_or_default();
+    if let Some(path) = open::elsewhere(machine.root(), &release) {
+        let what = format!(
+            "this kernel has none of its own: record uses {}, and a thread in place of the BPF timer",
+            path.display()
+        );
+        return Finding::new(NAME, State::Warn, what);
+    }
+    let what = format!("/{PATH} does not exist: this kernel has no BTF");
+    Finding::new(NAME, State::Fail, what)
+        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+        .mend(format!("record with --btf FILE, made from this kernel's vmlinux: {}", open::MAKE))
+        .mend("count without tasks and cgroups: uncore-trace stat")
 }
 
 fn is_magic(bytes: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{Finding, Machine, State};
+use super::{Finding, Machine, State, kernel};
 use crate::catalog::Catalog;
 use crate::discover;
 use crate::discover::name::stem;
@@ -34,7 +34,9 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         return vec![Finding::new(PERF, State::NotHere, what)];
     }
     let mut findings = counters();
-    if machine.has(BTF) {
+    let release = kernel::release(machine).unwrap_or_default();
+    // Without types, the check of them has failed.
+    if machine.has(BTF) || open::elsewhere(machine.root(), &release).is_some() {
         findings.push(program());
     }
     findings

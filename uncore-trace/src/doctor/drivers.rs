@@ -61,7 +61,9 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
         if own.is_empty() || !matches!(finding.state, State::Ok) {
             findings.push(finding);
         }
-        findings.extend(own.into_iter().map(|(gap, instead)| unknown(platform.name, gap, instead)));
+        findings.extend(
+            own.into_iter().map(|(gap, instead)| unknown(platform.name, gap, instead.as_deref())),
+        );
     }
     findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
     findings
@@ -97,14 +99,17 @@ fn is_of(gap: &Gap, driver: &Driver) -> bool {
 }
 
 /// The finding on what a driver, or this program, does not know.
-fn unknown(platform: &str, gap: &Gap, instead: &Option<String>) -> Finding {
-    let instead = instead.as_ref().map(|instead| format!("; {instead}")).unwrap_or_default();
-    let mut finding = Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.what));
+fn unknown(platform: &str, gap: &Gap, instead: Option<&str>) -> Finding {
+    let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
+    let mut finding =
+        Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.line()));
     if let Some(since) = gap.since {
         finding = finding.mend(format!("boot a kernel >= {since}"));
     }
-    match gap.way() {
-        Some(way) => finding.mend(format!("record {way}")),
+    match gap.options() {
+        Some(options) => {
+            finding.mend(format!("uncore-trace record -o run.parquet {options} -- COMMAND"))
+        }
         None => finding,
     }
 }
@@ -121,13 +126,12 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
         (setting == Some(Setting::BuiltIn)).then_some("built in")
     };
     match (how, shows(machine, driver)) {
-        (Some(how), true) => return finding(State::Ok, how),
         (None, true) => return finding(State::Ok, "its PMUs are here"),
         (Some(how), false) if matches!(device, Device::Cpu) => {
             let what = format!("{how}, but it shows no PMU: this processor or firmware hides them");
             return finding(State::Warn, &what);
         }
-        (Some(how), false) => return finding(State::Ok, how),
+        (Some(how), _) => return finding(State::Ok, how),
         (None, false) => {}
     }
     if let Some(absent) = missing_device(machine, device) {
@@ -232,7 +236,7 @@ mod tests {
         assert_eq!(findings.len(), 4);
         let latency = &findings[2];
         assert!(latency.what.contains("too old"), "{latency:?}");
-        assert!(latency.mend[0].contains(">= 7.2"), "{latency:?}");
+        assert!(latency.mend[0].contains(">= 7.1"), "{latency:?}");
         assert_eq!(findings[3].state, State::NotHere);
     }
 

@@ -17,7 +17,7 @@ pub(super) fn release(machine: &Machine) -> Option<String> {
     machine.text("proc/sys/kernel/osrelease").ok().filter(|release| !release.is_empty())
 }
 
-/// Whether it is a PREEMPT_RT kernel: its version (`uname -v`) says so (init/Makefile, Linux 7.2), and the
+/// Whether it is a `PREEMPT_RT` kernel: its version (`uname -v`) says so (init/Makefile, Linux 7.2), and the
 /// patches before 6.12 have a file. Its verifier refuses programs with a `bpf_timer` (`process_timer_func`,
 /// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 fn is_realtime(machine: &Machine) -> bool {

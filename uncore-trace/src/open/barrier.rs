@@ -78,6 +78,7 @@ const CAPABILITIES: [&str; 2] = [
 
 /// This process, as far as it decides about a call.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Process {
     effective: CapabilitySet,
     is_root: bool,
@@ -85,13 +86,19 @@ struct Process {
     is_initial: bool,
     /// Whether it has a seccomp filter.
     is_filtered: bool,
+    /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do with
+    /// `kernel.perf_event_paranoid` above 2.
+    is_paranoid: bool,
 }
 
 impl Process {
     fn read() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let map = fs::read_to_string("/proc/self/uid_map").ok();
-        Self::parse(&status, map.as_deref())
+        let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        let is_paranoid =
+            paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|it: i32| it > 2));
+        Self { is_paranoid, ..Self::parse(&status, map.as_deref()) }
     }
 
     fn parse(status: &str, uid_map: Option<&str>) -> Self {
@@ -105,6 +112,7 @@ impl Process {
                 .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
             // SECCOMP_MODE_FILTER, include/uapi/linux/seccomp.h.
             is_filtered: field("Seccomp:") == Some("2"),
+            is_paranoid: false,
         }
     }
 
@@ -112,8 +120,8 @@ impl Process {
     fn barrier(self, call: Call, errno: i32) -> Option<Barrier> {
         let barrier = |what: String, ways: &[&'static str]| Barrier { what, ways: ways.to_vec() };
         let (needed, names) = call.privileges();
-        let has_all =
-            self.effective.contains(CapabilitySet::SYS_ADMIN) || self.effective.contains(needed);
+        let is_admin = self.effective.contains(CapabilitySet::SYS_ADMIN);
+        let has_all = is_admin || self.effective.contains(needed);
         let name = call.name();
         let profile = || barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
         match errno {
@@ -129,6 +137,11 @@ impl Process {
                 "the capabilities of a user namespace do not cover it".to_owned(),
                 &["run it on the host, outside of the user namespace"],
             )),
+            libc::EACCES if call == Call::Perf && has_all && !is_admin && self.is_paranoid => {
+                let what =
+                    "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough";
+                Some(barrier(what.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
+            }
             libc::EPERM | libc::EACCES if has_all && self.is_filtered => Some(profile()),
             libc::EPERM | libc::EACCES if has_all => Some(barrier(
                 format!("a security module of the kernel forbids {name} (SELinux, lockdown)"),
@@ -192,6 +205,10 @@ mod tests {
         assert!(text(default, libc::EPERM).contains("--cap-add PERFMON"));
         let nobody = process(1000, "0000000000000000", 2, HOST);
         assert_eq!(text(nobody, libc::EACCES), "root, or CAP_PERFMON, is needed");
+        let perfmon = process(1000, "0000004000000000", 2, HOST);
+        let debian = Process { is_paranoid: true, ..perfmon };
+        assert!(text(debian, libc::EACCES).contains("kernel.perf_event_paranoid=2"));
+        assert!(text(debian, libc::EPERM).contains("seccomp"));
         assert_eq!(filtered.barrier(Call::Perf, libc::EINVAL), None);
     }
 

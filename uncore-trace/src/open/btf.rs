@@ -1,17 +1,33 @@
 //! Offsets of structure members, values of enumerations and names of tracepoints, from the BTF of
-//! the running kernel.
+//! the running kernel: its own, or a file for a kernel that was built without.
 //!
 //! The parser covers only what is needed to find these by name. The format is described in
 //! Documentation/bpf/btf.rst, Linux 6.18.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::system::uname;
 
 use super::SAMPLE;
 
 /// The kernel's own type information.
 pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// Where packages of debug information put the kernel's own ELF file, without the root; those of libbpf
+/// (`btf__load_vmlinux_btf`, tools/lib/bpf/btf.c, Linux 7.2). `{}` is the release.
+const ELSEWHERE: [&str; 7] = [
+    "boot/vmlinux-{}",
+    "lib/modules/{}/vmlinux-{}",
+    "lib/modules/{}/build/vmlinux",
+    "usr/lib/modules/{}/kernel/vmlinux",
+    "usr/lib/debug/boot/vmlinux-{}",
+    "usr/lib/debug/boot/vmlinux-{}.debug",
+    "usr/lib/debug/lib/modules/{}/vmlinux",
+];
+
+/// How to make a file for `--btf`.
+pub const MAKE: &str = "pahole --btf_encode_detached=FILE VMLINUX";
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -35,14 +51,53 @@ pub struct Types {
 }
 
 impl Types {
-    /// Reads a BTF file.
+    /// The types of the running kernel, and whether they are its own: of `given`, else its own, else of a
+    /// file with its debug information.
+    ///
+    /// # Errors
+    ///
+    /// There is no such file, or it is not BTF.
+    pub(super) fn of_kernel(given: Option<&Path>) -> Result<(Self, bool)> {
+        if let Some(path) = given {
+            return Ok((Self::of_file(path)?, false));
+        }
+        if !Path::new(VMLINUX).exists()
+            && let Some(path) = elsewhere(Path::new("/"), &uname().release().to_string_lossy())
+        {
+            log::info!("this kernel has no BTF: that of {} is used", path.display());
+            return Ok((Self::of_file(&path)?, false));
+        }
+        Ok((Self::read(VMLINUX.as_ref())?, true))
+    }
+
+    /// Reads a BTF file, or the section `.BTF` of an ELF file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or has no BTF.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let data =
+            std::fs::read(path).with_context(|| format!("cannot read the BTF file {shown}"))?;
+        let data = if data.starts_with(b"\x7fELF") {
+            let section = section(&data, ".BTF").map(<[u8]>::to_vec);
+            section.with_context(|| {
+                format!("{shown} has no section .BTF: make a file with `{MAKE}`")
+            })?
+        } else {
+            data
+        };
+        Self::parse(data).with_context(|| format!("the BTF file {shown} cannot be used"))
+    }
+
+    /// Reads the kernel's own BTF.
     ///
     /// # Errors
     ///
     /// The file cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
         let data = std::fs::read(path).with_context(|| {
-            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed, a file from elsewhere does not help; `uncore-trace stat` counts without; see `uncore-trace doctor`; {SAMPLE})", path.display())
+            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y, or --btf with a file of this kernel, is needed; `uncore-trace stat` counts without; see `uncore-trace doctor`; {SAMPLE})", path.display())
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
     }
@@ -142,6 +197,34 @@ impl Types {
     }
 }
 
+/// A file below `root` with the types of the kernel of this release, for a kernel that was built without.
+pub fn elsewhere(root: &Path, release: &str) -> Option<PathBuf> {
+    if release.is_empty() || release.contains('/') {
+        return None;
+    }
+    let mut paths = ELSEWHERE.iter().map(|path| root.join(path.replace("{}", release)));
+    paths.find(|path| path.is_file() && Types::of_file(path).is_ok())
+}
+
+/// The section of this name in an ELF file of 64 bits, in the machine's byte order (elf(5)).
+fn section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let half = |at: usize| Some(u16::from_ne_bytes(elf.get(at..at + 2)?.try_into().ok()?));
+    let long = |at: usize| {
+        let bytes = elf.get(at..at.checked_add(8)?)?;
+        usize::try_from(u64::from_ne_bytes(bytes.try_into().ok()?)).ok()
+    };
+    // e_shoff, e_shentsize, e_shnum and e_shstrndx of Elf64_Ehdr.
+    let (table, size, count) = (long(0x28)?, usize::from(half(0x3a)?), usize::from(half(0x3c)?));
+    let header = |index: usize| table.checked_add(index.checked_mul(size)?);
+    // sh_offset and sh_size of Elf64_Shdr.
+    let content = |header: usize| {
+        let begin = long(header.checked_add(0x18)?)?;
+        elf.get(begin..begin.checked_add(long(header.checked_add(0x20)?)?)?)
+    };
+    let names = content(header(usize::from(half(0x3e)?))?)?;
+    (0..count).filter_map(header).find(|at| is(names, word(elf, *at), name)).and_then(content)
+}
+
 /// Kind of a type, and its number of members.
 const fn kind(info: u32) -> (u32, usize) {
     ((info >> 24) & 0x1f, (info & 0xffff) as usize)
@@ -236,6 +319,48 @@ mod tests {
         assert_eq!(types.offset("pair_t", "second").unwrap(), 4);
         assert_eq!(types.value("op", "write").unwrap(), 7);
         assert!(types.has_tracepoint("x") && !types.has_tracepoint("y"));
+    }
+
+    /// An ELF file with a section for names and one with the sample.
+    fn elf(name: &str) -> Vec<u8> {
+        let names = [b"\0".as_slice(), name.as_bytes(), b"\0"].concat();
+        let btf = sample();
+        let mut file = b"\x7fELF".to_vec();
+        file.resize(0x40, 0);
+        let (names_at, btf_at) = (0x40, 0x40 + names.len());
+        let table = btf_at + btf.len();
+        file[0x28..0x30].copy_from_slice(&(table as u64).to_ne_bytes());
+        for (at, value) in [(0x3a, 0x40_u16), (0x3c, 2), (0x3e, 0)] {
+            file[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+        }
+        file.extend(names.iter().chain(&btf));
+        for (name, at, len) in [(0_u32, names_at, names.len()), (1, btf_at, btf.len())] {
+            let mut header = [0; 0x40];
+            header[..4].copy_from_slice(&name.to_ne_bytes());
+            header[0x18..0x20].copy_from_slice(&(at as u64).to_ne_bytes());
+            header[0x20..0x28].copy_from_slice(&(len as u64).to_ne_bytes());
+            file.extend(header);
+        }
+        file
+    }
+
+    #[test]
+    fn types_are_found_in_files_of_debug_information() {
+        let dir = tempfile::tempdir().unwrap();
+        let boot = dir.path().join("usr/lib/debug/boot");
+        std::fs::create_dir_all(&boot).unwrap();
+        let file = boot.join("vmlinux-5.15.0-l4t");
+        for (content, is) in [(elf(".BTF"), true), (elf(".BTX"), false), (sample(), true)] {
+            std::fs::write(&file, content).unwrap();
+            assert_eq!(elsewhere(dir.path(), "5.15.0-l4t").is_some(), is);
+        }
+        assert_eq!(elsewhere(dir.path(), "5.15.0"), None);
+        assert_eq!(elsewhere(dir.path(), "../boot/vmlinux-5.15.0-l4t"), None);
+        let whole = elf(".BTF");
+        for len in 0..whole.len() {
+            std::fs::write(&file, &whole[..len]).unwrap();
+            let _either = Types::of_file(&file);
+        }
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Kernel {
     /// Loads and attaches the programs.
     pub(super) fn attach(&self, ebpf: &mut Ebpf) -> Result<()> {
         for name in &self.programs {
-            attach_raw(ebpf, name)?;
+            attach_raw(ebpf, name, name)?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ mod visit;
 mod witness;
 
 pub use self::barrier::{Barrier, Call, barrier};
-pub use self::btf::Types;
+pub use self::btf::{MAKE, Types, elsewhere};
 pub use self::counting::Counting;
 pub use self::drops::Drops;
 pub use self::hotplug::{Change, Stopped, Why};

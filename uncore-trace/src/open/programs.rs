@@ -20,8 +20,12 @@ use super::{io, refused};
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
 /// Raw tracepoint programs that not every recording attaches: two run on a CPU through
-/// `BPF_PROG_TEST_RUN`, and `others` is only for counters that several CPUs read.
-const SELDOM: [&str; 3] = ["others", "probe", "run_on_cpu"];
+/// `BPF_PROG_TEST_RUN`, `others` is only for counters that several CPUs read, and [`RAW_SWITCH`] for
+/// kernels without BTF.
+const SELDOM: [&str; 4] = ["others", "probe", RAW_SWITCH, "run_on_cpu"];
+
+/// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints.
+const RAW_SWITCH: &str = "raw_switch";
 
 /// Structure members whose offsets the programs need, each with its global.
 const OFFSETS: [(&str, (&str, &str)); 5] = [
@@ -97,7 +101,7 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
 /// Loads and attaches the programs that every recording needs: all raw tracepoint programs except
 /// those for I/O, each to the tracepoint of its name. `sched_switch` is last, because time is
 /// accounted from there on: by then the programs that keep names correct see every change.
-pub(super) fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+pub(super) fn attach(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
     let others = |name: &&str| !SELDOM.contains(name) && !io::PROGRAMS.contains(name);
     let names: BTreeSet<String> = ebpf
         .programs()
@@ -107,19 +111,21 @@ pub(super) fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
         .map(str::to_owned)
         .collect();
     for name in &names {
-        attach_raw(ebpf, name)?;
+        attach_raw(ebpf, name, name)?;
     }
+    let Some(kernel) = kernel else { return attach_raw(ebpf, RAW_SWITCH, "sched_switch") };
     let program: &mut BtfTracePoint = find(ebpf, "sched_switch")?;
     loaded("sched_switch", program.load("sched_switch", kernel))?;
     program.attach().context("cannot attach to the tracepoint sched_switch")?;
     Ok(())
 }
 
-/// Loads a raw tracepoint program and attaches it to the tracepoint of its name.
-pub(super) fn attach_raw(ebpf: &mut Ebpf, name: &str) -> Result<()> {
+/// Loads a raw tracepoint program and attaches it to a tracepoint.
+pub(super) fn attach_raw(ebpf: &mut Ebpf, name: &str, tracepoint: &str) -> Result<()> {
     let program: &mut RawTracePoint = find(ebpf, name)?;
     loaded(name, program.load())?;
-    program.attach(name).with_context(|| format!("cannot attach to the tracepoint {name}"))?;
+    let attached = program.attach(tracepoint);
+    attached.with_context(|| format!("cannot attach to the tracepoint {tracepoint}"))?;
     Ok(())
 }
 

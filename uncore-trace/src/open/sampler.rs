@@ -5,7 +5,7 @@
 //! while CPUs are idle. So there are two others:
 //!
 //! - [`Timer::Pinned`]: a `bpf_timer` pinned to its CPU (Linux >= 6.7). It needs no wake-up of user
-//!   space.
+//!   space. Kernels without BTF and those with `PREEMPT_RT` refuse it.
 //! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each reader CPU through
 //!   `BPF_PROG_TEST_RUN` (Linux >= 5.10). It costs a wake-up and an interrupt per tick.
 
@@ -44,7 +44,7 @@ pub(super) struct Running {
 /// task is known from the start.
 pub(super) fn start(
     ebpf: &mut Ebpf,
-    kernel: &Btf,
+    kernel: Option<&Btf>,
     samplers: &mut Array<MapData, Sampler>,
     wanted: Timer,
     tick_ns: u64,
@@ -78,11 +78,13 @@ pub(super) fn start(
 /// added later.
 fn arm(
     ebpf: &mut Ebpf,
-    kernel: &Btf,
+    kernel: Option<&Btf>,
     samplers: &mut Array<MapData, Sampler>,
     readers: &[u32],
     cpus: &[u32],
 ) -> Result<()> {
+    let kernel =
+        kernel.context("the timer is started by a BTF tracepoint, and the kernel has no BTF")?;
     for &cpu in readers {
         set_state(samplers, cpu, SAMPLER_WANTED)?;
     }

@@ -13,7 +13,7 @@ use aya_log::EbpfLogger;
 use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler};
 
-use super::btf::{Types, VMLINUX};
+use super::btf::Types;
 use super::counters::CounterArray;
 use super::drops::Drops;
 use super::open_counter::{self, Layout, OpenCounter};
@@ -69,9 +69,11 @@ pub struct Session {
     io: Option<IoPrograms>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
-    /// The parsed BTF of the kernel. It takes tens of MiB and is dropped once the programs are
-    /// loaded.
+    /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once the
+    /// programs are loaded.
     kernel: Option<Btf>,
+    /// Whether the kernel has its own BTF.
+    has_types: bool,
     pub(super) layouts: BTreeMap<u32, Layout>,
     pub(super) opened: Vec<OpenCounter>,
     statistics: Statistics,
@@ -91,7 +93,7 @@ impl std::fmt::Debug for Session {
 impl Session {
     /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is the
     /// highest CPU number plus one, `online` the CPUs whose tasks are accounted. Sysfs is under
-    /// `root`.
+    /// `root`. `btf` is a file with the types of the kernel, for one that has none of its own.
     ///
     /// # Errors
     ///
@@ -102,6 +104,7 @@ impl Session {
         online: &[u32],
         possible: u32,
         options: Options,
+        btf: Option<&Path>,
     ) -> Result<Self> {
         open_counter::raise_file_limit(plan.counters.len());
         let (mut opened, mut unopened) = open_counter::open(&plan.counters);
@@ -129,8 +132,9 @@ impl Session {
         })?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         // First, because its error names the way out.
-        let types = Types::read(VMLINUX.as_ref())?;
-        let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
+        let (types, is_own) = Types::of_kernel(btf)?;
+        let own = || Btf::from_sys_fs().context("cannot read the kernel's BTF");
+        let kernel = is_own.then(own).transpose()?;
         let io = options.io.then(|| io::Kernel::of(&types));
         let log = VerifierLogLevel::default();
         let mut ebpf =
@@ -149,7 +153,7 @@ impl Session {
         if let Some(io) = &io {
             io.attach(&mut ebpf)?;
         }
-        programs::attach(&mut ebpf, &kernel)?;
+        programs::attach(&mut ebpf, kernel.as_ref())?;
         // A recorder cannot load programs after it is confined.
         let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
         programs::loaded("probe", probe.load())?;
@@ -166,7 +170,8 @@ impl Session {
             io,
             logger,
             ebpf,
-            kernel: Some(kernel),
+            kernel,
+            has_types: is_own,
             layouts,
             opened,
             statistics,
@@ -201,12 +206,14 @@ impl Session {
     pub fn start(&mut self) -> Result<Timer> {
         let readers: Vec<u32> = self.layouts.keys().copied().collect();
         let kernel = match self.kernel.take() {
-            Some(kernel) => kernel,
-            None => Btf::from_sys_fs().context("cannot read the kernel's BTF")?,
+            None if self.has_types => {
+                Some(Btf::from_sys_fs().context("cannot read the kernel's BTF")?)
+            }
+            kernel => kernel,
         };
         let running = sampler::start(
             &mut self.ebpf,
-            &kernel,
+            kernel.as_ref(),
             &mut self.samplers,
             self.options.timer,
             self.options.tick_ns,

@@ -83,13 +83,13 @@ pub fn verify() -> Result<Vec<Verified>> {
 ///
 /// # Errors
 ///
-/// The maps cannot be created, or the kernel shows no type information.
+/// The maps cannot be created, or there is no type information.
 pub fn try_program() -> Result<std::io::Result<()>> {
     let counters = match CounterArray::create(1) {
         Ok(counters) => counters,
         Err(error) => return Ok(Err(error)),
     };
-    let types = Types::read(VMLINUX.as_ref())?;
+    let (types, _) = Types::of_kernel(None)?;
     let log = VerifierLogLevel::default();
     let mut ebpf = programs::load(&ALL, CPUS, false, &counters, &types, None, log)?;
     let program: &mut RawTracePoint = programs::find(&mut ebpf, "run_on_cpu")?;

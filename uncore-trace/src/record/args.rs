@@ -95,6 +95,8 @@ pub struct Options {
     pub monitor: Option<usize>,
     /// What triggers the readings.
     pub timer: Timer,
+    /// A file with the kernel's types, for a kernel that has none of its own.
+    pub btf: Option<PathBuf>,
     /// Ring size in bytes.
     pub buffer: u32,
     /// Accept marks from `uncore-trace mark`.
@@ -169,6 +171,7 @@ impl Options {
             probe: None,
             monitor: None,
             timer: Timer::Auto,
+            btf: None,
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
             listen: false,
             marks: None,

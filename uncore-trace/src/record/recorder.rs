@@ -131,8 +131,14 @@ pub async fn record(
     let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
-    let mut session =
-        Session::open(plan, &machine.root, &online, possible, session_options(options))?;
+    let mut session = Session::open(
+        plan,
+        &machine.root,
+        &online,
+        possible,
+        session_options(options),
+        options.btf.as_deref(),
+    )?;
     warn_of_unopened(plan, &session, options);
     if let (cpus, counters @ 1..) = session.shared() {
         let cpus: CpuList = cpus.into_iter().collect();

@@ -230,6 +230,11 @@ pub struct Args {
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 
+    /// Type information (BTF) of this very kernel, for one that was built without: a BTF file, or vmlinux
+    /// with a section .BTF [default: the kernel's own, or one in /boot, /lib/modules, /usr/lib/debug]
+    #[arg(long, value_name = "FILE", help_heading = COST)]
+    pub(super) btf: Option<PathBuf>,
+
     /// Size of all ring buffers between kernel and recorder, in MiB, a power of two [default:
     /// depends on the number of CPUs]
     #[arg(long, value_name = "MIB", help_heading = COST)]
