@@ -123,7 +123,7 @@ impl<'a> Words<'a> {
                     (Some(event), _) => {
                         if let Some(other) = alias.replace(event) {
                             let message =
-                                format!("a second event after {}: one at a time", other.name);
+                                format!("a second event after {}: one at a time", printable(other.name));
                             return Err(at(message));
                         }
                     }
@@ -151,7 +151,8 @@ impl<'a> Words<'a> {
         });
         if let (Some(event), Some(missing)) = (alias, missing) {
             let max = self.format(missing).map_or(u64::MAX, |format| format.max());
-            let message = format!("{} needs {missing}=N with it, N up to {max:#x}", event.name);
+            let (name, missing) = (printable(event.name), printable(missing));
+            let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
             return Err(At::new(terms.first().map_or(1, |term| term.column), message));
         }
         Ok((alias, given))
@@ -197,7 +198,7 @@ impl<'a> Words<'a> {
                     "{}: its event {} uses the unknown field {}",
                     self.shown(),
                     printable(event.name),
-                    term.name
+                    printable(&term.name)
                 ));
             };
             format.encode(value).map_err(|error| {

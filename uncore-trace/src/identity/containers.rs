@@ -253,6 +253,7 @@ mod tests {
         ("/system.slice/machine-web.scope", None, None),
         ("/qemu.slice/web.scope", None, None),
         ("/firecrackers/x", None, None),
+        ("/system.slice/firecracker-containerd.service/init", None, None),
         ("/machine/guest.libvirt-x", None, None),
         // These look similar, but are no containers.
         ("/kubepods/burstable/podPOD0/x", None, None),

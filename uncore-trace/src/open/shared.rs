@@ -59,19 +59,32 @@ impl Session {
     /// Finds the CPUs that can read the shared counters of each reader. A CPU reads those of one
     /// reader: where a package has several, of the last one before it.
     pub(super) fn find_others(&mut self) -> Result<()> {
-        let mut readers: BTreeMap<u32, usize> = BTreeMap::new();
+        // PMUs may be of parts of different size: a counter of each is tried.
+        let mut readers: BTreeMap<u32, BTreeMap<&str, usize>> = BTreeMap::new();
         for (index, counter) in self.opened.iter().enumerate().filter(|(_, its)| its.shared) {
             if let Some(reader) = counter.reader {
-                readers.entry(reader).or_insert(index);
+                readers.entry(reader).or_default().entry(&counter.pmu).or_insert(index);
             }
         }
+        let readers: BTreeMap<u32, Vec<usize>> =
+            readers.into_iter().map(|(cpu, pmus)| (cpu, pmus.into_values().collect())).collect();
         let mut others: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
-        for (&reader, &index) in &readers {
-            self.offer(index)?;
-            for cpu in self.follower.online.clone() {
-                let is_nearer = taken.get(&cpu).is_none_or(|_| reader < cpu);
-                if !readers.contains_key(&cpu) && is_nearer && self.can_read(cpu)? {
+        for (&reader, indexes) in &readers {
+            let mut able = self.follower.online.clone();
+            able.retain(|cpu| !readers.contains_key(cpu));
+            for &index in indexes {
+                self.offer(index)?;
+                let mut still = Vec::new();
+                for cpu in able {
+                    if self.can_read(cpu)? {
+                        still.push(cpu);
+                    }
+                }
+                able = still;
+            }
+            for cpu in able {
+                if taken.get(&cpu).is_none_or(|_| reader < cpu) {
                     taken.insert(cpu, reader);
                 }
             }

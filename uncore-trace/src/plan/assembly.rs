@@ -13,6 +13,7 @@ use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
 use super::{Counter, Plan, Request, Role, guests, io};
 use crate::catalog::budget::overcommitted;
+use crate::catalog::encode::raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
 use crate::discover::format::WORDS;
@@ -184,12 +185,12 @@ impl<'a> Assembly<'a> {
         let causes = causes.unwrap_or_default();
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
-        if let Some(label) = &encoded.asides.label {
-            self.labels.entry(there).or_insert_with(|| label.clone());
-        }
+        let label = encoded.asides.label.as_ref();
         if there != id {
+            self.name_again(there, label);
             return (there, false);
         }
+        self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
             id,
             pmu: event.words.pmu.name.clone(),
@@ -250,6 +251,16 @@ impl<'a> Assembly<'a> {
         self.plan.links = std::mem::take(&mut self.links).finish(resolver, &self.plan);
         self.label()?;
         Ok(self.plan)
+    }
+
+    /// Gives a name to a counter that is there. The name of a raw event (`rNNN`) changes none, and
+    /// a counter keeps its first name.
+    fn name_again(&mut self, id: u32, label: Option<&String>) {
+        let Some(label) = label.filter(|label| raw(label).is_none()) else { return };
+        let first = self.labels.entry(id).or_insert_with(|| label.clone()).clone();
+        if first != *label {
+            self.note(format!("name={label}: the event is counted already, as {first}"));
+        }
     }
 
     /// Names counters as the user wants. Rules of the catalog are of the events' own names, so that

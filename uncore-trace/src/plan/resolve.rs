@@ -305,7 +305,9 @@ impl<'a> Resolver<'a> {
         // The name of a raw event is what was typed, whatever else its name is.
         for event in resolved.iter_mut().filter(|event| event.encoded.config[0] == config) {
             event.encoded.asides.label.get_or_insert_with(|| format!("r{config:x}"));
-            event.encoded.filter.clear();
+            if more.is_empty() {
+                event.encoded.filter.clear();
+            }
         }
         Ok(resolved)
     }
