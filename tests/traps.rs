@@ -182,8 +182,9 @@ fn a_mistyped_filter_of_a_family_from_outside_is_named() {
     let file = FamilyFile { name: "my.toml".to_owned(), text: text.to_owned() };
     catalog.overlay(vec![file]).unwrap();
     let plan = plan(&captured("grace-2s"), &catalog, &request(&["pcie"], &[])).unwrap();
+    let notes: Vec<_> = plan.notes.iter().filter(|note| note.contains("filter")).collect();
     assert_eq!(
-        plan.notes,
+        notes,
         ["my.toml: its default filter root_prot is not set, no PMU of it has such a term \
           (did you mean root_port?)"]
     );

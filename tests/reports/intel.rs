@@ -91,7 +91,8 @@ fn every_metric_of_intel_is_planned() {
     let mut count = 0;
     for family in &catalog.families {
         for metric in family.metrics.iter().filter(|metric| metric.vendor) {
-            for processor in &metric.processors {
+            let intel = metric.processors.iter().filter(|its| its.starts_with("GenuineIntel"));
+            for processor in intel {
                 let mut machine = captured("granite-rapids-2s");
                 machine.pmus = vec![pmu(&family.names[0].replace('#', "0"), processor)];
                 let request = Request { metrics: vec![metric.name.clone()], ..request(&[], &[]) };
@@ -330,7 +331,7 @@ fn clients_count_their_memory() {
     assert!(one("client-skylake", "unc_arb_trk_requests.all").starts_with("uncore_arb "));
     assert_eq!(
         one("client-alder-lake", "unc_clock.socket"),
-        "uncore_clock unc_clock.socket [] cyclesx1 0xff,0x0,0x0 cpu 0"
+        "uncore_clock clockticks [] cyclesx1 0xff,0x0,0x0 cpu 0"
     );
 }
 

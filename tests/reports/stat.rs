@@ -301,7 +301,7 @@ fn what_cannot_be_counted_says_why() {
     assert!(line.contains("there is no metric Memory_BW"), "{line}");
     assert!(line.contains("list metrics"), "{line}");
     let line = stat("-e cycles:u -- true").refused();
-    assert!(line.contains("the modifier \"u\" is not possible here"), "{line}");
+    assert!(line.contains("the modifier u counts user space only"), "{line}");
     for typed in ["record -e page-faults -- true", "report", "report -i perf.data"] {
         let line = stat(typed).refused();
         assert!(line.contains("`uncore-trace report FILE` shows it"), "{line}");

@@ -122,8 +122,10 @@ impl<'a> Words<'a> {
                     }
                     (Some(event), _) => {
                         if let Some(other) = alias.replace(event) {
-                            let message =
-                                format!("a second event after {}: one at a time", printable(other.name));
+                            let message = format!(
+                                "a second event after {}: one at a time",
+                                printable(other.name)
+                            );
                             return Err(at(message));
                         }
                     }

@@ -126,9 +126,10 @@ impl Gap {
 /// What keeps a group from being counted, in one line; `None` if nothing is known.
 pub fn reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
     let gaps = gaps(machine, catalog);
-    let lines: Vec<_> =
-        gaps.iter().filter(|gap| gap.groups.contains(&group)).map(Gap::line).collect();
-    (!lines.is_empty()).then(|| lines.join("; "))
+    // The kernel first: PMUs without events are often a part of what it does not know.
+    let mut its: Vec<_> = gaps.iter().filter(|gap| gap.groups.contains(&group)).collect();
+    its.sort_by_key(|gap| gap.driver.is_none());
+    its.first().map(|gap| gap.line())
 }
 
 /// What keeps uncore counters of this machine from being counted.
@@ -172,13 +173,20 @@ impl Rule {
         if !is_lacking || (is_virtual && !by_name) {
             return None;
         }
+        // The first type is the slices of the last-level cache: without their name, it is not only
+        // these units that the driver does not know.
+        let is_first = |pmu: &&Pmu| name::means("uncore_type_0", &pmu.name);
+        if self.only_nameless && nameless.iter().any(is_first) {
+            return None;
+        }
         let mut what = format!(
-            "{} of this kernel ({}) does not know the {} of this processor ({}), that of Linux {} and \
+            "{} of this kernel ({}) does not know the {} of this processor ({}), {}that of Linux {} and \
              later does",
             self.driver,
             printable(release.unwrap_or("of unknown version")),
             self.units,
             self.processor,
+            if older { "" } else { "although " },
             self.since
         );
         let is_its =
@@ -240,15 +248,17 @@ fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
 /// family.
 fn without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let mut gaps = Vec::new();
-    for family in catalog.families.iter().filter(|family| family.kind == Kind::Uncore) {
-        let silent = |words: &Words<'_>| {
-            words.family.is_some_and(|its| its.family == family.family)
-                && words.pmu.statistics.is_none()
-                && words.events().next().is_none()
-                && words.vendor_events().next().is_none()
-        };
-        let words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
-        let silent: Vec<&Pmu> = words.filter(silent).map(|words| words.pmu).collect();
+    let is_silent = |words: &Words<'_>| {
+        words.family.is_some_and(|family| family.kind == Kind::Uncore)
+            && words.pmu.statistics.is_none()
+            && words.events().next().is_none()
+            && words.vendor_events().next().is_none()
+    };
+    let words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
+    let all_silent: Vec<_> = words.filter(is_silent).collect();
+    for family in &catalog.families {
+        let its = |words: &&Words<'_>| words.family.is_some_and(|its| std::ptr::eq(its, family));
+        let silent: Vec<&Pmu> = all_silent.iter().filter(its).map(|words| words.pmu).collect();
         if silent.is_empty() {
             continue;
         }

@@ -40,7 +40,12 @@ impl<'a> Words<'a> {
             (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
         };
         let known = self.events().filter(is_it).min_by_key(rank);
-        known.or_else(|| self.vendor_events().filter(is_it).min_by_key(rank))
+        known.or_else(|| {
+            let vendor = self.vendor_events_if(|alias| self.holds(alias, config));
+            // Older names of an event have no unit of their own.
+            let has_unit = |name: &str| self.family.is_some_and(|its| its.unit(name).is_some());
+            vendor.filter(is_it).min_by_key(|event| (!has_unit(event.name), rank(event)))
+        })
     }
 
     /// Whether `config` has the event's values. Any value is one for a term that asks for it.

@@ -14,7 +14,12 @@ pub fn any() -> Vec<String> {
 /// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters match
 /// themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    let Some(at) = pattern.find(['#', '?', '*']) else { return pattern == text };
+    // Most patterns differ from a text in the first character.
+    let first = pattern.as_bytes().first();
+    if first.is_some_and(|it| !is_wild(*it)) && first != text.as_bytes().first() {
+        return false;
+    }
+    let Some(at) = pattern.bytes().position(is_wild) else { return pattern == text };
     let Some(rest) = text.strip_prefix(&pattern[..at]) else { return false };
     let after = &pattern[at + 1..];
     let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -24,6 +29,11 @@ pub fn matches(pattern: &str, text: &str) -> bool {
         _ => (0, rest.len()),
     };
     (least..=most).any(|len| rest.get(len..).is_some_and(|rest| matches(after, rest)))
+}
+
+/// Whether a character of a pattern stands for others.
+pub(super) fn is_wild(byte: u8) -> bool {
+    matches!(byte, b'#' | b'?' | b'*')
 }
 
 #[cfg(test)]

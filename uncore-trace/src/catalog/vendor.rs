@@ -4,14 +4,14 @@
 //! files win over them, and nothing that a name does not ask for is opened by them: patterns do not
 //! match them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{LazyLock, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 
 use super::family::{Family, NamedEvent};
 use super::metric::{Across, Metric};
-use super::pattern::matches;
+use super::pattern::{is_wild, matches};
 use super::rules::is_of;
 use crate::discover::event::EventAlias;
 use crate::discover::{Pmu, name};
@@ -43,6 +43,22 @@ const IMPORTS: [Import; 2] = [
 /// The imported events.
 static EVENTS: LazyLock<Vec<Section>> =
     LazyLock::new(|| IMPORTS.iter().flat_map(|import| sections(import.events)).collect());
+
+/// The sections of [`EVENTS`] by processor, and those with patterns of processors. There are some
+/// hundred, and a PMU is of few.
+static INDEX: LazyLock<(HashMap<&str, Vec<&Section>>, Vec<&Section>)> = LazyLock::new(|| {
+    let (mut named, mut others) = (HashMap::<&str, Vec<&Section>>::new(), Vec::new());
+    for section in EVENTS.iter() {
+        if section.processors.iter().any(|its| its.bytes().any(is_wild)) {
+            others.push(section);
+            continue;
+        }
+        for processor in &section.processors {
+            named.entry(processor).or_default().push(section);
+        }
+    }
+    (named, others)
+});
 
 /// The events or metrics of one kind of PMU on some processors.
 struct Section {
@@ -117,7 +133,10 @@ fn event(line: &'static str, begin: &mut &'static str) -> Option<NamedEvent> {
 
 /// The imported events of a PMU.
 pub(super) fn events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEvent> + use<'_> {
-    EVENTS.iter().filter(|section| section.is_of(pmu)).flat_map(Section::events)
+    let (named, others) = &*INDEX;
+    let of = |text: &Option<String>| text.as_deref().and_then(|text| named.get(text));
+    let of = of(&pmu.processor).or_else(|| of(&pmu.identifier)).into_iter().flatten();
+    of.chain(others).filter(|section| section.is_of(pmu)).flat_map(|section| section.events())
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own. A metric that

@@ -2,6 +2,8 @@
 //!
 //! Sysfs takes precedence; the catalog adds what a kernel does not name.
 
+use std::collections::HashSet;
+
 use super::family::{Family, Kind, NamedEvent};
 use super::metric::Metric;
 use super::pattern::matches_event;
@@ -54,9 +56,17 @@ impl<'a> Words<'a> {
     /// The catalog's events for this processor whose fields the PMU has.
     fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
-        let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
-        let is_here = move |event: &&NamedEvent| is_of(&event.processors, words.pmu);
-        named.filter(is_here).filter(move |event| words.fits(&event.encoding))
+        self.in_catalog().filter(move |event| words.has(event))
+    }
+
+    /// The catalog's events, of any processor.
+    fn in_catalog(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        self.family.into_iter().chain(self.base).flat_map(|family| &family.events)
+    }
+
+    /// Whether an event of the catalog is of this processor, and the PMU has its fields.
+    fn has(&self, event: &NamedEvent) -> bool {
+        is_of(&event.processors, self.pmu) && self.fits(&event.encoding)
     }
 
     /// Description of an event; `None` if not in the catalog.
@@ -113,7 +123,11 @@ impl<'a> Words<'a> {
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
         let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
-        let Some(event) = self.added().find(is_it).or_else(|| self.imported().find(is_it)) else {
+        // Few of the many events have the name, so that it is compared first.
+        let added = self.in_catalog().filter(is_it).find(|event| self.has(event));
+        let imported = vendor::events(pmu).map(|event| -> &'a NamedEvent { event });
+        let imported = || imported.filter(is_it).find(|event| self.fits(&event.encoding));
+        let Some(event) = added.or_else(imported) else {
             return self.generic(CACHE, cache_names::config(wanted)?);
         };
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
@@ -148,23 +162,26 @@ impl<'a> Words<'a> {
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
-    /// The vendor's events whose fields the PMU has.
-    fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        let words = *self;
-        let imported = vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event });
-        imported.filter(move |event| words.fits(&event.encoding))
-    }
-
     /// The events with names of the vendor only. They are selected by name, never by a pattern.
     pub fn vendor_events(&self) -> impl Iterator<Item = PmuEvent<'a>> + use<'a> {
+        self.vendor_events_if(|_| true)
+    }
+
+    /// Those of them whose encoding `is_it`; it is asked first, because there are thousands.
+    pub(super) fn vendor_events_if<F: Fn(&EventAlias) -> bool>(
+        &self,
+        is_it: F,
+    ) -> impl Iterator<Item = PmuEvent<'a>> + use<'a, F> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
-        let known = move |event: &&NamedEvent| {
-            let name = &event.names[0];
-            words.pmu.event(name).is_some()
-                || words.added().any(|its| its.names.iter().any(|its| its == name))
-        };
-        let others = self.imported().filter(move |event| !known(event));
+        let own = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
+        let added = self.added().flat_map(|event| event.names.iter().cloned());
+        let known: HashSet<String> = own.chain(added).collect();
+        let all = vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event });
+        let others = all.filter(move |event| {
+            let its = &event.encoding;
+            is_it(its) && words.fits(its) && !known.contains(&event.names[0])
+        });
         others.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,

@@ -94,7 +94,8 @@ fn judge(
     }
     opened.dedup();
     if !opened.is_empty() {
-        let what = format!("a counter of each PMU of a group could be opened: {}", few(&opened, FEW));
+        let what =
+            format!("a counter of each PMU of a group could be opened: {}", few(&opened, FEW));
         findings.push(Finding::new(PERF, State::Ok, what));
     }
     // A recording of the other PMUs works.

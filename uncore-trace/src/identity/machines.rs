@@ -72,7 +72,8 @@ fn jailed<'a>(part: &'a str, above: &str) -> Option<&'a str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let program = above.strip_prefix("firecracker")?;
     let version = program.strip_prefix("-v").or_else(|| program.strip_prefix("_v"));
-    let has_version = version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()));
+    let has_version =
+        version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()));
     let is_program = program.is_empty() || has_version;
     (is_program && part.len() <= 64 && part.bytes().all(allowed)).then_some(part)
 }

@@ -66,8 +66,8 @@ impl<'a> Resolver<'a> {
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let why = kernels::reason(self.machine, self.catalog, group).or_else(said);
-                let why = why.or_else(|| self.opens_not(group));
+                let reason = || kernels::reason(self.machine, self.catalog, group);
+                let why = self.opens_not(group).or_else(reason).or_else(said);
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);

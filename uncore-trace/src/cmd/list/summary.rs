@@ -59,7 +59,8 @@ fn none(machine: &Machine, catalog: &Catalog) -> String {
     let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
     let gaps = kernels::gaps(machine, catalog);
     let why = match gaps.first() {
-        Some(gap) => gap.what.as_str(),
+        Some(gap) if gap.driver.is_some() => "this kernel does not know them (uncore-trace doctor)",
+        Some(_) => "no event of them is known (uncore-trace doctor)",
         None if hidden => "this is a virtual machine, whose host hides them",
         None => "`uncore-trace doctor` says whether a driver is missing",
     };
