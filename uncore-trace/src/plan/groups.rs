@@ -66,8 +66,9 @@ impl<'a> Resolver<'a> {
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let reason = || kernels::reason(self.machine, self.catalog, group);
-                let why = self.opens_not(group).or_else(reason).or_else(said);
+                let reason = kernels::reason(self.machine, self.catalog, group);
+                let both: Vec<_> = reason.into_iter().chain(self.opens_not(group)).collect();
+                let why = if both.is_empty() { said() } else { Some(both.join("; ")) };
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);
