@@ -353,7 +353,6 @@ fn core_formulas_of_the_guide() {
 /// catalog has; any other name is a typing error.
 #[test]
 fn every_name_of_a_formula_is_known() {
-    let mut unknown = Vec::new();
     /// Events of processors and kernels that no machine here has.
     const ELSEWHERE: [&str; 15] = [
         "ib_tlp_",
@@ -378,6 +377,7 @@ fn every_name_of_a_formula_is_known() {
         l2d_cache l2d_cache_refill ll_cache_rd ll_cache_miss_rd l1d_tlb l1d_tlb_refill l1i_tlb \
         l1i_tlb_refill l2d_tlb l2d_tlb_refill dtlb_walk itlb_walk cpu_cycles stall_backend \
         stall_frontend stall_slot_frontend stall_slot_backend l3d_cache l3d_cache_refill";
+    let mut unknown = Vec::new();
     let catalog = Catalog::embedded().unwrap();
     let machines = fixtures::names().unwrap();
     let machines: Vec<_> = machines.iter().map(|name| captured(name)).collect();

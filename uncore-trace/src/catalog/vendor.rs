@@ -44,10 +44,13 @@ const IMPORTS: [Import; 2] = [
 static EVENTS: LazyLock<Vec<Section>> =
     LazyLock::new(|| IMPORTS.iter().flat_map(|import| sections(import.events)).collect());
 
+/// Sections by the name of a processor.
+type ByProcessor = HashMap<&'static str, Vec<&'static Section>>;
+
 /// The sections of [`EVENTS`] by processor, and those with patterns of processors. There are some
 /// hundred, and a PMU is of few.
-static INDEX: LazyLock<(HashMap<&str, Vec<&Section>>, Vec<&Section>)> = LazyLock::new(|| {
-    let (mut named, mut others) = (HashMap::<&str, Vec<&Section>>::new(), Vec::new());
+static INDEX: LazyLock<(ByProcessor, Vec<&Section>)> = LazyLock::new(|| {
+    let (mut named, mut others) = (ByProcessor::new(), Vec::new());
     for section in EVENTS.iter() {
         if section.processors.iter().any(|its| its.bytes().any(is_wild)) {
             others.push(section);
