@@ -409,7 +409,7 @@ fn errors_say_what_is_there() {
     there is no device 0008:0; `uncore-trace list devices` shows those of this machine
     --device narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
     --per port narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
-    00:01.0 (0000:00:01.0) is on a root bus, below no root port, and no PMU of this machine tells root ports apart: run uncore-trace doctor to see which drivers are missing
+    00:01.0 (0000:00:01.0) is on a root bus, below no root port, and no PMU of this machine tells root ports apart: uncore-trace doctor says whether a driver is missing
     ");
 }
 
