@@ -197,6 +197,11 @@ fn sight(machine: &Machine, event: &str) -> Vec<(u32, String, String)> {
     plan.counters.iter().map(|c| (c.cpu, near(c), c.far.to_string())).collect()
 }
 
+/// CPU and CPUs near of each.
+fn only_near(sight: &[(u32, String, String)]) -> Vec<(u32, &str)> {
+    sight.iter().map(|(cpu, near, _)| (*cpu, near.as_str())).collect()
+}
+
 const EVENT: &[(&str, &str)] =
     &[("format/event", "config:0-7\n"), ("format/umask", "config:8-15\n")];
 
@@ -230,11 +235,9 @@ fn a_counter_of_one_die_sees_the_cpus_of_that_die() {
         near(&[(0, "0-1", "2-7"), (2, "2-3", "0-1,4-7"), (4, "4-5", "0-3,6-7"), (6, "6-7", "0-5")]);
     assert_eq!(sight(&machine, "uncore_imc_0/event=0x1/"), all);
     let energy = sight(&machine, "power/energy-pkg/");
-    let dies: Vec<_> = energy.iter().map(|(cpu, near, _)| (*cpu, near.as_str())).collect();
-    assert_eq!(dies, [(0, "0-1"), (2, "2-3"), (4, "4-5"), (6, "6-7")]);
-    let packages: Vec<_> = sight(&machine, "uncore_imc_1/event=0x1/");
-    let packages: Vec<_> = packages.iter().map(|(cpu, near, _)| (*cpu, near.as_str())).collect();
-    assert_eq!(packages, [(0, "0-3"), (4, "4-7")]);
+    assert_eq!(only_near(&energy), [(0, "0-1"), (2, "2-3"), (4, "4-5"), (6, "6-7")]);
+    let packages = sight(&machine, "uncore_imc_1/event=0x1/");
+    assert_eq!(only_near(&packages), [(0, "0-3"), (4, "4-7")]);
 }
 
 /// Zen 1: the kernel has no dies before Linux 5.10, but a NUMA node for each.
@@ -245,8 +248,11 @@ fn a_numa_node_tells_dies_without_a_number_apart() {
             Shape { vendor: "AuthenticAMD", family: 23, model: 1, cpus: dies(true, has_dies) };
         let (_dir, machine) = tree(&shape, &[("amd_df", "0,2,4,6\n", EVENT)]);
         let sight = sight(&machine, "amd_df/event=0x7,umask=0x38/");
-        let near: Vec<_> = sight.iter().map(|(cpu, near, _)| (*cpu, near.as_str())).collect();
-        assert_eq!(near, [(0, "0-1"), (2, "2-3"), (4, "4-5"), (6, "6-7")], "{has_dies}");
+        assert_eq!(
+            only_near(&sight),
+            [(0, "0-1"), (2, "2-3"), (4, "4-5"), (6, "6-7")],
+            "{has_dies}"
+        );
     }
 }
 

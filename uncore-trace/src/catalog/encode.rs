@@ -61,8 +61,9 @@ impl<'a> Words<'a> {
         }
         let attr_type = alias.map_or(self.pmu.attr_type, |event| event.attr_type);
         let typed: Vec<&str> = given.iter().map(|field| field.name.as_ref()).collect();
-        let event = self.named(&config, attr_type, alias);
-        let set_fields = self.fields(&config, event, &typed);
+        let selectors = self.selectors();
+        let event = self.named(&config, attr_type, alias, &selectors);
+        let set_fields = self.fields(&config, event, &typed, &selectors);
         let names = typed.iter().copied().chain(set_fields.iter().map(|field| field.name.as_ref()));
         let names: BTreeSet<&str> = names.collect();
         let defaults = self.defaults(event, &names, leader);
@@ -75,13 +76,13 @@ impl<'a> Words<'a> {
             return Err(At::new(start, why));
         }
         let (unit, scale) = self.unit(event);
-        let mut shown = self.fields(&config, event, &typed);
+        let mut shown = self.fields(&config, event, &typed, &selectors);
         // A value of zero is shown where the default is another one, or where the event asks for it.
         let names: BTreeSet<&str> = shown.iter().map(|field| field.name.as_ref()).collect();
         let defaults = self.defaults(event, &names, leader).unwrap_or_default();
         shown.extend(defaults);
         shown.extend(event.iter().flat_map(|event| self.asked(event.alias)));
-        let (selects, filter) = self.texts(&config, event, shown);
+        let (selects, filter) = self.texts(&config, event, shown, &selectors);
         Ok(Encoded {
             attr_type,
             config,

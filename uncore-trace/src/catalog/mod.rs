@@ -174,10 +174,15 @@ impl Catalog {
         self.families.iter().find(|family| family.recognises(pmu))
     }
 
+    /// The family with this name.
+    pub fn named(&self, family: &str) -> Option<&Family> {
+        self.families.iter().find(|its| its.family == family)
+    }
+
     /// The unit in which `stat` prints an event of the family called `family`, if it is not the
     /// event's own.
     pub fn stat_unit(&self, family: &str, event: &str) -> Option<&StatUnit> {
-        self.families.iter().find(|its| its.family == family)?.stat_unit(event)
+        self.named(family)?.stat_unit(event)
     }
 
     /// The family with the name of `pmu` but another identifier: its event names could mean

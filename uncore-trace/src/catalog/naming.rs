@@ -26,8 +26,9 @@ impl<'a> Words<'a> {
         config: &Bits,
         attr_type: u32,
         typed: Option<PmuEvent<'a>>,
+        selectors: &BTreeSet<&str>,
     ) -> Option<PmuEvent<'a>> {
-        let wanted = self.selecting(config);
+        let wanted = self.selecting(config, selectors);
         let is_it = |event: &PmuEvent<'a>| {
             // The bits of a generic event have another meaning than those of the PMU's own type.
             event.attr_type == attr_type
@@ -65,10 +66,9 @@ impl<'a> Words<'a> {
 
     /// The set bits of `config` that select an event, and those of no field. A bit that is also part
     /// of a filter does not: CMN has `occupid` and `wp_combine` at the same place.
-    fn selecting(&self, config: &Bits) -> Bits {
-        let selectors = self.selectors();
+    fn selecting(&self, config: &Bits, selectors: &BTreeSet<&str>) -> Bits {
         let fields = self.own_formats();
-        let narrow = fields.iter().filter(|(name, _)| !selects(&selectors, name));
+        let narrow = fields.iter().filter(|(name, _)| !selects(selectors, name));
         let narrow = union(narrow.map(|(_, format)| *format));
         let mut bits = *config;
         bits.iter_mut().zip(narrow).for_each(|(word, narrow)| *word &= !narrow);
@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
     }
 
     /// The terms to which an event of the PMU gives a value.
-    fn selectors(&self) -> BTreeSet<&'a str> {
+    pub(super) fn selectors(&self) -> BTreeSet<&'a str> {
         let terms = self.events().flat_map(|event| &event.alias.terms);
         let numbers = terms.filter(|term| term.value != AliasValue::Asked);
         numbers.map(|term| term.name.as_str()).collect()
@@ -97,8 +97,8 @@ impl<'a> Words<'a> {
         config: &Bits,
         event: Option<PmuEvent<'a>>,
         typed: &[&str],
+        selectors: &BTreeSet<&str>,
     ) -> Vec<Given<'a>> {
-        let selectors = self.selectors();
         let is_of_event = |name: &str| {
             event.is_some_and(|event| event.alias.terms.iter().any(|term| term.name == name))
         };
@@ -106,7 +106,7 @@ impl<'a> Words<'a> {
         let mut formats = self.own_formats();
         formats.sort_by_key(|(name, format)| {
             let preferred = is_of_event(name) || typed.contains(name);
-            (!preferred, !selects(&selectors, name), format.mask().trailing_zeros())
+            (!preferred, !selects(selectors, name), format.mask().trailing_zeros())
         });
         let mut left = *config;
         left.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
@@ -145,8 +145,8 @@ impl<'a> Words<'a> {
         config: &Bits,
         event: Option<PmuEvent<'_>>,
         mut fields: Vec<Given<'_>>,
+        selectors: &BTreeSet<&str>,
     ) -> (String, String) {
-        let selectors = self.selectors();
         fields.sort_by_key(|field| {
             // A whole word would replace the fields before it.
             let is_field = !WHOLE_WORDS.contains(&field.name.as_ref());
@@ -159,7 +159,7 @@ impl<'a> Words<'a> {
             let is_whole = WHOLE_WORDS.contains(&name.as_ref());
             let bits = config[format.word()] & format.mask();
             let value = if is_whole { bits } else { format.decode(config) };
-            let to = event.is_none() && selects(&selectors, &name);
+            let to = event.is_none() && selects(selectors, &name);
             if to { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
         }
         if selecting.is_empty() {

@@ -49,7 +49,7 @@ impl<'a> Words<'a> {
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
         let family = catalog.family(pmu);
         let base = family.and_then(|family| family.events_of.as_deref());
-        let base = base.and_then(|base| catalog.families.iter().find(|its| its.family == base));
+        let base = base.and_then(|base| catalog.named(base));
         Self { pmu, family, base }
     }
 

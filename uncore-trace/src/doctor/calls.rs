@@ -61,10 +61,8 @@ fn counters() -> Vec<Finding> {
             return vec![Finding::new(PERF, State::NotHere, what)];
         }
     };
-    let resets = |counter: &Counter| {
-        let its = |family: &&crate::catalog::family::Family| family.family == counter.family;
-        catalog.families.iter().find(its).is_some_and(|family| family.opening_resets)
-    };
+    let resets =
+        |counter: &Counter| catalog.named(&counter.family).is_some_and(|its| its.opening_resets);
     let alone = |counter: &&Counter| counter.leader.is_none() && !counter.is_statistic();
     let mut first: BTreeMap<&str, &Counter> = BTreeMap::new();
     for counter in plan.counters.iter().filter(alone).filter(|counter| !resets(counter)) {

@@ -259,6 +259,7 @@ impl<'a> Assembly<'a> {
         let Some(label) = label.filter(|label| raw(label).is_none()) else { return };
         let first = self.labels.entry(id).or_insert_with(|| label.clone()).clone();
         if first != *label {
+            let (label, first) = (printable(label), printable(&first));
             self.note(format!("name={label}: the event is counted already, as {first}"));
         }
     }

@@ -229,8 +229,8 @@ impl<'a> Resolver<'a> {
         });
         let apart = named.iter().any(|(family, _)| self.has(&family.family));
         let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
-        let families: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
-        let mut gaps = families
+        let groups: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
+        let mut gaps = groups
             .into_iter()
             .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
         let why = gaps.next().or(lacking).or(apart).unwrap_or_else(|| no_pmus(&named));
