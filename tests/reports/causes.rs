@@ -127,7 +127,7 @@ const UNKNOWN: &[(&str, &str)] = &[
 ];
 
 /// The table PMUs x causes: every event of every captured machine has known causes, or is the clock
-/// of a known PMU, or is divided among nobody.
+/// of a known PMU, or is not divided.
 #[test]
 fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
     let catalog = Catalog::embedded().unwrap();

@@ -171,7 +171,7 @@ impl Histories {
         }
     }
 
-    /// Adds a tick in which a virtual machine ran whose misses nobody counts.
+    /// Adds a tick in which a virtual machine ran whose misses are not counted.
     pub(super) fn push_blind(&mut self, tick: u64, times: &[(TrafficSource, u64)]) {
         self.time.push(tick, times);
         if let Some(history) = &mut self.misses {
@@ -269,7 +269,7 @@ pub struct History {
     sizes: VecDeque<f32>,
     /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
     parts: VecDeque<u64>,
-    /// Ticks in which there was use that nobody counts. Ascending.
+    /// Ticks in which there was use that no witness counts. Ascending.
     blind: VecDeque<u64>,
     /// Columns are assigned in the rows before this tick.
     reviewed: u64,
@@ -449,7 +449,7 @@ impl History {
         self.parts.binary_search(&tick).is_err()
     }
 
-    /// Whether there was use in these ticks that nobody counts.
+    /// Whether there was use in these ticks that no witness counts.
     pub(super) fn is_blind(&self, ticks: RangeInclusive<u64>) -> bool {
         let first = self.blind.partition_point(|tick| tick < ticks.start());
         self.blind.get(first).is_some_and(|tick| ticks.contains(tick))

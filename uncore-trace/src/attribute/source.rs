@@ -2,7 +2,7 @@
 //! of which nothing says who causes it. CPU time says nothing about it.
 //!
 //! Devices get all that they cause. What is caused by another socket whose CPUs are not seen (they
-//! are all offline, or belong to another system), or by nobody knows whom, is unattributed.
+//! are all offline, or belong to another system), or whose cause is unknown, is unattributed.
 //!
 //! # Confidence
 //!

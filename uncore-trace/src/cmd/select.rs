@@ -45,9 +45,9 @@ pub struct SelectArgs {
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Who causes what counters count of which the catalog does not know it, such as those of a PMU that it
-    /// lacks (`unknown` in `list events`)
-    /// [default: their counts are given to nobody and stay unattributed]
+    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a PMU that
+    /// it lacks (`unknown` in `list events`)
+    /// [default: their counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
     cause: Option<Told>,
 

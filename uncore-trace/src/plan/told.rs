@@ -1,7 +1,7 @@
 //! Counters whose causes nothing says: a PMU without a family, or an event that its family does not
 //! know.
 //!
-//! Their counts are divided among nobody, because they may be of devices. The user can say who
+//! Their counts are not divided among tasks, because they may be of devices. The user can say who
 //! causes them (`--cause`); a catalog file can say it for each event.
 
 use std::collections::BTreeSet;
