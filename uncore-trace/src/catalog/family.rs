@@ -201,6 +201,9 @@ pub struct Family {
     /// Errors of sysfs; the first match counts.
     #[serde(default, rename = "correction")]
     pub corrections: Vec<Correction>,
+    /// Whether the events of perf's tables are its named events too, so that patterns select them.
+    #[serde(default)]
+    pub imports: bool,
     /// A family whose named events it also has.
     pub events_of: Option<String>,
     /// What tables of perf put before the names of its events: `PREFIX.EVENT`.

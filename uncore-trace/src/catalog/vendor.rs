@@ -1,8 +1,8 @@
 //! Events and metrics by the names that vendors and perf give them, as `cargo xtask import` made them.
 //!
 //! They are of a PMU and a processor, whatever the family. Names in sysfs and in the catalog's own
-//! files win over them, and nothing that a name does not ask for is opened by them: patterns do not
-//! match them.
+//! files win over them. Patterns match them only where the family says `imports`; elsewhere a name
+//! must ask for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{LazyLock, OnceLock};

@@ -61,7 +61,22 @@ impl<'a> Words<'a> {
 
     /// The catalog's events, of any processor.
     fn in_catalog(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        self.family.into_iter().chain(self.base).flat_map(|family| &family.events)
+        let own = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
+        own.chain(self.imported())
+    }
+
+    /// The events of perf's tables, if the family is described by them, except those that it has
+    /// itself.
+    fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        let pmu = self.pmu;
+        let family = self.family.filter(|family| family.imports).into_iter();
+        family.flat_map(move |family| {
+            let is_own = |event: &NamedEvent| {
+                family.events.iter().any(|own| own.names.contains(&event.names[0]))
+            };
+            let events = vendor::events(pmu).map(|event| -> &'a NamedEvent { event });
+            events.filter(move |event| !is_own(event))
+        })
     }
 
     /// Whether an event of the catalog is of this processor, and the PMU has its fields.

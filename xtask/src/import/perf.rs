@@ -256,6 +256,15 @@ fn rendered(lines: Lines) -> String {
     for ((pmu, line), processors) in lines {
         sections.entry((whole_families(processors).join(" "), pmu)).or_default().push(line);
     }
+    // As the tables of perf count them: `cs2` is before `cs10`.
+    for entries in sections.values_mut() {
+        entries.sort_by_key(|line| {
+            let name = line.split(' ').next().unwrap_or(line);
+            let stem = name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+            let number = name[stem.len()..].parse::<u64>().ok();
+            (stem, number)
+        });
+    }
     render(&sections, &head.map(str::to_owned))
 }
 
