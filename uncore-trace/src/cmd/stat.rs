@@ -129,6 +129,8 @@ impl Args {
         let splits = [
             (self.per_socket, By::Socket),
             (self.per_die, By::Die),
+            (self.per_cluster, By::Cluster),
+            (self.per_cache, By::Cache),
             (self.per_core, By::Core),
             (self.per_node, By::Node),
             (self.no_aggr, By::Cpu),
@@ -165,8 +167,14 @@ impl Args {
             (None, Some(number)) => Place::Descriptor(number),
             (None, None) => Place::Stderr,
         };
-        let (clear, bare) = (self.interval_clear, self.no_csv_summary);
-        Output::open(place, self.append, Style { format, clear, bare, command })
+        let style = Style {
+            format,
+            clear: self.interval_clear,
+            hide_zero: self.hide_zero_events,
+            bare: self.no_csv_summary,
+            command,
+        };
+        Output::open(place, self.append, style)
     }
 }
 
