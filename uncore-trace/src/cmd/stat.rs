@@ -18,14 +18,15 @@ use crate::catalog::Catalog;
 use crate::catalog::spec::{self, EventSpec, Item};
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
-use crate::plan::resolve::{DURATION, SYSTEM, USER};
+use crate::plan::bare::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, Request};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{By, Grouping};
 use crate::stat::count::Meter;
+use crate::stat::options::{Delay, Options};
 use crate::stat::output::{Format, Output, Place, Style};
-use crate::stat::run::{self, Delay};
+use crate::stat::run;
 use crate::stat::table::{Table, Times, What};
 use crate::stat::{attributed, cgroups};
 use crate::text::few;
@@ -184,7 +185,7 @@ fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
-    let options = run::Options {
+    let options = Options {
         interval: args.interval,
         interval_count: args.interval_count,
         summary: args.summary,

@@ -11,7 +11,7 @@ use super::perf::Ignored;
 use super::{delay, millis};
 use crate::discover::CpuList;
 use crate::stat::control::Address;
-use crate::stat::run::Delay;
+use crate::stat::options::Delay;
 
 const EXAMPLES: &str = "\
 Examples:
