@@ -28,7 +28,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let what = "whether the kernel allows it is known only on the running machine";
         return vec![Finding::new(PERF, State::NotHere, what)];
     }
-    let is_privileged = |privileges: super::Privileges| privileges.perfmon() && privileges.bpf();
+    let is_privileged = |privileges: open::Privileges| privileges.perfmon() && privileges.bpf();
     if !machine.privileges.is_some_and(is_privileged) {
         let what = "not tried: this process lacks the privileges";
         return vec![Finding::new(PERF, State::NotHere, what)];

@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Privileges;
+use super::privileges;
 use super::program::Program;
+use crate::open::Privileges;
 
 /// Most bytes read from one file. The largest is `/sys/kernel/btf/vmlinux`: 4 to 8 MiB on
 /// distribution kernels, up to about 20 MiB with modules built in.
@@ -31,7 +32,7 @@ impl Machine {
         let running = if root == Path::new("/") { Program::running() } else { None };
         let program = running.unwrap_or_default();
         let mut machine = Self { root: root.to_owned(), privileges: None, program };
-        machine.privileges = Privileges::read(&machine);
+        machine.privileges = privileges::read(&machine);
         machine
     }
 
