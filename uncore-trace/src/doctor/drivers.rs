@@ -5,9 +5,9 @@
 
 use super::kconfig::{Config, Setting};
 use super::kernel;
+use super::machine::Known;
 use super::platforms::{self, Driver};
 use super::{Finding, Machine, State};
-use crate::catalog::Catalog;
 use crate::catalog::kernels::{self, Gap};
 use crate::discover;
 use crate::discover::processor::Processor;
@@ -71,10 +71,9 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
 
 /// What keeps counters of this machine from being counted, each with what counts the same all the same.
 fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
-    let found = discover::machine(machine.root()).ok();
-    let Some((found, catalog)) = found.zip(Catalog::embedded().ok()) else { return Vec::new() };
+    let Ok(Known { machine, catalog }) = machine.known() else { return Vec::new() };
     let with_instead = |gap: Gap| {
-        let mut resolver = Resolver::whole(&found, &catalog);
+        let mut resolver = Resolver::whole(machine, catalog);
         let opened: Vec<_> =
             gap.groups.iter().map(|group| (*group, resolver.group(*group))).collect();
         // Another PMU counts what a PMU without known events would.
@@ -89,7 +88,7 @@ fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
             });
         Some((gap, instead))
     };
-    kernels::gaps(&found, &catalog).into_iter().filter_map(with_instead).collect()
+    kernels::gaps(machine, catalog).into_iter().filter_map(with_instead).collect()
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
