@@ -13,7 +13,7 @@ use uncore_trace::catalog::metric::Metric;
 use uncore_trace::catalog::near::Near;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::Words;
-use uncore_trace::discover::cpus::CpuPlace;
+use uncore_trace::discover::cpus::{Cache, CpuPlace};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, Request, plan};
@@ -395,7 +395,8 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
         die: Some((cpu / 2 % 2) as i16),
         node: Some(cpu / 2),
         core: Some(cpu as i32),
-        cache: Some(cpu / 2 * 2),
+        cluster: None,
+        cache: Some(Cache { level: 3, first: cpu / 2 * 2 }),
     };
     machine.cpus.places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
     let mut compared = 0;

@@ -163,6 +163,46 @@ fn only_the_given_cpus_count() {
     assert!(line.contains("invalid value 'x' for '--cpu <CPUS>'"), "{line}");
 }
 
+/// perf's parser takes the beginning of a long option if it begins no other one.
+#[test]
+fn long_options_may_be_cut_short_where_that_is_unique() {
+    let _machine = root_or_skip!();
+    let rows = counts(&stat("--interval-p 30 --interval-cou 1 --field-sep , --ev page-faults"));
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let line = stat("--interval 30 -e page-faults").refused();
+    assert!(line.contains("unexpected argument '--interval'"), "{line}");
+    // The beginning of one that is refused.
+    let line = stat("--topd -e page-faults -- true").refused();
+    assert!(line.contains("-p core counts the events of the cores"), "{line}");
+}
+
+#[test]
+fn events_that_counted_nothing_can_be_left_out() {
+    let _machine = root_or_skip!();
+    let typed = "-x, -e page-faults,software/config=7/,software/config=99/";
+    let all = counts(&stat(&format!("{typed} -- true")));
+    assert_eq!(all.len(), 3, "{all:?}");
+    // alignment-faults are none on x86; what is not supported is said.
+    let shown = counts(&stat(&format!("{typed} --hide-zero-events -- true")));
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(shown.iter().any(|(value, _)| value == "<not supported>"), "{shown:?}");
+}
+
+#[test]
+fn clusters_and_caches_have_the_names_and_keys_of_perf() {
+    let _machine = root_or_skip!();
+    for (option, key, begin) in
+        [("--per-cache", "cache", "S0-D0-L"), ("--per-cluster", "cluster", "S0-D0-CLS")]
+    {
+        let answer = stat(&format!("-j {option} -e page-faults -- true"));
+        let row: serde_json::Value =
+            serde_json::from_str(answer.err.lines().next().unwrap()).unwrap();
+        assert!(row[key].as_str().unwrap().starts_with(begin), "{row}");
+        let text = stat(&format!("{option} -e page-faults -I 20 --interval-count 1")).err;
+        assert!(text.contains(&format!(" {key} ")) && text.contains(begin), "{text}");
+    }
+}
+
 #[test]
 fn cores_have_the_names_and_keys_of_perf() {
     let _machine = root_or_skip!();

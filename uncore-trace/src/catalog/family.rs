@@ -179,9 +179,6 @@ pub struct Family {
     /// The events that each group opens; `*` matches anything.
     #[serde(default)]
     pub opens: BTreeMap<Group, Vec<String>>,
-    /// Why groups that users expect of it open nothing of it, one line each.
-    #[serde(default)]
-    pub opens_not: BTreeMap<Group, String>,
     /// Groups whose events are opened once per source with a filter. The causes are then counted
     /// separately and need not be estimated.
     #[serde(default)]

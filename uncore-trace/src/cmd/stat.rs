@@ -18,14 +18,15 @@ use crate::catalog::Catalog;
 use crate::catalog::spec::{self, EventSpec, Item};
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
-use crate::plan::resolve::{DURATION, SYSTEM, USER};
+use crate::plan::bare::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, Request};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{By, Grouping};
 use crate::stat::count::Meter;
+use crate::stat::options::{Delay, Options};
 use crate::stat::output::{Format, Output, Place, Style};
-use crate::stat::run::{self, Delay};
+use crate::stat::run;
 use crate::stat::table::{Table, Times, What};
 use crate::stat::{attributed, cgroups};
 use crate::text::few;
@@ -129,6 +130,8 @@ impl Args {
         let splits = [
             (self.per_socket, By::Socket),
             (self.per_die, By::Die),
+            (self.per_cluster, By::Cluster),
+            (self.per_cache, By::Cache),
             (self.per_core, By::Core),
             (self.per_node, By::Node),
             (self.no_aggr, By::Cpu),
@@ -165,8 +168,14 @@ impl Args {
             (None, Some(number)) => Place::Descriptor(number),
             (None, None) => Place::Stderr,
         };
-        let (clear, bare) = (self.interval_clear, self.no_csv_summary);
-        Output::open(place, self.append, Style { format, clear, bare, command })
+        let style = Style {
+            format,
+            clear: self.interval_clear,
+            hide_zero: self.hide_zero_events,
+            bare: self.no_csv_summary,
+            command,
+        };
+        Output::open(place, self.append, style)
     }
 }
 
@@ -176,7 +185,7 @@ fn counts(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
-    let options = run::Options {
+    let options = Options {
         interval: args.interval,
         interval_count: args.interval_count,
         summary: args.summary,

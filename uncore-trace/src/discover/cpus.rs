@@ -23,9 +23,21 @@ pub struct CpuPlace {
     /// Core within the package: hardware threads of one core have the same number.
     #[serde(skip)]
     pub core: Option<i32>,
-    /// First online CPU among those that share its last-level cache, which identifies the cache.
+    /// Cluster of cores within the die.
     #[serde(skip)]
-    pub cache: Option<u32>,
+    pub cluster: Option<i32>,
+    /// Its last-level cache.
+    #[serde(skip)]
+    pub cache: Option<Cache>,
+}
+
+/// A cache of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cache {
+    /// Its level.
+    pub level: u32,
+    /// First online CPU among those that share it, which identifies it.
+    pub first: u32,
 }
 
 /// All CPUs of the machine.
@@ -54,22 +66,23 @@ impl Cpus {
                 id.filter(|&id| id >= 0)
             };
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
-            let (die, core) = (id("die_id"), id("core_id"));
+            let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
                 let first =
                     problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.iter().next()?;
                 i32::try_from(first).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());
-            places.insert(cpu, CpuPlace { die, core, ..CpuPlace::default() });
+            places.insert(cpu, CpuPlace { die, core, cluster, ..CpuPlace::default() });
         }
         for cpu in online.iter() {
             if places.get(&cpu).is_some_and(|place| place.cache.is_some()) {
                 continue;
             }
-            let sharing = last_level_cache(&system.join(format!("cpu/cpu{cpu}/cache")), problems);
-            for other in sharing.iter().flat_map(CpuList::iter) {
-                places.entry(other).or_default().cache = Some(cpu);
+            let dir = system.join(format!("cpu/cpu{cpu}/cache"));
+            let Some((level, sharing)) = last_level_cache(&dir, problems) else { continue };
+            for other in sharing.iter() {
+                places.entry(other).or_default().cache = Some(Cache { level, first: cpu });
             }
         }
         for (cpu, package) in numbered(&packages) {
@@ -105,16 +118,17 @@ impl Cpus {
     }
 }
 
-/// The CPUs that share the highest-level cache in `dir`, the `cache` directory of a CPU
-/// (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
-fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<CpuList> {
+/// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that share
+/// it (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
+fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<(u32, CpuList)> {
     let caches = problems.names(dir).into_iter().filter(|name| name.starts_with("index"));
     let caches: Vec<_> = caches.map(|name| dir.join(name)).collect();
     let level = |index: &Path, problems: &mut Problems| {
         problems.parsed::<u32>(&index.join("level")).unwrap_or_default()
     };
-    let last = caches.into_iter().max_by_key(|index| level(index, problems))?;
-    problems.parsed(&last.join("shared_cpu_list"))
+    let caches = caches.into_iter().map(|index| (level(&index, problems), index));
+    let (level, last) = caches.max_by_key(|(level, _)| *level)?;
+    Some((level, problems.parsed(&last.join("shared_cpu_list"))?))
 }
 
 /// Smallest package id that is not a socket number. If Arm firmware does not number sockets, the
@@ -192,6 +206,7 @@ mod tests {
         }
         let cpus = Cpus::read(root, &mut Problems::default());
         let caches: Vec<_> = (0..4).map(|cpu| cpus.place(cpu).cache).collect();
-        assert_eq!(caches, [Some(0), Some(1), Some(0), None]);
+        let at = |first| Some(Cache { level: 3, first });
+        assert_eq!(caches, [at(0), at(1), at(0), None]);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Major and minor number of a kernel release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32);
 
 impl Version {

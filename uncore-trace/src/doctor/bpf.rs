@@ -12,7 +12,6 @@ use super::{Finding, Machine, State};
 const NAME: &str = "BPF";
 const SYSCTL: &str = "proc/sys/kernel/unprivileged_bpf_disabled";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
-const BTF: &str = "sys/kernel/btf/vmlinux";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let config = Config::read(machine).ok().flatten();
@@ -31,8 +30,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         return vec![Finding::new(NAME, State::Fail, what).mend(mend)];
     }
     // The BTF check reports unreadable type information.
-    let types = machine.bytes(BTF).ok();
-    if types.is_some_and(|types| !contains(&types, b"bpf_ringbuf_reserve")) {
+    let types = machine.btf().ok();
+    if types.is_some_and(|types| !contains(types, b"bpf_ringbuf_reserve")) {
         let finding = Finding::new(NAME, State::Fail, "the kernel has no BPF ring buffer");
         return vec![finding.mend("boot a kernel >= 6.1 built with CONFIG_BPF_SYSCALL=y")];
     }
@@ -50,7 +49,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::{BTF, finding};
     use super::*;
 
     #[test]

@@ -6,21 +6,21 @@
 
 use std::io::ErrorKind;
 
+use super::machine::BTF;
 use super::{Finding, Machine, State, kernel};
 use crate::open;
 
 const NAME: &str = "BTF";
-const PATH: &str = "sys/kernel/btf/vmlinux";
 /// First two bytes of BTF in the machine's byte order (`include/uapi/linux/btf.h`, `BTF_MAGIC`).
 const MAGIC: u16 = 0xeb9f;
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let finding = match machine.bytes(PATH) {
+    let finding = match machine.btf() {
         Ok(bytes) if bytes.get(..2).is_some_and(is_magic) => {
             let kib = bytes.len() >> 10;
-            Finding::new(NAME, State::Ok, format!("/{PATH}, {kib} KiB"))
+            Finding::new(NAME, State::Ok, format!("/{BTF}, {kib} KiB"))
         }
-        Ok(_) => Finding::new(NAME, State::Fail, format!("/{PATH} is not BTF"))
+        Ok(_) => Finding::new(NAME, State::Fail, format!("/{BTF} is not BTF"))
             .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
         Err(error) if error.kind() == ErrorKind::NotFound && !machine.has("sys/kernel") => {
             Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
@@ -28,10 +28,10 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound => absent(machine),
         Err(error) => {
-            let finding = Finding::new(NAME, State::Fail, format!("cannot read /{PATH}: {error}"));
+            let finding = Finding::new(NAME, State::Fail, format!("cannot read /{BTF}: {error}"));
             match error.kind() {
                 ErrorKind::PermissionDenied => {
-                    finding.mend(machine.as_root(&format!("chmod a+r /{PATH}")))
+                    finding.mend(machine.as_root(&format!("chmod a+r /{BTF}")))
                 }
                 _ => finding,
             }
@@ -43,14 +43,14 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 /// The finding on a kernel that was built without.
 fn absent(machine: &Machine) -> Finding {
     let release = kernel::release(machine).unwrap_or_default();
-    if let Some(path) = open::elsewhere(machine.root(), &release) {
+    if let Some((path, _)) = open::elsewhere(machine.root(), &release) {
         let what = format!(
             "this kernel has none of its own: record uses {}, and a thread in place of the BPF timer",
             path.display()
         );
         return Finding::new(NAME, State::Warn, what);
     }
-    let what = format!("/{PATH} does not exist: this kernel has no BTF");
+    let what = format!("/{BTF} does not exist: this kernel has no BTF");
     Finding::new(NAME, State::Fail, what)
         .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
         .mend(format!("record with --btf FILE, made from this kernel's vmlinux: {}", open::MAKE))
@@ -70,15 +70,15 @@ mod tests {
 
     #[test]
     fn present() {
-        let dir = fake(&[(PATH, "")]);
-        fs::write(dir.path().join(PATH), [0x9f, 0xeb, 1, 0]).unwrap();
+        let dir = fake(&[(BTF, "")]);
+        fs::write(dir.path().join(BTF), [0x9f, 0xeb, 1, 0]).unwrap();
         assert_eq!(check(&Machine::at(dir.path()))[0].state, State::Ok);
     }
 
     #[test]
     fn absent_foreign_or_no_sysfs() {
-        assert_eq!(finding(check, &[(PATH, "ELF?")]).state, State::Fail);
-        assert_eq!(finding(check, &[(PATH, "")]).state, State::Fail);
+        assert_eq!(finding(check, &[(BTF, "ELF?")]).state, State::Fail);
+        assert_eq!(finding(check, &[(BTF, "")]).state, State::Fail);
         let absent = finding(check, &[("sys/kernel/notes", "")]);
         assert_eq!(absent.state, State::Fail);
         assert!(absent.mend[0].contains("CONFIG_DEBUG_INFO_BTF=y"));

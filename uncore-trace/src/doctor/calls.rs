@@ -10,8 +10,6 @@ use std::io;
 use std::path::Path;
 
 use super::{Finding, Machine, State, kernel};
-use crate::catalog::Catalog;
-use crate::discover;
 use crate::discover::name::stem;
 use crate::open::{self, Barrier, Call};
 use crate::plan::{self, Counter, Request};
@@ -19,7 +17,6 @@ use crate::text::few;
 
 const PERF: &str = "perf_event_open";
 const BPF: &str = "bpf";
-const BTF: &str = "sys/kernel/btf/vmlinux";
 /// Names of PMUs in a finding.
 const FEW: usize = 6;
 
@@ -28,36 +25,36 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let what = "whether the kernel allows it is known only on the running machine";
         return vec![Finding::new(PERF, State::NotHere, what)];
     }
-    let is_privileged = |privileges: super::Privileges| privileges.perfmon() && privileges.bpf();
+    let is_privileged = |privileges: open::Privileges| privileges.perfmon() && privileges.bpf();
     if !machine.privileges.is_some_and(is_privileged) {
         let what = "not tried: this process lacks the privileges";
         return vec![Finding::new(PERF, State::NotHere, what)];
     }
-    let mut findings = counters();
+    let mut findings = counters(machine);
     let release = kernel::release(machine).unwrap_or_default();
     // Without types, the check of them has failed.
-    if machine.has(BTF) || open::elsewhere(machine.root(), &release).is_some() {
+    if machine.btf().is_ok() || open::elsewhere(machine.root(), &release).is_some() {
         findings.push(program());
     }
     findings
 }
 
 /// One finding on all PMUs that can be opened, and one on each error.
-fn counters() -> Vec<Finding> {
-    let planned = discover::machine(Path::new("/")).and_then(|machine| {
-        let catalog = Catalog::embedded()?;
+fn counters(machine: &Machine) -> Vec<Finding> {
+    let planned = machine.known().map_err(str::to_owned).and_then(|known| {
         let request = Request {
             groups: vec!["all".to_owned()],
             tick_ns: plan::MAX_TICK_NS,
             window_ns: plan::MAX_TICK_NS,
             ..Request::default()
         };
-        Ok((plan::plan(&machine, &catalog, &request)?, catalog))
+        let plan = plan::plan(&known.machine, &known.catalog, &request);
+        Ok((plan.map_err(|error| format!("{error:#}"))?, &known.catalog))
     });
     let (plan, catalog) = match planned {
         Ok(planned) => planned,
         Err(error) => {
-            let what = format!("not tried: {error:#}");
+            let what = format!("not tried: {error}");
             return vec![Finding::new(PERF, State::NotHere, what)];
         }
     };
@@ -127,6 +124,8 @@ fn refusal(name: &'static str, state: State, answer: &str, barrier: Option<Barri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Catalog;
+    use crate::discover;
 
     fn counter(pmu: &str) -> Counter {
         let request = Request {

@@ -5,9 +5,9 @@
 
 use super::kconfig::{Config, Setting};
 use super::kernel;
-use super::platforms::{Device, Driver, PLATFORMS};
+use super::machine::Known;
+use super::platforms::{self, Driver};
 use super::{Finding, Machine, State};
-use crate::catalog::Catalog;
 use crate::catalog::kernels::{self, Gap};
 use crate::discover;
 use crate::discover::processor::Processor;
@@ -28,7 +28,7 @@ pub(super) fn absent(machine: &Machine) -> Vec<Finding> {
 /// Whether one of the driver's PMUs exists.
 fn shows(machine: &Machine, driver: &Driver) -> bool {
     let pmus = machine.names("sys/bus/event_source/devices").unwrap_or_default();
-    pmus.iter().any(|pmu| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix)))
+    pmus.iter().any(|pmu| driver.has(pmu))
 }
 
 /// The findings on the drivers for which `wanted` is true.
@@ -41,7 +41,7 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
         let what = format!("{} in a VM: the hypervisor hides uncore PMUs", cpu.name);
         return vec![Finding::new(NAME, State::NotHere, what)];
     }
-    let Some(platform) = PLATFORMS.iter().find(|platform| platform.cpu.matches(cpu.id)) else {
+    let Some((platform, drivers)) = platforms::drivers(machine, &cpu) else {
         let what = format!("{}: no list of drivers for this CPU", cpu.name);
         return vec![Finding::new(NAME, State::NotHere, what)];
     };
@@ -51,18 +51,18 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
     };
     let gaps = gaps(machine);
     let mut findings = Vec::new();
-    for driver in platform.drivers {
+    for driver in drivers {
         let own: Vec<_> = gaps.iter().filter(|(gap, _)| is_of(gap, driver)).collect();
         if !wanted(driver) && own.is_empty() {
             continue;
         }
-        let finding = judge(machine, platform.name, driver, config.as_ref());
+        let finding = judge(machine, &platform, driver, config.as_ref());
         // A driver that is there is not all right if it does not know the machine.
         if own.is_empty() || !matches!(finding.state, State::Ok) {
             findings.push(finding);
         }
         findings.extend(
-            own.into_iter().map(|(gap, instead)| unknown(platform.name, gap, instead.as_deref())),
+            own.into_iter().map(|(gap, instead)| unknown(&platform, gap, instead.as_deref())),
         );
     }
     findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
@@ -71,10 +71,9 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
 
 /// What keeps counters of this machine from being counted, each with what counts the same all the same.
 fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
-    let found = discover::machine(machine.root()).ok();
-    let Some((found, catalog)) = found.zip(Catalog::embedded().ok()) else { return Vec::new() };
+    let Ok(Known { machine, catalog }) = machine.known() else { return Vec::new() };
     let with_instead = |gap: Gap| {
-        let mut resolver = Resolver::whole(&found, &catalog);
+        let mut resolver = Resolver::whole(machine, catalog);
         let opened: Vec<_> =
             gap.groups.iter().map(|group| (*group, resolver.group(*group))).collect();
         // Another PMU counts what a PMU without known events would.
@@ -89,13 +88,12 @@ fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
             });
         Some((gap, instead))
     };
-    kernels::gaps(&found, &catalog).into_iter().filter_map(with_instead).collect()
+    kernels::gaps(machine, catalog).into_iter().filter_map(with_instead).collect()
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
 fn is_of(gap: &Gap, driver: &Driver) -> bool {
-    let its = |pmu: &String| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix));
-    gap.driver.as_deref() == Some(driver.module) || gap.pmus.iter().any(its)
+    gap.driver.as_ref() == Some(&driver.module) || gap.pmus.iter().any(|pmu| driver.has(pmu))
 }
 
 /// The finding on what a driver, or this program, does not know.
@@ -116,7 +114,7 @@ fn unknown(platform: &str, gap: &Gap, instead: Option<&str>) -> Finding {
 
 /// The finding on one driver: loaded or built in, to be loaded, to be built, or without a device.
 fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Config>) -> Finding {
-    let Driver { counts, option, module, since, device, pmus: _ } = driver;
+    let Driver { counts, option, module, since, is_built_in, .. } = driver;
     let about = format!("{platform}: {module} ({counts})");
     let finding = |state, what: &str| Finding::new(NAME, state, format!("{about}: {what}"));
     let setting = config.map(|config| config.setting(option));
@@ -127,51 +125,35 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
     };
     match (how, shows(machine, driver)) {
         (None, true) => return finding(State::Ok, "its PMUs are here"),
-        (Some(how), false) if matches!(device, Device::Cpu) => {
+        (Some(how), false) if driver.is_of_processor() => {
             let what = format!("{how}, but it shows no PMU: this processor or firmware hides them");
             return finding(State::Warn, &what);
         }
         (Some(how), _) => return finding(State::Ok, how),
         (None, false) => {}
     }
-    if let Some(absent) = missing_device(machine, device) {
-        return finding(State::NotHere, &absent);
+    if driver.has_device(machine) == Some(false) {
+        return finding(State::NotHere, &driver.missing());
     }
-    let modprobe = machine.as_root(&format!("modprobe {module}"));
+    let load = machine.as_root(&format!("modprobe {module}"));
     let version = kernel::release(machine).as_deref().and_then(Version::parse);
-    let Version(major, minor) = *since;
+    let boot = format!("boot a kernel >= {since} built with {option}");
+    let boot = if *is_built_in { format!("{boot}=y") } else { format!("{boot}=m, then {load}") };
     match (config, setting) {
         (_, Some(Setting::Module)) => {
-            finding(State::Warn, "a module that is not loaded").mend(modprobe)
+            finding(State::Warn, "a module that is not loaded").mend(load)
         }
         (Some(config), _) => {
             let too_old = version.is_some_and(|version| version < *since);
             let why = if too_old { "this kernel is too old for it" } else { "not in this kernel" };
             let what = format!("{why} ({option} is not set in {})", config.source);
-            finding(State::Warn, &what).mend(format!(
-                "boot a kernel >= {major}.{minor} built with {option}=m, then {modprobe}"
-            ))
+            finding(State::Warn, &what).mend(boot)
         }
         (None, _) => {
             let what = format!("not loaded; no kernel configuration was found to look up {option}");
-            finding(State::Warn, &what).mend(modprobe)
+            finding(State::Warn, &what).mend(if *is_built_in { boot } else { load })
         }
     }
-}
-
-/// Why the firmware describes no device for the driver; `None` if it does, or if that cannot be
-/// read.
-fn missing_device(machine: &Machine, device: &Device) -> Option<String> {
-    let (directory, what, prefixes) = match device {
-        Device::Cpu => return None,
-        Device::AcpiTable(table) => {
-            ("sys/firmware/acpi/tables", "table", std::slice::from_ref(table))
-        }
-        Device::AcpiId(ids) => ("sys/bus/acpi/devices", "device", *ids),
-    };
-    let names = machine.names(directory).ok().filter(|names| !names.is_empty())?;
-    let found = names.iter().any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-    (!found).then(|| format!("the firmware has no ACPI {what} {}", prefixes.join(" or ")))
 }
 
 #[cfg(test)]
@@ -259,9 +241,28 @@ mod tests {
         assert!(missing[0].contains("dwc_pcie_pmu") && missing[1].contains("alibaba"));
     }
 
+    /// Kunpeng 920 and AmpereOne, of which there was no list.
+    #[test]
+    fn each_named_processor_has_its_drivers() {
+        let config = (CONFIG, "CONFIG_HISI_PMU=m\nCONFIG_AMPERE_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n");
+        let of = |midr: &str, device: (&str, &str)| {
+            examine(check, &[(MIDR, midr), RELEASE, config, device])
+        };
+        let kunpeng = of("0x481fd010", ("sys/bus/acpi/devices/HISI0213:00/status", "15\n"));
+        let mend: Vec<_> = kunpeng.iter().flat_map(|finding| &finding.mend).collect();
+        assert_eq!(mend, ["modprobe hisi_uncore_l3c_pmu"]);
+        assert!(kunpeng[0].what.contains("no ACPI device HISI0233 or HISI0234"), "{kunpeng:?}");
+        let ampere = of("0xc00fac30", APMT);
+        assert_eq!(ampere.len(), 3);
+        assert_eq!(ampere[1].mend, ["modprobe ampere_cspmu"]);
+        let old = [(MIDR, "0x510fc000"), RELEASE, (CONFIG, "")];
+        let qualcomm = examine(check, &old);
+        assert_eq!(qualcomm[0].mend, ["boot a kernel >= 6.1 built with CONFIG_QCOM_L2_PMU=y"]);
+    }
+
     #[test]
     fn x86_bare_and_in_a_vm() {
-        let bare = "vendor_id : GenuineIntel\nmodel name : Xeon\nflags : fpu\n";
+        let bare = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nmodel name : Xeon\nflags : fpu\n";
         let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
         let pmu = ("sys/bus/event_source/devices/uncore_imc_0/type", "8\n");
         let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config, pmu]);

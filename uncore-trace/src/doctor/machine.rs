@@ -3,25 +3,43 @@
 //! Every check reads through [`Machine`], so that reads are bounded in size, tolerate bytes that
 //! are not UTF-8, and come from one tree.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Privileges;
+use super::privileges;
 use super::program::Program;
+use crate::catalog::Catalog;
+use crate::discover;
+use crate::open::Privileges;
+
+/// The kernel's own type information.
+pub(super) const BTF: &str = "sys/kernel/btf/vmlinux";
 
 /// Most bytes read from one file. The largest is `/sys/kernel/btf/vmlinux`: 4 to 8 MiB on
 /// distribution kernels, up to about 20 MiB with modules built in.
 const LIMIT: u64 = 64 << 20;
 
 /// A machine under a root directory: `/`, or a captured tree.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Machine {
     root: PathBuf,
     /// Privileges of this process; `None` if the tree has no `proc/self/status`.
     pub privileges: Option<Privileges>,
     /// The program that would record there.
     pub(super) program: Program,
+    /// What planning knows of the machine, once it was asked for; or why it knows nothing.
+    known: OnceCell<Result<Known, String>>,
+    /// The kernel's own type information, once it was read.
+    btf: OnceCell<io::Result<Vec<u8>>>,
+}
+
+/// What planning knows of a machine.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) machine: discover::Machine,
+    pub(super) catalog: Catalog,
 }
 
 impl Machine {
@@ -30,14 +48,25 @@ impl Machine {
         // A captured tree is not the machine that this program runs on.
         let running = if root == Path::new("/") { Program::running() } else { None };
         let program = running.unwrap_or_default();
-        let mut machine = Self { root: root.to_owned(), privileges: None, program };
-        machine.privileges = Privileges::read(&machine);
+        let (known, btf) = (OnceCell::new(), OnceCell::new());
+        let mut machine = Self { root: root.to_owned(), privileges: None, program, known, btf };
+        machine.privileges = privileges::read(&machine);
         machine
     }
 
     /// The root itself.
     pub(super) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The PMUs of the machine and the catalog, or why they cannot be read.
+    pub(super) fn known(&self) -> Result<&Known, &str> {
+        let read = || {
+            let machine = discover::machine(&self.root)?;
+            Ok(Known { machine, catalog: Catalog::embedded()? })
+        };
+        let tell = |error: anyhow::Error| format!("{error:#}");
+        self.known.get_or_init(|| read().map_err(tell)).as_ref().map_err(String::as_str)
     }
 
     /// The command with `sudo` in front, unless this user is root.
@@ -53,6 +82,11 @@ impl Machine {
         let mut bytes = Vec::new();
         File::open(self.root.join(path))?.take(LIMIT).read_to_end(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// The kernel's own type information.
+    pub(super) fn btf(&self) -> Result<&[u8], &io::Error> {
+        self.btf.get_or_init(|| self.bytes(BTF)).as_ref().map(Vec::as_slice)
     }
 
     /// The text of a file without surrounding white space; bytes that are not UTF-8 become U+FFFD.

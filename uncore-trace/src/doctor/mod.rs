@@ -1,6 +1,6 @@
 //! What recording needs from this machine: each requirement, its state, and how to fix it.
 //!
-//! A check is a function of the files under a root directory and of the [`Privileges`] of the process, so
+//! A check is a function of the files under a root directory and of the [`Privileges`](crate::open::Privileges) of the process, so
 //! it can be tested on made-up trees. One check, [`calls`], also opens counters and loads a program on the
 //! running machine, since no file shows whether the kernel allows it; it closes them at once. No check
 //! changes a setting or starts a counter, so `doctor` is safe on a production host. A check that cannot
@@ -34,7 +34,6 @@ mod sample_rate;
 mod tracefs;
 
 pub use machine::Machine;
-pub use privileges::Privileges;
 
 /// State of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

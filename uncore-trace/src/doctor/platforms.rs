@@ -1,196 +1,251 @@
-//! Kernel drivers for the uncore PMUs of each platform: data only.
-//!
-//! To add a platform, add an entry to [`PLATFORMS`]; to add a driver, add a constant. Options and
-//! module names are those of Linux 7.2 (`drivers/perf/Kconfig`, `drivers/perf/*/Makefile`,
-//! `arch/x86/events/Kconfig`).
+//! Kernel drivers for the uncore PMUs of each platform, as `catalog/kernel/drivers.toml` has them.
 
-use crate::discover::processor::Id;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Deserializer};
+
+use super::Machine;
+use crate::catalog::pattern::matches;
+use crate::discover::processor::Processor;
 use crate::discover::release::Version;
 
+const TEXT: &str = include_str!("../../catalog/kernel/drivers.toml");
+
+/// The table; a test parses it.
+static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    platform: Vec<Platform>,
+    driver: Vec<Driver>,
+}
+
 /// A platform and the drivers its PMUs need.
-#[derive(Debug)]
-pub(super) struct Platform {
-    pub(super) name: &'static str,
-    pub(super) cpu: Cores,
-    pub(super) drivers: &'static [&'static Driver],
-}
-
-/// The CPUs of a platform.
-#[derive(Debug)]
-pub(super) enum Cores {
-    Intel,
-    Amd,
-    /// Implementer and part of an `MIDR_EL1`; variant and revision are masked out.
-    Arm(u32),
-}
-
-impl Cores {
-    /// Implementer, architecture and part; without variant 23:20 and revision 3:0.
-    const MIDR_MASK: u32 = 0xff0f_fff0;
-
-    pub(super) fn matches(&self, id: Id) -> bool {
-        match (self, id) {
-            (Self::Intel, Id::Intel) | (Self::Amd, Id::Amd) => true,
-            (Self::Arm(cores), Id::Arm(midr)) => cores & Self::MIDR_MASK == midr & Self::MIDR_MASK,
-            _ => false,
-        }
-    }
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Platform {
+    name: String,
+    /// Patterns of [`Processor::generation`].
+    processors: Vec<String>,
+    /// Modules of drivers.
+    drivers: Vec<String>,
 }
 
 /// A kernel driver.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct Driver {
-    /// What it counts, in a few words.
-    pub(super) counts: &'static str,
-    /// The configuration option, with its prefix.
-    pub(super) option: &'static str,
     /// The module, as `/sys/module` spells it.
-    pub(super) module: &'static str,
-    /// First kernel known to have it for this platform.
+    pub(super) module: String,
+    /// What it counts, in a few words.
+    pub(super) counts: String,
+    /// The configuration option, with its prefix.
+    pub(super) option: String,
+    /// First kernel known to have it.
+    #[serde(deserialize_with = "version")]
     pub(super) since: Version,
-    /// Prefixes of its PMU names.
-    pub(super) pmus: &'static [&'static str],
-    /// How the firmware describes the device, without which the driver has nothing to do.
-    pub(super) device: Device,
+    /// Patterns of its PMU names.
+    pub(super) pmus: Vec<String>,
+    /// Whether it cannot be a module.
+    pub(super) is_built_in: bool,
+    /// Tables in `/sys/firmware/acpi/tables`, of which it needs one.
+    acpi_tables: Vec<String>,
+    /// Hardware ids of ACPI devices, of which it needs one.
+    acpi_devices: Vec<String>,
+    /// The same for how names of platform devices begin.
+    platform_devices: Vec<String>,
+    /// The same for how names of CXL devices begin.
+    cxl_devices: Vec<String>,
+    /// The same for `VENDOR:DEVICE` of PCI.
+    pci_devices: Vec<String>,
 }
 
-/// How the firmware describes a device.
-#[derive(Debug)]
-pub(super) enum Device {
-    /// Not at all: the CPU has it.
-    Cpu,
-    /// A table in `/sys/firmware/acpi/tables`.
-    AcpiTable(&'static str),
-    /// Devices in `/sys/bus/acpi/devices` with one of these hardware ids.
-    AcpiId(&'static [&'static str]),
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-/// The PMUs of the NVIDIA part of the `CoreSight` driver.
-const ARM_CSPMU: &[&str] =
-    &["nvidia_scf_", "nvidia_ucf_", "nvidia_pcie_", "nvidia_nvlink_c2c0_", "nvidia_cnvlink_"];
+impl Driver {
+    /// Whether a PMU of this name is its own.
+    pub(super) fn has(&self, pmu: &str) -> bool {
+        self.pmus.iter().any(|pattern| matches(pattern, pmu))
+    }
 
-const CORESIGHT: Driver = Driver {
-    counts: "fabric, PCIe and C2C",
-    option: "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU",
-    module: "arm_cspmu_module",
-    since: Version(6, 2),
-    pmus: ARM_CSPMU,
-    device: Device::AcpiTable("APMT"),
-};
+    /// Where its devices are, what is said if there is none, and how their names begin.
+    fn devices(&self) -> impl Iterator<Item = (&'static str, &'static str, &Vec<String>)> {
+        let all = [
+            ("sys/firmware/acpi/tables", "the firmware has no ACPI table", &self.acpi_tables),
+            ("sys/bus/acpi/devices", "the firmware has no ACPI device", &self.acpi_devices),
+            ("sys/bus/platform/devices", "there is no platform device", &self.platform_devices),
+            ("sys/bus/cxl/devices", "there is no CXL device", &self.cxl_devices),
+            (PCI, "there is no PCI device", &self.pci_devices),
+        ];
+        all.into_iter().filter(|(.., names)| !names.is_empty())
+    }
 
-const NVIDIA: Driver = Driver {
-    counts: "NVIDIA's names and filters for them",
-    option: "CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU",
-    module: "nvidia_cspmu",
-    since: Version(6, 7),
-    pmus: ARM_CSPMU,
-    device: Device::AcpiTable("APMT"),
-};
+    /// Whether the processor itself is all that it needs.
+    pub(super) fn is_of_processor(&self) -> bool {
+        self.devices().next().is_none()
+    }
 
-const CMEM_LATENCY: Driver = Driver {
-    counts: "CPU memory latency",
-    option: "CONFIG_NVIDIA_TEGRA410_CMEM_LATENCY_PMU",
-    module: "nvidia_t410_cmem_latency_pmu",
-    since: Version(7, 1),
-    pmus: &["nvidia_cmem_latency_"],
-    device: Device::AcpiId(&["NVDA2021"]),
-};
+    /// Whether the machine has one of its devices; `None` if it needs none, or if that cannot be read.
+    pub(super) fn has_device(&self, machine: &Machine) -> Option<bool> {
+        let (directory, _, wanted) = self.devices().next()?;
+        let there = machine.names(directory).ok().filter(|names| !names.is_empty())?;
+        let is_one = |name: &String| match directory {
+            PCI => wanted.contains(&pci_id(machine, name)),
+            _ => wanted.iter().any(|prefix| name.starts_with(prefix)),
+        };
+        Some(there.iter().any(is_one))
+    }
 
-const C2C: Driver = Driver {
-    counts: "C2C, C-Link and D-Link",
-    option: "CONFIG_NVIDIA_TEGRA410_C2C_PMU",
-    module: "nvidia_t410_c2c_pmu",
-    since: Version(7, 1),
-    pmus: &["nvidia_nvlink_c2c_", "nvidia_nvclink_", "nvidia_nvdlink_"],
-    device: Device::AcpiId(&["NVDA2020", "NVDA2022", "NVDA2023"]),
-};
+    /// What is said of a machine that has none of its devices.
+    pub(super) fn missing(&self) -> String {
+        self.devices().map(|(_, said, names)| format!("{said} {}", names.join(" or "))).collect()
+    }
+}
 
-const CMN: Driver = Driver {
-    counts: "mesh",
-    option: "CONFIG_ARM_CMN",
-    module: "arm_cmn",
-    since: Version(5, 10),
-    pmus: &["arm_cmn_"],
-    device: Device::AcpiId(&["ARMHC600", "ARMHC650", "ARMHC700", "ARMHC003"]),
-};
+const PCI: &str = "sys/bus/pci/devices";
 
-const DWC_PCIE: Driver = Driver {
-    counts: "PCIe root ports",
-    option: "CONFIG_DWC_PCIE_PMU",
-    module: "dwc_pcie_pmu",
-    since: Version(6, 8),
-    pmus: &["dwc_rootport_", "pcie_bdf_"],
-    device: Device::Cpu,
-};
+/// `VENDOR:DEVICE` of a PCI device.
+fn pci_id(machine: &Machine, name: &str) -> String {
+    let id = |file: &str| machine.text(&format!("{PCI}/{name}/{file}")).unwrap_or_default();
+    format!("{}:{}", id("vendor"), id("device"))
+}
 
-const ALI_DRW: Driver = Driver {
-    counts: "DRAM",
-    option: "CONFIG_ALIBABA_UNCORE_DRW_PMU",
-    module: "alibaba_uncore_drw_pmu",
-    since: Version(6, 0),
-    pmus: &["ali_drw_"],
-    device: Device::AcpiId(&["BABA5000", "ARMHD700"]),
-};
-
-const INTEL: Driver = Driver {
-    counts: "DRAM, PCIe, mesh and UPI",
-    option: "CONFIG_PERF_EVENTS_INTEL_UNCORE",
-    module: "intel_uncore",
-    since: Version(4, 6),
-    pmus: &["uncore_"],
-    device: Device::Cpu,
-};
-
-const AMD: Driver = Driver {
-    counts: "data fabric, DRAM and L3",
-    option: "CONFIG_PERF_EVENTS_AMD_UNCORE",
-    module: "amd_uncore",
-    since: Version(4, 10),
-    pmus: &["amd_df", "amd_umc_", "amd_l3"],
-    device: Device::Cpu,
-};
-
-/// The platforms with known drivers. Grace and Yitian 710 have the main ID registers of Arm's
-/// Neoverse V2 and N2 cores (`arch/arm64/include/asm/cputype.h`), which other makers use too. So
-/// the firmware is checked for each device.
-pub(super) const PLATFORMS: &[Platform] = &[
-    Platform {
-        name: "Neoverse V2 (NVIDIA Grace)",
-        cpu: Cores::Arm(0x410f_d4f0),
-        drivers: &[&CORESIGHT, &NVIDIA],
-    },
-    Platform {
-        name: "NVIDIA Olympus (Vera, Tegra410)",
-        cpu: Cores::Arm(0x4e0f_0100),
-        drivers: &[&CORESIGHT, &NVIDIA, &CMEM_LATENCY, &C2C],
-    },
-    Platform {
-        name: "Neoverse N2 (Yitian 710)",
-        cpu: Cores::Arm(0x410f_d490),
-        drivers: &[&CMN, &DWC_PCIE, &ALI_DRW],
-    },
-    Platform { name: "Intel", cpu: Cores::Intel, drivers: &[&INTEL] },
-    Platform { name: "AMD", cpu: Cores::Amd, drivers: &[&AMD] },
-];
+/// The name of the machine's platform, and the drivers that its PMUs need: those of its processor, and
+/// those of its devices. `None` if nothing is known of the processor.
+pub(super) fn drivers(
+    machine: &Machine,
+    processor: &Processor,
+) -> Option<(String, Vec<&'static Driver>)> {
+    let generation = processor.generation().unwrap_or_default();
+    let is_its = |its: &&Platform| its.processors.iter().any(|one| matches(one, &generation));
+    let platform = TABLE.platform.iter().find(is_its);
+    let named = platform.map_or(&[][..], |its| &its.drivers);
+    let of = |module: &String| TABLE.driver.iter().find(|driver| driver.module == *module);
+    let mut drivers: Vec<&Driver> = named.iter().filter_map(of).collect();
+    // A table is of PMUs of several makers: it leads to none of their drivers.
+    let others = TABLE.driver.iter().filter(|its| its.acpi_tables.is_empty());
+    let others = others.filter(|its| !named.contains(&its.module));
+    drivers.extend(others.filter(|its| its.has_device(machine) == Some(true)));
+    let name = platform.map_or(&processor.name, |platform| &platform.name);
+    (!drivers.is_empty()).then(|| (name.clone(), drivers))
+}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeSet;
 
-    #[test]
-    fn steppings_match_and_other_parts_do_not() {
-        let grace = Cores::Arm(0x410f_d4f0);
-        assert!(grace.matches(Id::Arm(0x410f_d4f0)));
-        assert!(grace.matches(Id::Arm(0x411f_d4f1)));
-        assert!(!grace.matches(Id::Arm(0x410f_d490)));
-        assert!(!grace.matches(Id::Intel));
+    use super::super::machine::fake;
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::catalog::family::Kind;
+
+    const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
+
+    /// Families whose PMUs have no driver of a processor: of the core kernel, of an architecture, of a
+    /// device that any machine may have, and of systems that a device tree describes.
+    const ELSEWHERE: [&str; 16] = [
+        "accelerator",
+        "amd_iommu",
+        "arm_ccn",
+        "core_imc",
+        "cstate",
+        "disk",
+        "hv_24x7",
+        "idxd",
+        "intel_dmar",
+        "msr",
+        "nest_imc",
+        "net",
+        "power",
+        "power_core",
+        "soc_ddr",
+        "software",
+    ];
+
+    fn found(files: &[(&str, &str)]) -> Option<(String, Vec<&'static str>)> {
+        let dir = fake(files);
+        let processor = Processor::read(dir.path()).unwrap();
+        let (name, drivers) = drivers(&Machine::at(dir.path()), &processor)?;
+        Some((name, drivers.iter().map(|driver| driver.module.as_str()).collect()))
     }
 
     #[test]
-    fn names_are_as_the_kernel_spells_them() {
-        for driver in PLATFORMS.iter().flat_map(|platform| platform.drivers) {
+    fn the_table_is_sound() {
+        let table: Table = toml::from_str(TEXT).unwrap();
+        let modules: BTreeSet<_> = table.driver.iter().map(|driver| &driver.module).collect();
+        assert_eq!(modules.len(), table.driver.len());
+        for driver in &table.driver {
             assert!(driver.option.starts_with("CONFIG_"), "{}", driver.option);
             assert!(!driver.module.contains('-'), "/sys/module has no dashes: {}", driver.module);
+            assert!(driver.since > Version(4, 0) && !driver.pmus.is_empty(), "{driver:?}");
+            assert!(driver.devices().count() <= 1, "{driver:?}");
+            let is_named = |platform: &Platform| platform.drivers.contains(&driver.module);
+            let has_devices = !driver.is_of_processor() && driver.acpi_tables.is_empty();
+            assert!(
+                has_devices || table.platform.iter().any(is_named),
+                "nothing leads to {}",
+                driver.module
+            );
         }
+        for platform in &table.platform {
+            assert!(platform.drivers.iter().all(|its| modules.contains(its)), "{platform:?}");
+        }
+    }
+
+    /// A PMU of each name of each family has a driver in the table.
+    #[test]
+    fn each_family_of_the_catalog_has_a_driver() {
+        let catalog = Catalog::embedded().unwrap();
+        let mut without = BTreeSet::new();
+        for family in catalog.families.iter().filter(|family| family.kind != Kind::Core) {
+            for pattern in &family.names {
+                let pmu = pattern.replace(['#', '?'], "0").replace('*', "x");
+                if !TABLE.driver.iter().any(|driver| driver.has(&pmu)) {
+                    without.insert(family.family.as_str());
+                }
+            }
+        }
+        assert_eq!(without, BTreeSet::from(ELSEWHERE));
+    }
+
+    #[test]
+    fn steppings_match_and_other_parts_do_not() {
+        for (midr, name) in [
+            ("0x410fd4f0", "Neoverse V2 (NVIDIA Grace)"),
+            ("0x411fd4f1", "Neoverse V2 (NVIDIA Grace)"),
+            ("0x481fd010", "HiSilicon TSV110 (Kunpeng 920)"),
+            ("0x480fd020", "HiSilicon HIP09 (Kunpeng)"),
+            ("0x480fd060", "HiSilicon HIP12 (Kunpeng)"),
+            ("0xc00fac30", "AmpereOne"),
+            ("0xc00fac40", "AmpereOne"),
+            ("0x413fd0c1", "Neoverse N1 (Ampere Altra)"),
+            ("0x460f0030", "Fujitsu Monaka"),
+            ("0x431f0af1", "Cavium ThunderX2"),
+            ("0x510fc000", "Qualcomm Falkor (Centriq)"),
+            ("0x503f0002", "APM X-Gene"),
+        ] {
+            assert_eq!(found(&[(MIDR, midr)]).unwrap().0, name, "{midr}");
+        }
+        // A64FX and Oryon have no uncore driver.
+        for midr in ["0x460f0010", "0x511f0011"] {
+            assert_eq!(found(&[(MIDR, midr)]), None, "{midr}");
+        }
+    }
+
+    /// A processor without a list, and one whose list lacks it.
+    #[test]
+    fn devices_lead_to_their_drivers_on_any_processor() {
+        let tad = ("sys/bus/acpi/devices/MRVL000B:00/status", "15\n");
+        let (name, modules) = found(&[(MIDR, "0x410fd490"), tad]).unwrap();
+        assert_eq!(name, "Neoverse N2 (Yitian 710)");
+        assert_eq!(modules.last(), Some(&"marvell_cn10k_tad_pmu"));
+        let card = "sys/bus/pci/devices/0000:7d:00.0";
+        let ids = [format!("{card}/vendor"), format!("{card}/device")];
+        let files =
+            [(MIDR, "0x480fd0f0"), (ids[0].as_str(), "0x19e5\n"), (ids[1].as_str(), "0xa12d\n")];
+        assert_eq!(found(&files).unwrap(), ("MIDR 0x480fd0f0".to_owned(), vec!["hisi_pcie_pmu"]));
     }
 }

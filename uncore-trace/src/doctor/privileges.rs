@@ -9,6 +9,7 @@ use rustix::thread::CapabilitySet;
 
 use super::program::Program;
 use super::{Finding, Machine, State};
+use crate::open::Privileges;
 
 const NAME: &str = "privileges";
 
@@ -22,71 +23,10 @@ const OPTIONAL: [(CapabilitySet, &str); 3] = [
     ),
 ];
 
-/// The privileges that recording depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Privileges {
-    /// The effective user id.
-    pub euid: u32,
-    /// The effective capabilities, as bits in the order of capability.h.
-    pub effective: u64,
-    /// The bounding set: the most that an executed program can get.
-    pub bounding: u64,
-    /// Whether executing a program can add no privileges (`no_new_privs`, prctl(2)).
-    pub no_new_privs: bool,
-    /// Whether the process is in the initial user namespace; capabilities count only there.
-    pub initial_namespace: bool,
-}
-
-impl Privileges {
-    /// Reads `proc/self/status` and `proc/self/uid_map`; `None` if the first does not exist.
-    pub(super) fn read(machine: &Machine) -> Option<Self> {
-        let status = machine.text("proc/self/status").ok()?;
-        Self::parse(&status, machine.text("proc/self/uid_map").ok().as_deref())
-    }
-
-    /// Parses the text of `proc/self/status` and, if the kernel has it, of `proc/self/uid_map`.
-    fn parse(status: &str, uid_map: Option<&str>) -> Option<Self> {
-        let field =
-            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let mask = |name| u64::from_str_radix(field(name)?.trim(), 16).ok();
-        Some(Self {
-            // "Uid: real effective saved filesystem".
-            euid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
-            effective: mask("CapEff")?,
-            bounding: mask("CapBnd").unwrap_or(u64::MAX),
-            no_new_privs: field("NoNewPrivs").is_some_and(|value| value.trim() == "1"),
-            // The initial namespace maps every id to itself (user_namespaces(7)).
-            initial_namespace: uid_map
-                .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
-        })
-    }
-
-    fn has(self, capability: CapabilitySet) -> bool {
-        CapabilitySet::from_bits_retain(self.effective).contains(capability)
-    }
-
-    /// Whether `perf_event_paranoid` does not apply: `perfmon_capable()` of the kernel.
-    pub(super) fn perfmon(self) -> bool {
-        self.initial_namespace
-            && (self.has(CapabilitySet::PERFMON) || self.has(CapabilitySet::SYS_ADMIN))
-    }
-
-    /// Whether the process has all privileges.
-    pub(super) fn admin(self) -> bool {
-        self.initial_namespace && self.has(CapabilitySet::SYS_ADMIN)
-    }
-
-    /// Whether BPF programs may be loaded: `bpf_capable()` of the kernel.
-    pub(super) fn bpf(self) -> bool {
-        self.initial_namespace
-            && (self.has(CapabilitySet::BPF) || self.has(CapabilitySet::SYS_ADMIN))
-    }
-
-    /// Whether an executed program can get both capabilities.
-    fn can_get_both(self) -> bool {
-        CapabilitySet::from_bits_retain(self.bounding)
-            .contains(CapabilitySet::BPF | CapabilitySet::PERFMON)
-    }
+/// Reads `proc/self/status` and `proc/self/uid_map`; `None` if the first does not exist.
+pub(super) fn read(machine: &Machine) -> Option<Privileges> {
+    let status = machine.text("proc/self/status").ok()?;
+    Privileges::parse(&status, machine.text("proc/self/uid_map").ok().as_deref())
 }
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {

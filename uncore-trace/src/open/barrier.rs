@@ -8,6 +8,8 @@ use std::{fmt, fs, io};
 
 use rustix::thread::CapabilitySet;
 
+use super::privileges::Privileges;
+
 /// A system call that a measurement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -78,54 +80,34 @@ const CAPABILITIES: [&str; 2] = [
 
 /// This process, as far as it decides about a call.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Process {
-    effective: CapabilitySet,
-    is_root: bool,
-    /// Whether it is in the initial user namespace; capabilities count only there.
-    is_initial: bool,
-    /// Whether it has a seccomp filter.
-    is_filtered: bool,
+    privileges: Privileges,
     /// Whether the kernel may let only `CAP_SYS_ADMIN` open counters: those of Debian and Ubuntu do with
     /// `kernel.perf_event_paranoid` above 2.
     is_paranoid: bool,
 }
 
 impl Process {
-    fn read() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    fn read() -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
         let map = fs::read_to_string("/proc/self/uid_map").ok();
         let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
         let is_paranoid =
             paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|it: i32| it > 2));
-        Self { is_paranoid, ..Self::parse(&status, map.as_deref()) }
-    }
-
-    fn parse(status: &str, uid_map: Option<&str>) -> Self {
-        let field =
-            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let effective = field("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-        Self {
-            effective: CapabilitySet::from_bits_retain(effective.unwrap_or_default()),
-            is_root: field("Uid:").and_then(|ids| ids.split_whitespace().nth(1)) == Some("0"),
-            is_initial: uid_map
-                .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
-            // SECCOMP_MODE_FILTER, include/uapi/linux/seccomp.h.
-            is_filtered: field("Seccomp:") == Some("2"),
-            is_paranoid: false,
-        }
+        Some(Self { privileges: Privileges::parse(&status, map.as_deref())?, is_paranoid })
     }
 
     /// What answered `call` with `errno`; `None` if it is none of what is known here.
     fn barrier(self, call: Call, errno: i32) -> Option<Barrier> {
         let barrier = |what: String, ways: &[&'static str]| Barrier { what, ways: ways.to_vec() };
         let (needed, names) = call.privileges();
-        let is_admin = self.effective.contains(CapabilitySet::SYS_ADMIN);
-        let has_all = is_admin || self.effective.contains(needed);
+        let Self { privileges, is_paranoid } = self;
+        let is_admin = privileges.has(CapabilitySet::SYS_ADMIN);
+        let has_all = is_admin || privileges.has(needed);
         let name = call.name();
         let profile = || barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
         match errno {
-            libc::ENOSYS if self.is_filtered => Some(profile()),
+            libc::ENOSYS if privileges.is_filtered => Some(profile()),
             libc::ENOSYS => Some(barrier(
                 format!(
                     "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides it",
@@ -133,21 +115,21 @@ impl Process {
                 ),
                 &["run it on the host, or in a container with the runtime runc"],
             )),
-            libc::EPERM | libc::EACCES if !self.is_initial => Some(barrier(
+            libc::EPERM | libc::EACCES if !privileges.initial_namespace => Some(barrier(
                 "the capabilities of a user namespace do not cover it".to_owned(),
                 &["run it on the host, outside of the user namespace"],
             )),
-            libc::EACCES if call == Call::Perf && has_all && !is_admin && self.is_paranoid => {
+            libc::EACCES if call == Call::Perf && has_all && !is_admin && is_paranoid => {
                 let what =
                     "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough";
                 Some(barrier(what.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
             }
-            libc::EPERM | libc::EACCES if has_all && self.is_filtered => Some(profile()),
+            libc::EPERM | libc::EACCES if has_all && privileges.is_filtered => Some(profile()),
             libc::EPERM | libc::EACCES if has_all => Some(barrier(
                 format!("a security module of the kernel forbids {name} (SELinux, lockdown)"),
                 &["allow it in its policy"],
             )),
-            libc::EPERM | libc::EACCES if self.is_root => {
+            libc::EPERM | libc::EACCES if privileges.euid == 0 => {
                 let what = format!("{names} is needed, which this container or service withholds");
                 Some(barrier(what, &CAPABILITIES))
             }
@@ -161,7 +143,7 @@ impl Process {
 
 /// What answered `call` with this error; `None` if it is neither a privilege nor a filter.
 pub fn barrier(call: Call, error: &io::Error) -> Option<Barrier> {
-    Process::read().barrier(call, error.raw_os_error()?)
+    Process::read()?.barrier(call, error.raw_os_error()?)
 }
 
 /// The same for an error that may have an error of the kernel as its source.
@@ -182,7 +164,8 @@ mod tests {
 
     fn process(uid: u32, caps: &str, seccomp: u32, map: &str) -> Process {
         let status = format!("Uid:\t{uid}\t{uid}\t0\t0\nCapEff:\t{caps}\nSeccomp:\t{seccomp}\n");
-        Process::parse(&status, Some(map))
+        let privileges = Privileges::parse(&status, Some(map)).unwrap();
+        Process { privileges, is_paranoid: false }
     }
 
     const HOST: &str = "         0          0 4294967295\n";

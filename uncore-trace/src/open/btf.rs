@@ -62,10 +62,11 @@ impl Types {
             return Ok((Self::of_file(path)?, false));
         }
         if !Path::new(VMLINUX).exists()
-            && let Some(path) = elsewhere(Path::new("/"), &uname().release().to_string_lossy())
+            && let Some((path, types)) =
+                elsewhere(Path::new("/"), &uname().release().to_string_lossy())
         {
             log::info!("this kernel has no BTF: that of {} is used", path.display());
-            return Ok((Self::of_file(&path)?, false));
+            return Ok((types, false));
         }
         Ok((Self::read(VMLINUX.as_ref())?, true))
     }
@@ -197,13 +198,17 @@ impl Types {
     }
 }
 
-/// A file below `root` with the types of the kernel of this release, for a kernel that was built without.
-pub fn elsewhere(root: &Path, release: &str) -> Option<PathBuf> {
+/// A file below `root` with the types of the kernel of this release, for a kernel that was built without;
+/// and these types.
+pub fn elsewhere(root: &Path, release: &str) -> Option<(PathBuf, Types)> {
     if release.is_empty() || release.contains('/') {
         return None;
     }
     let mut paths = ELSEWHERE.iter().map(|path| root.join(path.replace("{}", release)));
-    paths.find(|path| path.is_file() && Types::of_file(path).is_ok())
+    paths.find_map(|path| {
+        let types = path.is_file().then(|| Types::of_file(&path).ok())??;
+        Some((path, types))
+    })
 }
 
 /// The section of this name in an ELF file of 64 bits, in the machine's byte order (elf(5)).
@@ -354,8 +359,8 @@ mod tests {
             std::fs::write(&file, content).unwrap();
             assert_eq!(elsewhere(dir.path(), "5.15.0-l4t").is_some(), is);
         }
-        assert_eq!(elsewhere(dir.path(), "5.15.0"), None);
-        assert_eq!(elsewhere(dir.path(), "../boot/vmlinux-5.15.0-l4t"), None);
+        assert!(elsewhere(dir.path(), "5.15.0").is_none());
+        assert!(elsewhere(dir.path(), "../boot/vmlinux-5.15.0-l4t").is_none());
         let whole = elf(".BTF");
         for len in 0..whole.len() {
             std::fs::write(&file, &whole[..len]).unwrap();

@@ -66,9 +66,7 @@ impl<'a> Resolver<'a> {
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let reason = kernels::reason(self.machine, self.catalog, group);
-                let both: Vec<_> = reason.into_iter().chain(self.opens_not(group)).collect();
-                let why = if both.is_empty() { said() } else { Some(both.join("; ")) };
+                let why = kernels::reason(self.machine, self.catalog, group).or_else(said);
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);
@@ -104,11 +102,6 @@ impl<'a> Resolver<'a> {
             ));
         }
         parts.join("; ") + offer
-    }
-
-    /// What the catalog says of a group that the PMUs here do not open.
-    fn opens_not(&self, group: Group) -> Option<String> {
-        self.words().find_map(|words| words.family?.opens_not.get(&group)).cloned()
     }
 
     /// The groups that open something on this machine.

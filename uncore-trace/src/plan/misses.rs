@@ -9,14 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 use super::assembly::Assembly;
 use super::notes::by_pmu;
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
-use super::{Counter, Plan};
+use super::{Counter, Plan, Role};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::family::Kind;
 use crate::catalog::group::Group;
@@ -26,7 +25,6 @@ use crate::catalog::suggest::list;
 use crate::catalog::witness::Witness;
 use crate::catalog::words::{PmuEvent, Words};
 use crate::discover::CpuList;
-use crate::schema::counters;
 use crate::text::printable;
 
 /// Whether witnesses are wanted.
@@ -39,45 +37,6 @@ pub enum Wanted {
     Within(Allowance),
     /// Yes; otherwise planning fails.
     Surely,
-}
-
-/// The purpose of a counter.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Its counts are divided.
-    #[default]
-    Counted,
-    /// Its counts serve to divide others; it has no rows.
-    Weight,
-    /// Both.
-    Both,
-}
-
-impl Role {
-    /// The value in the column `role`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counted => "counted",
-            Self::Weight => counters::WEIGHT,
-            Self::Both => "both",
-        }
-    }
-
-    /// Whether its counts serve to divide others.
-    pub const fn weighs(self) -> bool {
-        !matches!(self, Self::Counted)
-    }
-
-    /// Whether its counts are divided.
-    pub const fn counts(self) -> bool {
-        !matches!(self, Self::Weight)
-    }
-
-    /// Whether it has the default role.
-    pub const fn is_counted(&self) -> bool {
-        matches!(self, Self::Counted)
-    }
 }
 
 /// The event that is the witness of a CPU.

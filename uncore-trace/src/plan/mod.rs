@@ -7,6 +7,7 @@
 mod agree;
 pub mod allowance;
 mod assembly;
+pub mod bare;
 pub mod device;
 mod groups;
 mod guests;
@@ -20,6 +21,7 @@ mod place;
 pub mod ports;
 pub mod render;
 pub mod resolve;
+mod role;
 mod together;
 pub mod told;
 pub mod traffic;
@@ -33,8 +35,8 @@ use serde::{Deserialize, Serialize};
 use self::assembly::Assembly;
 use self::device::Narrowing;
 pub use self::io::{Direction, IoScope};
-pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
+pub use self::role::Role;
 pub use self::told::Told;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
@@ -81,7 +83,7 @@ pub struct Request {
     /// Whether ports are counted; planning fails if there are none.
     pub ports: bool,
     /// Whether `-e` may name the times of a measurement, which need no counter: see
-    /// [`resolve::TIMES`].
+    /// [`bare::TIMES`].
     pub times: bool,
     /// Length of a tick, ns.
     pub tick_ns: u64,

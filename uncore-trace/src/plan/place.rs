@@ -8,7 +8,7 @@ use crate::catalog::domain::Domain;
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
-use crate::discover::cpus::CpuPlace;
+use crate::discover::cpus::{Cache, CpuPlace};
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
@@ -176,7 +176,7 @@ const PARTS: [fn(CpuPlace) -> Option<Part>; 5] = [
     |place| Some((Some(place.package?), None, None)),
     |place| Some((Some(place.package?), Some(place.die?), None)),
     |place| Some((None, None, Some(place.node?))),
-    |place| Some((Some(place.package?), None, Some(place.cache?))),
+    |place| Some((Some(place.package?), None, Some(place.cache?.first))),
     core,
 ];
 
@@ -216,6 +216,7 @@ fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Op
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let socket = cpus.sharing(cpu, |place| place.package)?;
-    let caches: BTreeSet<u32> = socket.iter().filter_map(|cpu| cpus.place(cpu).cache).collect();
-    cpus.sharing(*caches.iter().nth(index)?, |place| place.cache)
+    let caches: BTreeSet<Cache> = socket.iter().filter_map(|cpu| cpus.place(cpu).cache).collect();
+    let wanted = *caches.iter().nth(index)?;
+    cpus.sharing(wanted.first, |place| place.cache)
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
-use super::misses::{Role, WitnessEvent, named};
+use super::misses::{WitnessEvent, named};
 use super::place::{Sight, Spot, spots};
 use super::resolve::Resolver;
-use super::{Counter, Plan};
+use super::{Counter, Plan, Role};
 use crate::catalog::family::Kind;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list;

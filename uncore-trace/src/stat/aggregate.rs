@@ -1,8 +1,8 @@
 //! Groups counters to lines, and sums them.
 //!
 //! As in perf, the instances of a PMU are one line (`uncore_imc_0` and `uncore_imc_1` are
-//! `uncore_imc`), and so are counters of every CPU. Options split lines by socket, die, core, node
-//! or CPU. Guarantee: every counter of the plan is in exactly one line.
+//! `uncore_imc`), and so are counters of every CPU. Options split lines by socket, die, cluster,
+//! cache, core, node or CPU. Guarantee: every counter of the plan is in exactly one line.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,6 +22,10 @@ pub enum By {
     Socket,
     /// Die.
     Die,
+    /// Cluster of cores.
+    Cluster,
+    /// Last-level cache.
+    Cache,
     /// Core, of which each hardware thread is a CPU.
     Core,
     /// NUMA node.
@@ -52,7 +56,7 @@ pub struct SummedCounters {
     pub factor: f64,
     /// Whether one count is a whole number of units.
     pub integral: bool,
-    /// Socket, die, node or CPU.
+    /// Where the counters are.
     pub place: Location,
     /// Ids of the counters.
     pub members: Vec<u32>,
@@ -87,6 +91,8 @@ impl Grouping {
             By::Machine => Location::Machine,
             By::Socket => Location::Socket(at.package),
             By::Die => Location::Die(at.package, at.die),
+            By::Cluster => Location::Cluster(at.package, at.die, at.cluster),
+            By::Cache => Location::Cache(at.package, at.die, at.cache),
             By::Core => Location::Core(at.package, at.die, at.core),
             By::Node => Location::Node(at.node),
             By::Cpu => Location::Cpu(cpu),
@@ -252,6 +258,8 @@ mod tests {
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
             core: Some((cpu % 2) as i32),
+            cluster: Some(7),
+            cache: (cpu < 2).then_some(cpus::Cache { level: 3, first: 0 }),
             ..cpus::CpuPlace::default()
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
@@ -293,6 +301,11 @@ mod tests {
         );
         assert_eq!(shown(By::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
         assert_eq!(shown(By::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
+        assert_eq!(shown(By::Cluster, false, &[])[1], "S1-D0-CLS7 uncore_imc/reads/ 2");
+        assert_eq!(
+            shown(By::Cache, false, &[])[..2],
+            ["S0-D0-L3-ID0 uncore_imc/reads/ 2", "S1-D0-L?-ID? uncore_imc/reads/ 2"]
+        );
         assert_eq!(
             shown(By::Node, false, &[])[2..5],
             ["N? page-faults 1", "N0 page-faults 2", "N1 page-faults 1"]

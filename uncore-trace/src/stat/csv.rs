@@ -29,9 +29,7 @@ fn fields(row: &Row, when: When) -> Vec<String> {
     match row.place {
         Location::Machine => {}
         Location::Cpu(_) => fields.push(row.place.to_string()),
-        Location::Socket(_) | Location::Die(..) | Location::Core(..) | Location::Node(_) => {
-            fields.extend([row.place.to_string(), row.members.to_string()]);
-        }
+        place => fields.extend([place.to_string(), row.members.to_string()]),
     }
     let label = printable(&row.label).into_owned();
     let (value, unit) = match (&row.value, &row.counted) {

@@ -34,16 +34,15 @@ impl Serialize for JsonRow<'_> {
 }
 
 fn place<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
-    let key = match row.place {
-        Location::Machine => return Ok(()),
-        Location::Cpu(cpu) => return map.serialize_entry("cpu", &cpu.to_string()),
-        Location::Socket(_) => "socket",
-        Location::Die(..) => "die",
-        Location::Core(..) => "core",
-        Location::Node(_) => "node",
-    };
-    map.serialize_entry(key, &row.place.to_string())?;
-    map.serialize_entry("counters", &row.members)
+    let key = row.place.kind();
+    match row.place {
+        Location::Machine => Ok(()),
+        Location::Cpu(cpu) => map.serialize_entry(key, &cpu.to_string()),
+        place => {
+            map.serialize_entry(key, &place.to_string())?;
+            map.serialize_entry("counters", &row.members)
+        }
+    }
 }
 
 fn event<M: SerializeMap>(row: &Row, counted: &Counted, map: &mut M) -> Result<(), M::Error> {

@@ -15,6 +15,7 @@ pub mod count;
 pub mod csv;
 pub mod json;
 pub mod metrics;
+pub mod options;
 pub mod output;
 pub mod parts;
 pub mod repeat;

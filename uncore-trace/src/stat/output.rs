@@ -89,6 +89,8 @@ pub struct Style {
     pub format: Format,
     /// Whether a terminal is cleared before each interval.
     pub clear: bool,
+    /// Whether events that counted nothing have no row.
+    pub hide_zero: bool,
     /// Whether CSV rows of `--summary` begin without that word.
     pub bare: bool,
     /// The command; empty without one.
@@ -189,10 +191,12 @@ impl Output {
     }
 
     fn shown(&self, rows: &[Row], when: When) -> Result<String> {
+        let shown = rows.iter().filter(|row| !(self.style.hide_zero && row.is_zero()));
+        let rows: Vec<Row> = shown.cloned().collect();
         match &self.style.format {
-            Format::Text => Ok(text::rows(rows, when)),
-            Format::Csv(separator) => Ok(csv::rows(rows, when, separator)),
-            Format::Json => json::rows(rows, when).context("cannot write the rows as JSON"),
+            Format::Text => Ok(text::rows(&rows, when)),
+            Format::Csv(separator) => Ok(csv::rows(&rows, when, separator)),
+            Format::Json => json::rows(&rows, when).context("cannot write the rows as JSON"),
         }
     }
 

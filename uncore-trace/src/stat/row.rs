@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::discover::cpus::Cache;
+
 /// The value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -47,12 +49,44 @@ pub enum Location {
     Socket(Option<i16>),
     /// A die of a package.
     Die(Option<i16>, Option<i16>),
+    /// A cluster of cores of a die.
+    Cluster(Option<i16>, Option<i16>, Option<i32>),
+    /// A last-level cache of a die.
+    Cache(Option<i16>, Option<i16>, Option<Cache>),
     /// A core of a die.
     Core(Option<i16>, Option<i16>, Option<i32>),
     /// A NUMA node.
     Node(Option<u32>),
     /// The CPU that reads the counter.
     Cpu(u32),
+}
+
+impl Location {
+    /// What it is, in perf's word; empty for everywhere.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Machine => "",
+            Self::Socket(_) => "socket",
+            Self::Die(..) => "die",
+            Self::Cluster(..) => "cluster",
+            Self::Cache(..) => "cache",
+            Self::Core(..) => "core",
+            Self::Node(_) => "node",
+            Self::Cpu(_) => "cpu",
+        }
+    }
+
+    /// The width of its column of text.
+    pub const fn width(&self) -> usize {
+        match self {
+            Self::Machine => 0,
+            Self::Socket(_) | Self::Node(_) | Self::Cpu(_) => 6,
+            Self::Die(..) => 7,
+            Self::Core(..) => 13,
+            Self::Cluster(..) => 15,
+            Self::Cache(..) => 17,
+        }
+    }
 }
 
 impl fmt::Display for Location {
@@ -64,6 +98,14 @@ impl fmt::Display for Location {
             Self::Socket(socket) => format!("S{}", id(socket.map(i64::from))),
             Self::Die(socket, die) => {
                 format!("S{}-D{}", id(socket.map(i64::from)), id(die.map(i64::from)))
+            }
+            Self::Cluster(socket, die, cluster) => {
+                format!("{}-CLS{}", Self::Die(socket, die), id(cluster.map(i64::from)))
+            }
+            Self::Cache(socket, die, cache) => {
+                let level = id(cache.map(|cache| i64::from(cache.level)));
+                let first = id(cache.map(|cache| i64::from(cache.first)));
+                format!("{}-L{level}-ID{first}", Self::Die(socket, die))
             }
             Self::Core(socket, die, core) => {
                 format!("{}-C{}", Self::Die(socket, die), id(core.map(i64::from)))
@@ -111,7 +153,7 @@ pub struct Rate {
 /// One line of output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Socket, die, core, node or CPU.
+    /// Where the counters are.
     pub place: Location,
     /// Number of summed counters.
     pub members: usize,
@@ -129,6 +171,14 @@ pub struct Row {
     pub rate: Option<Rate>,
     /// Standard error of the mean over runs, % of the mean.
     pub noise: Option<f64>,
+}
+
+impl Row {
+    /// Whether it is of an event that counted nothing.
+    pub fn is_zero(&self) -> bool {
+        let is_zero = matches!(self.value, Value::NotCounted) || self.value.number() == Some(0.0);
+        is_zero && self.counted.is_some()
+    }
 }
 
 /// The time that rows cover.

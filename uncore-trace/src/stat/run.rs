@@ -5,16 +5,15 @@
 //! they are read for the last time; the counts are printed whatever ended the run.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::future::pending;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 
-use super::control::{Address, Control, Order};
+use super::control::{Control, Order};
 use super::count::{Lap, Meter};
+use super::options::{Delay, Options};
 use super::output::{Ending, Output};
 use super::repeat::Repeats;
 use super::table::Table;
@@ -23,48 +22,6 @@ use crate::discover::CpuList;
 use crate::plan::Plan;
 use crate::signals::Signals;
 use crate::workload::Workload;
-
-/// When counting begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delay {
-    /// With the command.
-    None,
-    /// This long after the command started.
-    For(Duration),
-    /// When a control command enables the counters.
-    Off,
-}
-
-/// Options of a measurement.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Length of an interval; `None`: one set of rows at the end.
-    pub interval: Option<Duration>,
-    /// End after this many intervals.
-    pub interval_count: Option<u32>,
-    /// After the intervals, print the rows of the whole time.
-    pub summary: bool,
-    /// End after this long.
-    pub timeout: Option<Duration>,
-    /// When counting begins.
-    pub delay: Delay,
-    /// Number of runs; 0: until a signal, and each is printed.
-    pub repeat: u32,
-    /// Whether the length of each run is printed.
-    pub table: bool,
-    /// Whether what is cached is written to disks before each run.
-    pub sync: bool,
-    /// Command of a shell before each run.
-    pub pre: Option<String>,
-    /// Command of a shell after each run.
-    pub post: Option<String>,
-    /// Where control commands come from.
-    pub control: Option<Address>,
-    /// The command to run; empty for none.
-    pub command: Vec<OsString>,
-    /// The output file, unless that is standard output.
-    pub file: Option<PathBuf>,
-}
 
 /// Why a run ended.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::row::{CgroupShare, Counted, Location, Row, Value};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
-use crate::plan::resolve::{DURATION, SYSTEM, USER};
+use crate::plan::bare::{DURATION, SYSTEM, USER};
 use crate::workload::CpuTime;
 
 /// Which times have a row.

@@ -19,13 +19,10 @@ const VALUE: usize = 18;
 
 /// The line above the rows of an interval.
 pub fn heading(rows: &[Row]) -> String {
-    let place = rows.first().map_or("", |row| match row.place {
-        Location::Machine => "",
-        Location::Socket(_) => "socket cpus ",
-        Location::Die(..) => "die     cpus ",
-        Location::Core(..) => "core          cpus ",
-        Location::Node(_) => "node   cpus ",
-        Location::Cpu(_) => "cpu    ",
+    let place = rows.first().map_or_else(String::new, |row| match row.place {
+        Location::Machine => String::new(),
+        place @ Location::Cpu(_) => format!("{:<1$} ", place.kind(), place.width()),
+        place => format!("{:<1$} cpus ", place.kind(), place.width()),
     });
     format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
 }
@@ -96,12 +93,8 @@ fn line(
     }
     match row.place {
         Location::Machine => {}
-        Location::Cpu(_) => write(format_args!("{:<6} ", row.place)),
-        Location::Die(..) => write(format_args!("{:<7} {:>4} ", row.place, row.members)),
-        Location::Core(..) => write(format_args!("{:<13} {:>4} ", row.place, row.members)),
-        Location::Socket(_) | Location::Node(_) => {
-            write(format_args!("{:<6} {:>4} ", row.place, row.members));
-        }
+        place @ Location::Cpu(_) => write(format_args!("{place:<0$} ", place.width())),
+        place => write(format_args!("{place:<0$} {1:>4} ", place.width(), row.members)),
     }
     let shared = units.get(&key(row));
     let (number, unit) = quantity(row, shared.map(|(values, _)| values));

@@ -11,7 +11,7 @@ use super::perf::Ignored;
 use super::{delay, millis};
 use crate::discover::CpuList;
 use crate::stat::control::Address;
-use crate::stat::run::Delay;
+use crate::stat::options::Delay;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,6 +66,7 @@ With --for-each-cgroup it is 1 if something was lost.";
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
     after_help = EXAMPLES,
+    infer_long_args = true,
     override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]"
 )]
 pub struct Args {
@@ -180,6 +181,14 @@ pub struct Args {
     #[arg(long, group = "aggregation", help_heading = LINE)]
     pub(super) per_die: bool,
 
+    /// A line for each cluster of cores
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_cluster: bool,
+
+    /// A line for each last-level cache
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_cache: bool,
+
     /// A line for each core
     #[arg(long, group = "aggregation", help_heading = LINE)]
     pub(super) per_core: bool,
@@ -203,6 +212,10 @@ pub struct Args {
     /// Print the metrics of -M, not the events they are computed from
     #[arg(long, help_heading = PRINT)]
     pub(super) metric_only: bool,
+
+    /// Do not print events that counted nothing
+    #[arg(long, help_heading = PRINT)]
+    pub(super) hide_zero_events: bool,
 
     /// With -r: print the time of each run
     #[arg(long, requires = "repeat", help_heading = PRINT)]

@@ -32,7 +32,6 @@ const ELSEWHERE: &str =
     "`uncore-trace record -o FILE` makes a recording, `uncore-trace report FILE` shows it";
 const CORE: &str =
     "-p core counts the events of the cores, -e and -M name others: see `uncore-trace list`";
-const SPLIT: &str = "--per-core, --per-die, --per-socket and -A split the lines";
 const MODES: &str = "a counter counts all that happens on its PMU or CPU: leave it out";
 const PMU: &str = "name the PMU in the event: -e PMU/EVENT/";
 const GROUPS: &str = "which events of a metric are counted together follows from its formula";
@@ -41,7 +40,7 @@ const fn option(names: &'static [&'static str], here: Here) -> PerfOption {
     PerfOption { names, here }
 }
 
-/// Every option of `perf stat` of Linux 7.2, and `-c` of older versions.
+/// Every option of `perf stat` of Linux 7.3 (release candidate 7), and `-c` of older versions.
 pub const OPTIONS: &[PerfOption] = &[
     option(&["-e", "--event"], Has("")),
     option(
@@ -68,12 +67,15 @@ pub const OPTIONS: &[PerfOption] = &[
     option(&["--for-each-cgroup"], Has("uncore counts too, as shares")),
     option(&["--per-socket"], Has("")),
     option(&["--per-die"], Has("")),
+    option(&["--per-cluster"], Has("")),
+    option(&["--per-cache"], Has("the last level: no level can be given")),
     option(&["--per-core"], Has("")),
     option(&["--per-node"], Has("")),
     option(&["-A", "--no-aggr"], Has("")),
     option(&["--no-merge"], Has("a line for each PMU; `-A` has one for each CPU too")),
     option(&["-M", "--metrics"], Has("the metrics of `list metrics`")),
     option(&["--metric-only"], Has("a line for each metric")),
+    option(&["--hide-zero-events"], Has("metrics are printed")),
     option(&["--no-scale"], Has("")),
     option(&["-x", "--field-separator"], Has("")),
     option(&["-j", "--json-output"], Has("")),
@@ -119,20 +121,22 @@ pub const OPTIONS: &[PerfOption] = &[
     option(&["--tpebs-mode"], Refuses(CORE)),
     option(&["--smi-cost"], Refuses("-e msr/smi/ counts the interrupts")),
     option(&["--iostat"], Refuses("-p pcie --per port has a line for each root port")),
-    option(&["--per-cluster"], Refuses(SPLIT)),
-    option(&["--per-cache"], Refuses(SPLIT)),
     option(&["--percore-show-thread"], Refuses("-A has a line for each CPU")),
     option(&["--no-big-num"], Refuses("-x and -j print numbers without separators")),
 ];
 
-/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses.
+/// Why `name` is refused, if it is an option or a subcommand of `perf stat` that `stat` refuses, or the
+/// beginning of no other option.
 pub fn refused(name: &str) -> Option<&'static str> {
-    OPTIONS.iter().find(|option| option.names.contains(&name)).and_then(|option| {
-        match option.here {
-            Refuses(why) => Some(why),
-            Has(_) | NoEffect(_) => None,
-        }
-    })
+    let is = |option: &&PerfOption| option.names.contains(&name);
+    let begins = |option: &&PerfOption| option.names.iter().any(|its| its.starts_with(name));
+    let mut begun =
+        OPTIONS.iter().filter(|_| name.len() > 2 && name.starts_with("--")).filter(begins);
+    let only = begun.next().filter(|_| begun.next().is_none());
+    match OPTIONS.iter().find(is).or(only)?.here {
+        Refuses(why) => Some(why),
+        Has(_) | NoEffect(_) => None,
+    }
 }
 
 /// Parses the options without an effect.

@@ -22,7 +22,7 @@ pub fn domains(root: &Path, cpus: &Cpus) -> Vec<Domain> {
     for cpu in cpus.online.iter() {
         let place = cpus.place(cpu);
         // One CPU of each cache.
-        if place.cache.is_some_and(|first| first != cpu) {
+        if place.cache.is_some_and(|cache| cache.first != cpu) {
             continue;
         }
         if let (Some(socket), Some(id)) = (place.package, cache_id(root, cpu)) {

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::discover;
-use crate::discover::cpus::CpuPlace;
+use crate::discover::cpus::{Cache, CpuPlace};
 use crate::discover::resctrl::fake::Fake;
 
 /// A machine with this number of sockets, one CPU and one cache with the socket's number each.
@@ -13,7 +13,8 @@ pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
     machine.cpus = discover::Cpus::default();
     machine.cpus.online = (0..sockets).collect();
     for cpu in 0..sockets {
-        let (package, node, cache) = (Some(cpu as i16), Some(cpu), Some(cpu));
+        let (package, node, cache) =
+            (Some(cpu as i16), Some(cpu), Some(Cache { level: 3, first: cpu }));
         machine.cpus.places.insert(cpu, CpuPlace { package, node, cache, ..CpuPlace::default() });
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index3"));
         std::fs::create_dir_all(&dir).unwrap();

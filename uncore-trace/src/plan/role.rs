@@ -1,0 +1,44 @@
+//! What a counter is for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::counters;
+
+/// The purpose of a counter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Its counts are divided.
+    #[default]
+    Counted,
+    /// Its counts serve to divide others; it has no rows.
+    Weight,
+    /// Both.
+    Both,
+}
+
+impl Role {
+    /// The value in the column `role`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counted => "counted",
+            Self::Weight => counters::WEIGHT,
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether its counts serve to divide others.
+    pub const fn weighs(self) -> bool {
+        !matches!(self, Self::Counted)
+    }
+
+    /// Whether its counts are divided.
+    pub const fn counts(self) -> bool {
+        !matches!(self, Self::Weight)
+    }
+
+    /// Whether it has the default role.
+    pub const fn is_counted(&self) -> bool {
+        matches!(self, Self::Counted)
+    }
+}
