@@ -1,11 +1,15 @@
-"""Merges the many small files of an hour into few large sorted ones, in a separate directory.
+"""Merges the many small files of an hour into few large sorted ones, below another root.
 
     compact.py ENGINE FROM TO CLUSTER DATE HOUR [--bytes 256000000]
-    compact.py duckdb /bucket/hosts /bucket/compact north 2026-11-17 10
+    compact.py duckdb s3://fleet/hosts s3://fleet/large north 2026-11-17 10
 
-ENGINE is duckdb or spark. FROM and TO are directories, what is above `cluster=...`; FROM is not changed. The rows are
-the same: rows and sums of each host and event are compared, and where they differ it fails and leaves
-nothing in TO. Run it once an hour is over and uploaded. It may run again: what it wrote is replaced.
+ENGINE is duckdb or spark. FROM and TO are directories or buckets, what is above `cluster=...`; FROM is not changed.
+HOUR `all` is every hour of the day. The rows are the same: rows and sums of each host and event are compared,
+and where they differ it fails and leaves nothing in TO.
+
+It may run again: it reads the files that it has not read, as those of a host that was late, and adds large
+files of them. The manifest of an hour (store.py) names its large files. It is written last, at once: who reads what
+it names sees the hour as before a run or as after it. One run at a time may write an hour.
 
 Rows are sorted by host, then as in the small files, and a row group has some 131072 of them: so a question
 about a host or a counter of it reads one or two. A question about a pod is about few hosts, but nothing
@@ -16,18 +20,23 @@ only where not all of a column chunk is in a dictionary; so the three columns ge
 """
 
 import argparse
+import hashlib
+import json
 import math
-import os
 import pathlib
-import shutil
+import tempfile
 
 import ask
+import store
+from ask import quoted
 
 ROWS = 131072
 # What Spark's row groups and pages are limited by in place of that.
 BLOCK = 6 * 2**20
 PAGE_ROWS = 10_000
 LARGE = 256_000_000
+# Of each large file the small files that are in it: {NAME: BYTES}.
+INPUTS = "_inputs"
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
 # Values that must be equal before and after, for each host and event.
@@ -50,61 +59,39 @@ def same(one, other):
     )
 
 
-def part(root, cluster, date, hour):
-    return pathlib.Path(root) / f"cluster={cluster}/date={date}/hour={int(hour):02}"
+def place(cluster, date, hour):
+    """The directory of an hour below a root."""
+    return f"cluster={cluster}/date={date}/hour={int(hour):02}"
 
 
 def chunks(files, limit):
     """Files, one host after the other, until they are as large as a large one."""
-    chunk, size = [], 0
-    for file in files:
-        length = file.stat().st_size
+    chunk, size = {}, 0
+    for name, length in files.items():
         if chunk and size + length > limit:
             yield chunk
-            chunk, size = [], 0
-        chunk.append(file)
+            chunk, size = {}, 0
+        chunk[name] = length
         size += length
     if chunk:
         yield chunk
 
 
-def quoted(text):
-    """A text in SQL: paths and names of clusters may have quotes."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def duckdb(source, target, limit):
+def duckdb(source, target):
     import duckdb
 
-    # The names begin with the host: so a large file has hosts that stand together.
-    files = sorted(source.glob("*.parquet"))
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET temp_directory = {quoted(target.parent / 'spilled')}")
     # All files get the columns of all schemas.
-    listed = ", ".join(map(quoted, files))
+    listed = ", ".join(map(quoted, sorted(source.iterdir())))
     read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     before = connection.execute(CHECKED.format(read)).fetchall()
-    columns = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
-    kept = versions(connection, listed)
-    for number, chunk in enumerate(chunks(files, limit)):
-        listed = ", ".join(map(quoted, chunk))
-        have = {row[0] for row in connection.execute(
-            f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true,"
-            " hive_partitioning = false)"
-        ).fetchall()}  # fmt: skip
-        select = ", ".join(
-            f'"{name}"' if name in have else f'CAST(NULL AS {kind}) AS "{name}"'
-            for name, kind, *_ in columns
-        )
-        connection.execute(
-            f"""COPY (
-                SELECT {select} FROM read_parquet([{listed}], union_by_name = true,
-                    hive_partitioning = false)
-                ORDER BY {SORTED}
-            ) TO {quoted(target / f"compact_{number:04}.parquet")}
-            (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS}, KV_METADATA {kept})"""
-        )
-    after = f"read_parquet({quoted(target / '*.parquet')}, hive_partitioning = false)"
+    connection.execute(
+        f"""COPY (SELECT * FROM {read} ORDER BY {SORTED}) TO {quoted(target)}
+        (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS}, KV_METADATA {versions(connection, listed)})"""
+    )
+    after = f"read_parquet({quoted(target)}, hive_partitioning = false)"
     return before, connection.execute(CHECKED.format(after)).fetchall()
 
 
@@ -121,56 +108,117 @@ def versions(connection, listed):
     return "{" + pairs + "}"
 
 
-def spark(source, target, limit):
-    engine = ask.Spark(source)
-    session = engine.session
+def spark(source, target):
+    session = ask.spark_session()
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # Spark merges the schemas of the files: a column of a newer version is kept.
     read = session.read.option("mergeSchema", "true").option("pathGlobFilter", "*_*.parquet")
     read.parquet(str(source)).createOrReplaceTempView("before")
-    rows = session.table("before")
     before = session.sql(CHECKED.format("before")).collect()
-    size = sum(file.stat().st_size for file in source.glob("*.parquet"))
-    order = [name.strip() for name in SORTED.split(",")]
     write = (
-        rows.repartitionByRange(math.ceil(size / limit), "host")
-        .sortWithinPartitions(*order)
-        .write.mode("overwrite")
-        .option("compression", "zstd")
+        session.table("before")
+        .coalesce(1)
+        .sortWithinPartitions(*SORTED.split(", "))
+        .write.option("compression", "zstd")
         # Of pages, which are compressed, and of what is not yet a page: some 100000 to 500000 rows.
         .option("parquet.block.size", BLOCK)
         .option("parquet.page.row.count.limit", PAGE_ROWS)
-        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     )
     for name in BLOOM:
         write = write.option(f"parquet.bloom.filter.enabled#{name}", "true")
         write = write.option(f"parquet.bloom.filter.expected.ndv#{name}", "10000")
         write = write.option(f"parquet.enable.dictionary#{name}", "false")
-    write.parquet(str(target))
-    for file in target.glob(".*.crc"):
-        file.unlink()
-    for number, file in enumerate(sorted(target.glob("part-*.parquet"))):
-        file.rename(target / f"compact_{number:04}.parquet")
+    directory = target.with_suffix("")
+    write.parquet(str(directory))
+    (made,) = directory.glob("part-*.parquet")
+    made.rename(target)
     session.read.parquet(str(target)).createOrReplaceTempView("after")
     return before, session.sql(CHECKED.format("after")).collect()
 
 
-def compact(engine, source, target, cluster, date, hour, limit=LARGE):
-    """Returns the numbers of files before and after."""
-    source, final = part(source, cluster, date, hour), part(target, cluster, date, hour)
-    # Invisible until it is complete: readers skip names that begin with a dot.
-    work = final.parent / f".{final.name}.{os.getpid()}.tmp"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        before, after = {"duckdb": duckdb, "spark": spark}[engine](source, work, limit)
+def merge(engine, small, hour, chunk):
+    """The bytes of a large file of these small ones, which are read once."""
+    with tempfile.TemporaryDirectory(prefix="compact-") as work:
+        source, target = pathlib.Path(work) / "small", pathlib.Path(work) / "large.parquet"
+        source.mkdir()
+        store.each(
+            lambda name: (source / name).write_bytes(small.read(f"{hour}/{name}")), chunk
+        )
+        try:
+            before, after = {"duckdb": duckdb, "spark": spark}[engine](source, target)
+        except Exception as error:
+            # One file that is not Parquet stops the hour: its name is in what the engine says.
+            raise SystemExit(f"compact: {small.url}/{hour}: {str(error).splitlines()[0]}") from error
         if not before or not same(before, after):
-            raise SystemExit(f"compact: {source}: the rows of {work} are not the same")
-        shutil.rmtree(final, ignore_errors=True)
-        work.rename(final)
+            raise SystemExit(f"compact: {small.url}/{hour}: the rows of the large file are not the same")
+        return target.read_bytes()
+
+
+def unread(small, large, hour, manifest):
+    """The small files that no file of the manifest has, and their sizes."""
+    lists = store.each(lambda name: json.loads(large.read(f"{INPUTS}/{hour}/{name}.json")), manifest)
+    read = {name: size for inputs in lists for name, size in inputs.items()}
+    found = small.parquet(hour)
+    for name, size in found.items():
+        if read.get(name, size) != size:
+            raise SystemExit(
+                f"compact: {small.url}/{hour}/{name} has changed since it was read: remove"
+                f" {large.url}/{store.MANIFESTS}/{hour}.json to compact the hour anew"
+            )
+    return {name: size for name, size in found.items() if name not in read}
+
+
+def compact(engine, source, target, cluster, date, hour, limit=LARGE):
+    """Returns the number of files that were read, and of the large files of the hour."""
+    small, large = store.Root(source), store.Root(target)
+    if small.path == large.path:
+        raise SystemExit(f"compact: FROM and TO are {small.url}: a query would find each row twice")
+    hour = place(cluster, date, hour)
+    manifest = large.manifest(hour)
+    late = unread(small, large, hour, manifest)
+    if not late:
+        return 0, len(manifest)
+    plan = {}
+    for chunk in chunks(late, limit):
+        inputs = json.dumps(chunk, indent=0).encode()
+        plan[f"compact_{hashlib.sha256(inputs).hexdigest()[:16]}.parquet"] = chunk, inputs
+    # Of a run that did not end. What this one would write the same is kept.
+    there = large.parquet(hour)
+    for name in there.keys() - manifest.keys() - plan.keys():
+        large.remove(f"{hour}/{name}")
+    made, done = {}, False
+    try:
+        for name, (chunk, inputs) in plan.items():
+            if name not in there:
+                content = merge(engine, small, hour, chunk)
+                large.write(f"{INPUTS}/{hour}/{name}.json", inputs)
+                made[name] = len(content)
+                large.write(f"{hour}/{name}", content)
+        named = manifest | {name: there.get(name, made.get(name)) for name in plan}
+        stored = large.parquet(hour)
+        for name, size in named.items():
+            if stored.get(name) != size:
+                raise SystemExit(
+                    f"compact: {large.url}/{hour}/{name}: the store has {stored.get(name)} bytes of {size}"
+                )
+        if large.manifest(hour) != manifest:
+            raise SystemExit(f"compact: {large.url}/{hour}: another run has written this hour: run it again")
+        large.publish(hour, named)
+        done = True
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return len(list(source.glob("*.parquet"))), len(list(final.glob("*.parquet")))
+        if not done:
+            left = made.keys() & large.parquet(hour).keys()
+            for name in left - large.manifest(hour).keys():
+                large.remove(f"{hour}/{name}")
+    return len(late), len(named)
+
+
+def hours(source, cluster, date, hour):
+    if hour != "all":
+        return [int(hour)]
+    small = store.Root(source)
+    found = small.directories(f"cluster={cluster}/date={date}")
+    return [int(name.removeprefix("hour=")) for name in found if name.startswith("hour=")]
 
 
 def main():
@@ -180,10 +228,11 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--bytes", type=int, default=LARGE, help="of the files that become one")
     args = parser.parse_args()
-    were, are = compact(
-        args.engine, args.source, args.target, args.cluster, args.date, args.hour, args.bytes
-    )
-    print(f"{were} files became {are}")
+    for hour in hours(args.source, args.cluster, args.date, args.hour):
+        read, are = compact(
+            args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
+        )
+        print(f"hour {hour:02}: {read} files were read; there are {are} large ones")
 
 
 if __name__ == "__main__":
