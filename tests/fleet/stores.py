@@ -55,7 +55,7 @@ def store(kind, directory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     if kind == "moto":
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        command = [os.environ.get("MOTO", sys.executable), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     else:
         subprocess.run(
             ["npm", "install", "--silent", "--ignore-scripts", "--prefix", directory, S3RVER], check=True
