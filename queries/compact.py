@@ -7,6 +7,9 @@ ENGINE is duckdb or spark. FROM and TO are directories or buckets, what is above
 HOUR `all` is every hour of the day. The rows are the same: rows and sums of each host and event are compared,
 and where they differ it fails and leaves nothing in TO.
 
+A file that is not Parquet, or has rows of another host or cluster than its name, is left out with a message, and
+the exit code is 1.
+
 It may run again: it reads the files that it has not read, as those of a host that was late, and adds large
 files of them. The manifest of an hour (store.py) names its large files. It is written last, at once: who reads what
 it names sees the hour as before a run or as after it. One run at a time may write an hour.
@@ -24,9 +27,13 @@ import hashlib
 import json
 import math
 import pathlib
+import sys
 import tempfile
+import urllib.parse
 
 import ask
+import pyarrow as pa
+import pyarrow.parquet as pq
 import store
 from ask import quoted
 
@@ -136,22 +143,44 @@ def spark(source, target):
     return before, session.sql(CHECKED.format("after")).collect()
 
 
+def foreign(hour, name, content):
+    """Why a file is left out: it is not Parquet, or speaks of another host or cluster than its name."""
+    cluster, host = hour.split("/")[0].removeprefix("cluster="), name.rsplit("_", 2)[0]
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(content)).read(columns=["cluster", "host"])
+        found = {column: rows[column].unique().to_pylist() for column in ("cluster", "host")}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        return str(error).splitlines()[0]
+    for column, named in (("cluster", cluster), ("host", host)):
+        for value in found[column]:
+            if (value or "unknown") != urllib.parse.unquote(named):
+                return f"it has rows of the {column} {value!r}"
+    return None
+
+
 def merge(engine, small, hour, chunk):
-    """The bytes of a large file of these small ones, which are read once."""
+    """The bytes of a large file of these small ones, which are read once, and why some are left out."""
     with tempfile.TemporaryDirectory(prefix="compact-") as work:
         source, target = pathlib.Path(work) / "small", pathlib.Path(work) / "large.parquet"
         source.mkdir()
-        store.each(
-            lambda name: (source / name).write_bytes(small.read(f"{hour}/{name}")), chunk
-        )
+
+        def fetch(name):
+            content = small.read(f"{hour}/{name}")
+            why = foreign(hour, name, content)
+            if why is None:
+                (source / name).write_bytes(content)
+            return why
+
+        left = {name: why for name, why in zip(chunk, store.each(fetch, chunk)) if why}
+        if len(left) == len(chunk):
+            return None, left
         try:
             before, after = {"duckdb": duckdb, "spark": spark}[engine](source, target)
         except Exception as error:
-            # One file that is not Parquet stops the hour: its name is in what the engine says.
             raise SystemExit(f"compact: {small.url}/{hour}: {str(error).splitlines()[0]}") from error
         if not before or not same(before, after):
             raise SystemExit(f"compact: {small.url}/{hour}: the rows of the large file are not the same")
-        return target.read_bytes()
+        return target.read_bytes(), left
 
 
 def unread(small, large, hour, manifest):
@@ -169,7 +198,7 @@ def unread(small, large, hour, manifest):
 
 
 def compact(engine, source, target, cluster, date, hour, limit=LARGE):
-    """Returns the number of files that were read, and of the large files of the hour."""
+    """Returns the number of files that were added, that of the large files of the hour, and why some were left out."""
     small, large = store.Root(source), store.Root(target)
     if small.path == large.path:
         raise SystemExit(f"compact: FROM and TO are {small.url}: a query would find each row twice")
@@ -177,24 +206,30 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
     manifest = large.manifest(hour)
     late = unread(small, large, hour, manifest)
     if not late:
-        return 0, len(manifest)
+        return 0, len(manifest), {}
     plan = {}
     for chunk in chunks(late, limit):
-        inputs = json.dumps(chunk, indent=0).encode()
-        plan[f"compact_{hashlib.sha256(inputs).hexdigest()[:16]}.parquet"] = chunk, inputs
+        digest = hashlib.sha256(json.dumps(chunk).encode()).hexdigest()
+        plan[f"compact_{digest[:16]}.parquet"] = chunk
     # Of a run that did not end. What this one would write the same is kept.
     there = large.parquet(hour)
     for name in there.keys() - manifest.keys() - plan.keys():
         large.remove(f"{hour}/{name}")
-    made, done = {}, False
+    named = manifest | {name: there[name] for name in plan if name in there}
+    made, left, done = set(), {}, False
     try:
-        for name, (chunk, inputs) in plan.items():
-            if name not in there:
-                content = merge(engine, small, hour, chunk)
-                large.write(f"{INPUTS}/{hour}/{name}.json", inputs)
-                made[name] = len(content)
-                large.write(f"{hour}/{name}", content)
-        named = manifest | {name: there.get(name, made.get(name)) for name in plan}
+        for name, chunk in plan.items():
+            if name in there:
+                continue
+            content, foreign = merge(engine, small, hour, chunk)
+            left |= foreign
+            if content is None:
+                continue
+            inputs = {name: size for name, size in chunk.items() if name not in foreign}
+            large.write(f"{INPUTS}/{hour}/{name}.json", json.dumps(inputs, indent=0).encode())
+            made.add(name)
+            large.write(f"{hour}/{name}", content)
+            named[name] = len(content)
         stored = large.parquet(hour)
         for name, size in named.items():
             if stored.get(name) != size:
@@ -203,14 +238,14 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
                 )
         if large.manifest(hour) != manifest:
             raise SystemExit(f"compact: {large.url}/{hour}: another run has written this hour: run it again")
-        large.publish(hour, named)
+        if named != manifest:
+            large.publish(hour, named)
         done = True
     finally:
         if not done:
-            left = made.keys() & large.parquet(hour).keys()
-            for name in left - large.manifest(hour).keys():
+            for name in made & large.parquet(hour).keys() - large.manifest(hour).keys():
                 large.remove(f"{hour}/{name}")
-    return len(late), len(named)
+    return len(late) - len(left), len(named), left
 
 
 def hours(source, cluster, date, hour):
@@ -227,13 +262,17 @@ def main():
     for name in ("source", "target", "cluster", "date", "hour"):
         parser.add_argument(name)
     parser.add_argument("--bytes", type=int, default=LARGE, help="of the files that become one")
-    args = parser.parse_args()
+    args, status = parser.parse_args(), 0
     for hour in hours(args.source, args.cluster, args.date, args.hour):
-        read, are = compact(
+        added, are, left = compact(
             args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
         )
-        print(f"hour {hour:02}: {read} files were read; there are {are} large ones")
+        print(f"hour {hour:02}: {added} files were added; there are {are} large ones")
+        for name, why in left.items():
+            print(f"compact: hour {hour:02}: left out {name!r}: {why}", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

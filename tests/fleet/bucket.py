@@ -12,7 +12,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import urllib.parse
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import stores
 
 HERE = pathlib.Path(__file__).parent
@@ -35,6 +38,13 @@ def main(kind, root, directory):
             run(kind, root, directory, f"s3://{stores.BUCKET}/prefix", proxy.requests)
 
 
+def renamed(rows, cluster):
+    """The rows in another cluster."""
+    at = rows.column_names.index("cluster")
+    rows = rows.set_column(at, "cluster", pa.array([cluster] * len(rows)))
+    return rows.replace_schema_metadata(rows.schema.metadata | {"uncore_trace.cluster": cluster})
+
+
 class Ran(Exception):
     pass
 
@@ -55,7 +65,15 @@ def run(kind, root, directory, url, requests):
         if kind == "s3rver":
             # It lists no directory whose files are two levels below, except one that is an object too.
             files.files.create_dir(f"{files.path}/{place}")
-        files.write(f"{place}/{path.name}", path.read_bytes())
+        content = path.read_bytes()
+        if cluster != CLUSTER:
+            rows = renamed(pq.read_table(path), urllib.parse.unquote(cluster))
+            content = pa.BufferOutputStream()
+            pq.write_table(rows, content)
+            content = content.getvalue().to_pybytes()
+        files.write(f"{place}/{path.name}", content)
+
+    left = {}
 
     def merge(cluster=CLUSTER, limit=sum(path.stat().st_size for path in first) // 3):
         begin = len(requests)
@@ -63,9 +81,10 @@ def run(kind, root, directory, url, requests):
         read = [it for it in requests[begin:] if "/small/" in it[1] and ".parquet" in it[1]]
         if kind != "directory":
             # pyarrow asks for the size of a file, and then for the file.
-            expect("requests for small files", len(read), 2 * counts[0])
+            expect("requests for small files", len(read), 2 * (counts[0] + len(counts[2])))
             expect("requests for small files", sorted(read), sorted(set(read)))
-        return counts
+        left.update(counts[2])
+        return counts[:2]
 
     def answers(at):
         return [[plain(ask, engine, at, SUM) for engine in ENGINES], len(store.Root(at).matching())]
@@ -108,7 +127,7 @@ def run(kind, root, directory, url, requests):
     expect("rows after it", settled(large, HOSTS), (rows, before))
     # Its file has been written and compared, so no run reads that host again.
     begin = len(requests)
-    expect("the next run", compact.compact("duckdb", small, large, CLUSTER, DATE, HOUR), (1, 5))
+    expect("the next run", compact.compact("duckdb", small, large, CLUSTER, DATE, HOUR), (1, 5, {}))
     expect("what it reads", [it for it in requests[begin:] if late.name in it[1]], [])
     settled(large, HOSTS + 1)
     expect("its large files", held.items() <= target.parquet(hour).items(), True)
@@ -138,16 +157,26 @@ def run(kind, root, directory, url, requests):
     with patched(store.Root, "write", lambda self, at, content: write(self, at, content + b"x")):
         refused("the store has", merge)
     expect("rows", settled(large, HOSTS + 2), (rows, count))
-    files.write(f"{hour}/{late.name}", late.read_bytes() + b"x")
+    content = files.read(f"{hour}/{late.name}")
+    files.write(f"{hour}/{late.name}", content + b"x")
     refused("has changed", merge)
-    files.write(f"{hour}/{late.name}", late.read_bytes())
-    files.write(f"{hour}/zzz_1_1.parquet", b"PAR1 and no more")
-    refused("zzz_1_1.parquet", merge)
-    expect("rows", settled(large, HOSTS + 2), (rows, count))
-    files.remove(f"{hour}/zzz_1_1.parquet")
-    expect("the last host", merge(), (1, 7))
+    files.write(f"{hour}/{late.name}", content)
 
-    expect("another cluster", merge(ODD), (HOSTS, 4))
+    # What a host may not say: that is left out, each time, and the others are added.
+    spoiled = {
+        "zzz_1_1.parquet": b"PAR1 and no more",
+        "node-9999_1_1.parquet": late.read_bytes(),
+        f"{late.name[:9]}_1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{first[0].name}"),
+    }
+    for name, content in spoiled.items():
+        files.write(f"{hour}/{name}", content)
+    expect("the last host", merge(), (1, 7))
+    expect("what is left out", left.keys(), spoiled.keys())
+    expect("a run for what is left out", merge(), (0, 7))
+    for name in spoiled:
+        files.remove(f"{hour}/{name}")
+
+    expect("another cluster", merge(ODD)[0], HOSTS)
     settled(large, HOSTS + 3)
     said.append(f"{HOSTS + 3} hosts in 7 large files; late files, runs that died and runs at once: no row lost or doubled")
     if kind != "directory":

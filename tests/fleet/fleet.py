@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "queries"))
 import ask  # noqa: E402
 import compact  # noqa: E402
 import split  # noqa: E402
+from bucket import renamed  # noqa: E402
 from pruned import (  # noqa: E402
     CLUSTER, DATE, HOUR, QUESTIONS, bloom, hour_files, open_engine, part, pruned,
 )  # fmt: skip
@@ -109,9 +110,7 @@ def compact_quoted(root):
     (file, *_) = hour_files(root)
     source = part(root.with_name("quoted"), name)
     source.mkdir(parents=True, exist_ok=True)
-    rows = pq.read_table(file)
-    metadata = rows.schema.metadata | {b"uncore_trace.cluster": name.encode()}
-    pq.write_table(rows.replace_schema_metadata(metadata), source / file.name)
+    pq.write_table(renamed(pq.read_table(file), name), source / file.name)
     source, target = root.with_name("quoted"), root.with_name("quoted-large")
     compact.compact("duckdb", source, target, name, DATE, HOUR)
     (made,) = part(target, name).glob("*.parquet")
@@ -232,7 +231,8 @@ def main():
             begin = time.monotonic()
             # Four files or so, so that there are some to leave out.
             limit = sum(file.stat().st_size for file in hour_files(pathlib.Path(root))) // 4
-            files = compact.compact(engine, root, to, CLUSTER, DATE, HOUR, limit)
+            *files, left = compact.compact(engine, root, to, CLUSTER, DATE, HOUR, limit)
+            assert not left, left
             seconds = time.monotonic() - begin
             root, to = pathlib.Path(root), pathlib.Path(to)
             answer = {"files": files, "seconds": seconds, "bytes": size(to)["bytes"] * files[1]}

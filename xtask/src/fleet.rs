@@ -317,7 +317,9 @@ fn generate(args: &Args, root: &Path) -> Result<()> {
 
 /// The output of `fleet.py`.
 fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
-    run_script(Command::new(NEW.python()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args))
+    run_script(
+        Command::new(NEW.python()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args),
+    )
 }
 
 /// Compaction, registration and questions on a store, by `bucket.py`.
@@ -331,10 +333,7 @@ fn in_store(kind: &str, root: &Path, dir: &Path) -> Result<Vec<String>> {
 }
 
 fn run_script<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run Python")?;
+    let output = command.stdin(Stdio::null()).output().context("cannot run Python")?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!("{}\n{}", output.status, last_lines(error.trim(), 30));
