@@ -42,7 +42,7 @@ def renamed(rows, cluster):
     """The rows in another cluster."""
     at = rows.column_names.index("cluster")
     rows = rows.set_column(at, "cluster", pa.array([cluster] * len(rows)))
-    return rows.replace_schema_metadata(rows.schema.metadata | {"uncore_trace.cluster": cluster})
+    return rows.replace_schema_metadata(rows.schema.metadata | {b"uncore_trace.cluster": cluster.encode()})
 
 
 class Ran(Exception):
@@ -270,7 +270,8 @@ def registered(directory, url, large, one_more, merge):
     table, added = iceberg.register(catalog, store.Root(large).matching())
     expect("late files in the table", added, 1)
     more = table.scan(selected_fields=("host",)).to_arrow().num_rows
-    expect("the snapshot before it", table.scan(snapshot_id=table.history()[0].snapshot_id).to_arrow().num_rows, rows)
+    before = table.scan(snapshot_id=table.history()[0].snapshot_id, selected_fields=("host",))
+    expect("the snapshot before it", before.to_arrow().num_rows, rows)
     expect("rows of the late file", more > rows, True)
     return [f"Iceberg: {len(files) + 1} files in {len(table.history())} snapshots"]
 

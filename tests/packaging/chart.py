@@ -101,14 +101,15 @@ def same(name, found):
     agent, *others = pod["spec"]["containers"]
     probe = agent.get("livenessProbe", {}).get("httpGet")
     # Each container reads the configuration, and so needs what it names.
-    address_of = {"fieldRef": {"fieldPath": "status.podIP"}}
+    address_of = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    hosts = [it for it in pod["spec"]["volumes"] if it["name"] not in ("config", "sys")]
     checks = [
         ("kinds", sorted(it["kind"] for it in found), kinds.split()),
         ("account", pod["spec"]["serviceAccountName"], account),
         ("address", tomllib.loads(config)["metrics"]["listen"], address),
         ("liveness", probe and probe.get("host", "of the pod"), host),
-        ("POD_IP", [it["env"] for it in (agent, *others)], [[{"name": "POD_IP", "valueFrom": address_of}]] * (1 + len(others))),
-        ("types", {it["hostPath"]["type"] for it in pod["spec"]["volumes"] if it["name"] not in ("config", "sys")}, {"DirectoryOrCreate"}),
+        ("POD_IP", [it["env"] for it in (agent, *others)], [address_of] * (1 + len(others))),
+        ("types", {it["hostPath"]["type"] for it in hosts}, {"DirectoryOrCreate"}),
     ]
     for it in found:
         selector = it.get("spec", {}).get("selector", {})
