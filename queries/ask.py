@@ -2,23 +2,29 @@
 
     ask.py ENGINE QUESTION ROOT [--files PATTERN] NAME=VALUE...
     ask.py duckdb bill /var/lib/uncore-trace/rollup cluster=north from=2026-11-01 to=2026-11-30 tenant=team-07
+    ask.py duckdb "SELECT host, sum(value) FROM rollup GROUP BY host" s3://fleet/prefix
 
 ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file `*.sql` beside this one, whose head
-says what it takes and what the columns of the answer are. The files are in DuckDB's SQL; `--show` prints
-what the engine is asked. The answer is tab separated. ROOT is the directory or bucket above `cluster=...`.
+says what it takes and what the columns of the answer are, or a text of SQL. The files are in DuckDB's SQL;
+`--show` prints what the engine is asked. The answer is tab separated. ROOT is the directory or bucket above
+`cluster=...`; what a bucket needs is in store.py. Of large files those that their manifests name are read.
 """
 
 import argparse
 import datetime
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import sys
 
-HERE = pathlib.Path(__file__).parent
-FILES = "cluster=*/date=*/hour=*/*.parquet"
+import store
+from store import FILES
 
+HERE = pathlib.Path(__file__).parent
+# The address of a store that is not Amazon's.
+ENDPOINT = os.environ.get("AWS_ENDPOINT_URL", "")
 
 # Differences in the dialects of the other engines.
 DIALECTS = {
@@ -54,8 +60,15 @@ def fill(text, values):
     return re.sub(r"\{(\w+)\}", of, code).strip().rstrip(";")
 
 
+def quoted(text):
+    """A text in SQL: paths and names of clusters may have quotes."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
 def question(engine, name, values):
     """A question of this directory in the dialect of the engine."""
+    if " " in name:
+        return name
     path = HERE / f"{name}.sql"
     if not path.exists():
         known = sorted(it.stem for it in HERE.glob("*.sql"))
@@ -69,8 +82,65 @@ def dialect(engine, text):
     return text
 
 
-def view(engine, values):
-    return fill((HERE / f"view/{engine}.sql").read_text(), values)
+def view(engine, root, files=FILES):
+    """The view of an engine on what matches below a root, or on what the manifests there name."""
+    text = (HERE / f"view/{engine}.sql").read_text()
+    named = store.Root(root).named(files)
+    if named:
+        named = [fill("{it}", {"it": it}) for it in named]
+        listed = ", ".join(f"'{{root}}/{it}'" for it in named)
+        braces = f"{{{','.join(named)}}}"
+        text = text.replace("'{root}/{files}'", f"[{listed}]") if engine == "duckdb" else text
+        text = text.replace("path '{root}'", "path '{root}/{files}', basePath '{root}'")
+        text = text.replace("{files}", braces)
+    if engine == "clickhouse" and root.startswith("s3://"):
+        # In an address `%` is the beginning of a byte.
+        text = text.replace("FROM file(", "FROM s3(").replace("%", "%25")
+        root = address(root).replace("%", "%25")
+    return fill(text, {"root": root, "files": files})
+
+
+def address(root):
+    """A bucket as ClickHouse names it. It takes the credentials from the environment."""
+    bucket, _, prefix = root.removeprefix("s3://").partition("/")
+    region = os.environ.get("AWS_REGION", "us-east-1")
+    host = f"{ENDPOINT}/{bucket}" if ENDPOINT else f"https://{bucket}.s3.{region}.amazonaws.com"
+    return f"{host}/{prefix}".rstrip("/")
+
+
+def reach(connection, root):
+    """Lets DuckDB read a bucket: with httpfs where it is installed, else with pyarrow."""
+    import duckdb
+
+    keys = {
+        "KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID"),
+        "SECRET": os.environ.get("AWS_SECRET_ACCESS_KEY"),
+        "SESSION_TOKEN": os.environ.get("AWS_SESSION_TOKEN"),
+        "REGION": os.environ.get("AWS_REGION"),
+    }
+    if ENDPOINT:
+        secure, _, host = ENDPOINT.partition("://")
+        keys |= {"ENDPOINT": host, "URL_STYLE": "path", "USE_SSL": str(secure == "https").lower()}
+    try:
+        connection.execute("LOAD httpfs")
+        has_httpfs = keys["KEY_ID"] is not None
+    except duckdb.Error:
+        has_httpfs = False
+    if has_httpfs:
+        pairs = [f"{name} {quoted(value)}" for name, value in keys.items() if value]
+        connection.execute(f"CREATE SECRET (TYPE s3, {', '.join(pairs)})")
+        return
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    class Bucket(ArrowFSWrapper):
+        protocol = ("s3",)
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            # As it is: names have %XX.
+            return str(path).removeprefix("s3://").rstrip("/")
+
+    connection.register_filesystem(Bucket(store.Root(root).files))
 
 
 class DuckDb:
@@ -80,7 +150,9 @@ class DuckDb:
         self.connection = duckdb.connect()
         # Times are shown in UTC, as their partitions are named.
         self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(view("duckdb", {"root": root, "files": files}))
+        if root.startswith("s3://"):
+            reach(self.connection, root)
+        self.connection.execute(view("duckdb", root, files))
 
     def ask(self, query):
         answer = self.connection.execute(query)
@@ -92,7 +164,7 @@ class ClickHouse:
         from chdb import session
 
         self.session = session.Session()
-        self.session.query(view("clickhouse", {"root": root, "files": files}))
+        self.session.query(view("clickhouse", root, files))
 
     def json(self, query):
         return json.loads(self.session.query(query, "JSONCompact").bytes())
@@ -109,17 +181,22 @@ class ClickHouse:
         return [column["name"] for column in answer["meta"]], rows
 
 
+def spark_session():
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+    session = session.config("spark.ui.showConsoleProgress", "false")
+    session = session.config("spark.sql.session.timeZone", "UTC")
+    session = session.config("spark.driver.memory", "2g")
+    session = session.config("spark.sql.shuffle.partitions", "4").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
 class Spark:
     def __init__(self, root, files=FILES):
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
-        session = session.config("spark.ui.showConsoleProgress", "false")
-        session = session.config("spark.sql.session.timeZone", "UTC")
-        session = session.config("spark.driver.memory", "2g")
-        self.session = session.config("spark.sql.shuffle.partitions", "4").getOrCreate()
-        self.session.sparkContext.setLogLevel("ERROR")
-        self.session.sql(view("spark", {"root": root}))
+        self.session = spark_session()
+        self.session.sql(view("spark", root, files))
 
     def ask(self, query):
         frame = self.session.sql(query)
@@ -134,6 +211,9 @@ class Polars:
         spec = importlib.util.spec_from_file_location("rollup", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        if ENDPOINT.startswith("http://"):
+            os.environ.setdefault("AWS_ALLOW_HTTP", "true")
+        files = store.Root(root).named(files) or [files]
         self.context = polars.SQLContext(rollup=module.rollup(root, files))
 
     def ask(self, query):
@@ -169,7 +249,8 @@ def main():
     parser.add_argument("--show", action="store_true", help="print the SQL and ask nothing")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
     args = parser.parse_intermixed_args()
-    values = dict(value.split("=", 1) for value in args.values)
+    values = {"root": args.root, "files": args.files}
+    values |= dict(value.split("=", 1) for value in args.values)
     query = question(args.engine, args.question, values)
     if args.show:
         print(query)

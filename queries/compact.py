@@ -1,11 +1,18 @@
-"""Merges the many small files of an hour into few large sorted ones, in a separate directory.
+"""Merges the many small files of an hour into few large sorted ones, below another root.
 
     compact.py ENGINE FROM TO CLUSTER DATE HOUR [--bytes 256000000]
-    compact.py duckdb /bucket/hosts /bucket/compact north 2026-11-17 10
+    compact.py duckdb s3://fleet/hosts s3://fleet/large north 2026-11-17 10
 
-ENGINE is duckdb or spark. FROM and TO are directories, what is above `cluster=...`; FROM is not changed. The rows are
-the same: rows and sums of each host and event are compared, and where they differ it fails and leaves
-nothing in TO. Run it once an hour is over and uploaded. It may run again: what it wrote is replaced.
+ENGINE is duckdb or spark. FROM and TO are directories or buckets, what is above `cluster=...`; FROM is not changed.
+HOUR `all` is every hour of the day. The rows are the same: rows and sums of each host and event are compared,
+and where they differ it fails and leaves nothing in TO.
+
+A file that is not Parquet, or has rows of another host or cluster than its name, is left out with a message, and
+the exit code is 1.
+
+It may run again: it reads the files that it has not read, as those of a host that was late, and adds large
+files of them. The manifest of an hour (store.py) names its large files. It is written last, at once: who reads what
+it names sees the hour as before a run or as after it. One run at a time may write an hour.
 
 Rows are sorted by host, then as in the small files, and a row group has some 131072 of them: so a question
 about a host or a counter of it reads one or two. A question about a pod is about few hosts, but nothing
@@ -16,18 +23,27 @@ only where not all of a column chunk is in a dictionary; so the three columns ge
 """
 
 import argparse
+import hashlib
+import json
 import math
-import os
 import pathlib
-import shutil
+import sys
+import tempfile
+import urllib.parse
 
 import ask
+import pyarrow as pa
+import pyarrow.parquet as pq
+import store
+from ask import quoted
 
 ROWS = 131072
 # What Spark's row groups and pages are limited by in place of that.
 BLOCK = 6 * 2**20
 PAGE_ROWS = 10_000
 LARGE = 256_000_000
+# Of each large file the small files that are in it: {NAME: BYTES}.
+INPUTS = "_inputs"
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
 # Values that must be equal before and after, for each host and event.
@@ -50,61 +66,39 @@ def same(one, other):
     )
 
 
-def part(root, cluster, date, hour):
-    return pathlib.Path(root) / f"cluster={cluster}/date={date}/hour={int(hour):02}"
+def place(cluster, date, hour):
+    """The directory of an hour below a root."""
+    return f"cluster={cluster}/date={date}/hour={int(hour):02}"
 
 
 def chunks(files, limit):
     """Files, one host after the other, until they are as large as a large one."""
-    chunk, size = [], 0
-    for file in files:
-        length = file.stat().st_size
+    chunk, size = {}, 0
+    for name, length in files.items():
         if chunk and size + length > limit:
             yield chunk
-            chunk, size = [], 0
-        chunk.append(file)
+            chunk, size = {}, 0
+        chunk[name] = length
         size += length
     if chunk:
         yield chunk
 
 
-def quoted(text):
-    """A text in SQL: paths and names of clusters may have quotes."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def duckdb(source, target, limit):
+def duckdb(source, target):
     import duckdb
 
-    # The names begin with the host: so a large file has hosts that stand together.
-    files = sorted(source.glob("*.parquet"))
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET temp_directory = {quoted(target.parent / 'spilled')}")
     # All files get the columns of all schemas.
-    listed = ", ".join(map(quoted, files))
+    listed = ", ".join(map(quoted, sorted(source.iterdir())))
     read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     before = connection.execute(CHECKED.format(read)).fetchall()
-    columns = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
-    kept = versions(connection, listed)
-    for number, chunk in enumerate(chunks(files, limit)):
-        listed = ", ".join(map(quoted, chunk))
-        have = {row[0] for row in connection.execute(
-            f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true,"
-            " hive_partitioning = false)"
-        ).fetchall()}  # fmt: skip
-        select = ", ".join(
-            f'"{name}"' if name in have else f'CAST(NULL AS {kind}) AS "{name}"'
-            for name, kind, *_ in columns
-        )
-        connection.execute(
-            f"""COPY (
-                SELECT {select} FROM read_parquet([{listed}], union_by_name = true,
-                    hive_partitioning = false)
-                ORDER BY {SORTED}
-            ) TO {quoted(target / f"compact_{number:04}.parquet")}
-            (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS}, KV_METADATA {kept})"""
-        )
-    after = f"read_parquet({quoted(target / '*.parquet')}, hive_partitioning = false)"
+    connection.execute(
+        f"""COPY (SELECT * FROM {read} ORDER BY {SORTED}) TO {quoted(target)}
+        (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS}, KV_METADATA {versions(connection, listed)})"""
+    )
+    after = f"read_parquet({quoted(target)}, hive_partitioning = false)"
     return before, connection.execute(CHECKED.format(after)).fetchall()
 
 
@@ -121,56 +115,145 @@ def versions(connection, listed):
     return "{" + pairs + "}"
 
 
-def spark(source, target, limit):
-    engine = ask.Spark(source)
-    session = engine.session
+def spark(source, target):
+    session = ask.spark_session()
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # Spark merges the schemas of the files: a column of a newer version is kept.
     read = session.read.option("mergeSchema", "true").option("pathGlobFilter", "*_*.parquet")
     read.parquet(str(source)).createOrReplaceTempView("before")
-    rows = session.table("before")
     before = session.sql(CHECKED.format("before")).collect()
-    size = sum(file.stat().st_size for file in source.glob("*.parquet"))
-    order = [name.strip() for name in SORTED.split(",")]
     write = (
-        rows.repartitionByRange(math.ceil(size / limit), "host")
-        .sortWithinPartitions(*order)
-        .write.mode("overwrite")
-        .option("compression", "zstd")
+        session.table("before")
+        .coalesce(1)
+        .sortWithinPartitions(*SORTED.split(", "))
+        .write.option("compression", "zstd")
         # Of pages, which are compressed, and of what is not yet a page: some 100000 to 500000 rows.
         .option("parquet.block.size", BLOCK)
         .option("parquet.page.row.count.limit", PAGE_ROWS)
-        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     )
     for name in BLOOM:
         write = write.option(f"parquet.bloom.filter.enabled#{name}", "true")
         write = write.option(f"parquet.bloom.filter.expected.ndv#{name}", "10000")
         write = write.option(f"parquet.enable.dictionary#{name}", "false")
-    write.parquet(str(target))
-    for file in target.glob(".*.crc"):
-        file.unlink()
-    for number, file in enumerate(sorted(target.glob("part-*.parquet"))):
-        file.rename(target / f"compact_{number:04}.parquet")
+    directory = target.with_suffix("")
+    write.parquet(str(directory))
+    (made,) = directory.glob("part-*.parquet")
+    made.rename(target)
     session.read.parquet(str(target)).createOrReplaceTempView("after")
     return before, session.sql(CHECKED.format("after")).collect()
 
 
-def compact(engine, source, target, cluster, date, hour, limit=LARGE):
-    """Returns the numbers of files before and after."""
-    source, final = part(source, cluster, date, hour), part(target, cluster, date, hour)
-    # Invisible until it is complete: readers skip names that begin with a dot.
-    work = final.parent / f".{final.name}.{os.getpid()}.tmp"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+def foreign(hour, name, content):
+    """Why a file is left out: it is not Parquet, or speaks of another host or cluster than its name."""
+    cluster, host = hour.split("/")[0].removeprefix("cluster="), name.rsplit("_", 2)[0]
     try:
-        before, after = {"duckdb": duckdb, "spark": spark}[engine](source, work, limit)
+        rows = pq.ParquetFile(pa.BufferReader(content)).read(columns=["cluster", "host"])
+        found = {column: rows[column].unique().to_pylist() for column in ("cluster", "host")}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        return str(error).splitlines()[0]
+    for column, named in (("cluster", cluster), ("host", host)):
+        for value in found[column]:
+            if (value or "unknown") != urllib.parse.unquote(named):
+                return f"it has rows of the {column} {value!r}"
+    return None
+
+
+def merge(engine, small, hour, chunk):
+    """The bytes of a large file of these small ones, which are read once, and why some are left out."""
+    with tempfile.TemporaryDirectory(prefix="compact-") as work:
+        source, target = pathlib.Path(work) / "small", pathlib.Path(work) / "large.parquet"
+        source.mkdir()
+
+        def fetch(name):
+            content = small.read(f"{hour}/{name}")
+            why = foreign(hour, name, content)
+            if why is None:
+                (source / name).write_bytes(content)
+            return why
+
+        left = {name: why for name, why in zip(chunk, store.each(fetch, chunk)) if why}
+        if len(left) == len(chunk):
+            return None, left
+        try:
+            before, after = {"duckdb": duckdb, "spark": spark}[engine](source, target)
+        except Exception as error:
+            raise SystemExit(f"compact: {small.url}/{hour}: {str(error).splitlines()[0]}") from error
         if not before or not same(before, after):
-            raise SystemExit(f"compact: {source}: the rows of {work} are not the same")
-        shutil.rmtree(final, ignore_errors=True)
-        work.rename(final)
+            raise SystemExit(f"compact: {small.url}/{hour}: the rows of the large file are not the same")
+        return target.read_bytes(), left
+
+
+def unread(small, large, hour, manifest):
+    """The small files that no file of the manifest has, and their sizes."""
+    lists = store.each(lambda name: json.loads(large.read(f"{INPUTS}/{hour}/{name}.json")), manifest)
+    read = {name: size for inputs in lists for name, size in inputs.items()}
+    found = small.parquet(hour)
+    for name, size in found.items():
+        if read.get(name, size) != size:
+            raise SystemExit(
+                f"compact: {small.url}/{hour}/{name} has changed since it was read: remove"
+                f" {large.url}/{store.MANIFESTS}/{hour}.json to compact the hour anew"
+            )
+    return {name: size for name, size in found.items() if name not in read}
+
+
+def compact(engine, source, target, cluster, date, hour, limit=LARGE):
+    """Returns the number of files that were added, that of the large files of the hour, and why some were left out."""
+    small, large = store.Root(source), store.Root(target)
+    if small.path == large.path:
+        raise SystemExit(f"compact: FROM and TO are {small.url}: a query would find each row twice")
+    hour = place(cluster, date, hour)
+    manifest = large.manifest(hour)
+    late = unread(small, large, hour, manifest)
+    if not late:
+        return 0, len(manifest), {}
+    plan = {}
+    for chunk in chunks(late, limit):
+        digest = hashlib.sha256(json.dumps(chunk).encode()).hexdigest()
+        plan[f"compact_{digest[:16]}.parquet"] = chunk
+    # Of a run that did not end. What this one would write the same is kept.
+    there = large.parquet(hour)
+    for name in there.keys() - manifest.keys() - plan.keys():
+        large.remove(f"{hour}/{name}")
+    named = manifest | {name: there[name] for name in plan if name in there}
+    made, left, done = set(), {}, False
+    try:
+        for name, chunk in plan.items():
+            if name in there:
+                continue
+            content, foreign = merge(engine, small, hour, chunk)
+            left |= foreign
+            if content is None:
+                continue
+            inputs = {name: size for name, size in chunk.items() if name not in foreign}
+            large.write(f"{INPUTS}/{hour}/{name}.json", json.dumps(inputs, indent=0).encode())
+            made.add(name)
+            large.write(f"{hour}/{name}", content)
+            named[name] = len(content)
+        stored = large.parquet(hour)
+        for name, size in named.items():
+            if stored.get(name) != size:
+                raise SystemExit(
+                    f"compact: {large.url}/{hour}/{name}: the store has {stored.get(name)} bytes of {size}"
+                )
+        if large.manifest(hour) != manifest:
+            raise SystemExit(f"compact: {large.url}/{hour}: another run has written this hour: run it again")
+        if named != manifest:
+            large.publish(hour, named)
+        done = True
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return len(list(source.glob("*.parquet"))), len(list(final.glob("*.parquet")))
+        if not done:
+            for name in made & large.parquet(hour).keys() - large.manifest(hour).keys():
+                large.remove(f"{hour}/{name}")
+    return len(late) - len(left), len(named), left
+
+
+def hours(source, cluster, date, hour):
+    if hour != "all":
+        return [int(hour)]
+    small = store.Root(source)
+    found = small.directories(f"cluster={cluster}/date={date}")
+    return [int(name.removeprefix("hour=")) for name in found if name.startswith("hour=")]
 
 
 def main():
@@ -179,12 +262,17 @@ def main():
     for name in ("source", "target", "cluster", "date", "hour"):
         parser.add_argument(name)
     parser.add_argument("--bytes", type=int, default=LARGE, help="of the files that become one")
-    args = parser.parse_args()
-    were, are = compact(
-        args.engine, args.source, args.target, args.cluster, args.date, args.hour, args.bytes
-    )
-    print(f"{were} files became {are}")
+    args, status = parser.parse_args(), 0
+    for hour in hours(args.source, args.cluster, args.date, args.hour):
+        added, are, left = compact(
+            args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
+        )
+        print(f"hour {hour:02}: {added} files were added; there are {are} large ones")
+        for name, why in left.items():
+            print(f"compact: hour {hour:02}: left out {name!r}: {why}", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -46,6 +46,7 @@ fn the_commands_of_the_document_lead_to_an_answer() {
         .current_dir(dir.path())
         .env("PATH", path)
         .envs([("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing")])
+        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"))
         .output()
         .unwrap();
     let said = text(&output);

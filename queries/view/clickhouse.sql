@@ -1,6 +1,6 @@
 -- The view for the questions: all roll-ups below a directory.
 --
--- {root}   /var/lib/uncore-trace/rollup. Of a bucket: s3('https://...', 'Parquet', ...) in place of file
+-- {root}   /var/lib/uncore-trace/rollup. Of a bucket: s3('https://.../{files}', 'Parquet', ...) in place of file
 -- {files}  cluster=*/date=*/hour=*/*.parquet, or narrower
 --
 -- Files of several versions of the schema: a column that a file lacks is null in its rows. With the

@@ -21,10 +21,10 @@ SCHEMA = {
 }
 
 
-def rollup(root, files="cluster=*/date=*/hour=*/*.parquet"):
+def rollup(root, files=("cluster=*/date=*/hour=*/*.parquet",)):
     """A column that a file lacks is null in its rows; one that is not in `SCHEMA` is left out."""
     return pl.scan_parquet(
-        f"{root}/{files}",
+        [f"{root}/{file}" for file in files],
         schema=SCHEMA | {"date": pl.Date, "hour": pl.Int32},
         hive_partitioning=True,
         hive_schema={"cluster": pl.String, "date": pl.Date, "hour": pl.Int32},

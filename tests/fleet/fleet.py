@@ -21,8 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "queries"))
 import ask  # noqa: E402
 import compact  # noqa: E402
 import split  # noqa: E402
+from bucket import renamed  # noqa: E402
 from pruned import (  # noqa: E402
-    CLUSTER, DATE, HOUR, QUESTIONS, bloom, hour_files, open_engine, pruned,
+    CLUSTER, DATE, HOUR, QUESTIONS, bloom, hour_files, open_engine, part, pruned,
 )  # fmt: skip
 
 # The compacted roots have one hour of one cluster: questions about more days would differ.
@@ -71,7 +72,7 @@ def ask_all(engine, root, by_duckdb, by_spark, versions):
         rows, result["large_seconds"] = answers(opened, engine, COMPACTED)
         every |= {f"{name}, large files of {which}": it for name, it in rows.items()}
     # What the large files must give too: the same questions of the same hour in the small ones.
-    hour = compact.part(root.with_name("hour"), CLUSTER, DATE, HOUR)
+    hour = part(root.with_name("hour"))
     hour.mkdir(parents=True, exist_ok=True)
     for file in hour_files(root):
         if not (hour / file.name).exists():
@@ -88,11 +89,11 @@ def ask_split(engine, root):
     """Fails if a window with two sets of rows has another rate."""
     whole, parts = (root.with_name(name) for name in ("whole", "split"))
     if not whole.exists():
-        target = compact.part(whole, CLUSTER, DATE, HOUR)
+        target = part(whole)
         target.mkdir(parents=True)
         for file in hour_files(root)[:6]:
             os.link(file, target / file.name)
-        split.write(hour_files(whole), compact.part(parts, CLUSTER, DATE, HOUR))
+        split.write(hour_files(whole), part(parts))
     questions = {name: VERSIONED[name] for name in ("above", "bill", "deployment")}
     expected, _ = answers(open_engine(engine, whole), engine, questions)
     found, _ = answers(open_engine(engine, parts), engine, questions)
@@ -107,21 +108,19 @@ def compact_quoted(root):
     """Fails if a quote in the name of a cluster ends a string in SQL."""
     name = "o'hara"
     (file, *_) = hour_files(root)
-    source = compact.part(root.with_name("quoted"), name, DATE, HOUR)
+    source = part(root.with_name("quoted"), name)
     source.mkdir(parents=True, exist_ok=True)
-    rows = pq.read_table(file)
-    metadata = rows.schema.metadata | {b"uncore_trace.cluster": name.encode()}
-    pq.write_table(rows.replace_schema_metadata(metadata), source / file.name)
+    pq.write_table(renamed(pq.read_table(file), name), source / file.name)
     source, target = root.with_name("quoted"), root.with_name("quoted-large")
     compact.compact("duckdb", source, target, name, DATE, HOUR)
-    (made,) = compact.part(target, name, DATE, HOUR).glob("*.parquet")
+    (made,) = part(target, name).glob("*.parquet")
     assert pq.read_metadata(made).metadata[b"uncore_trace.cluster"] == name.encode()
 
 
 def versions(root, to):
     """Six hosts of the hour, two of each seed: files as they are, older and newer ones."""
     files = hour_files(root)[:6]
-    target = compact.part(to, CLUSTER, DATE, HOUR)
+    target = part(to)
     target.mkdir(parents=True)
     for place, file in enumerate(files):
         rows = pq.read_table(file)
@@ -165,7 +164,8 @@ def iceberg(root, large, warehouse):
     files = sorted(large.glob(ask.FILES))
     # Beside the large files those of the other hours, as they are.
     others = sorted(set(root.glob(ask.FILES)) - set(hour_files(root)))
-    table = own.register(catalog, files + others)
+    table, _ = own.register(catalog, files + others)
+    _, twice = own.register(catalog, files + others)
     hour = f"cluster == '{CLUSTER}' and ts >= '{DATE}T10:00:00+00:00' and ts < '{DATE}T11:00:00+00:00'"
     scan = table.scan(row_filter=hour, selected_fields=("value", "high", "pod"))
     planned = len(list(scan.plan_files()))
@@ -195,20 +195,18 @@ def iceberg(root, large, warehouse):
     words = [name for name in rows.column_names if name != "cluster"]
     pq.write_table(rows, spoiled / "no-statistics.parquet", write_statistics=words)
     # What pyiceberg itself makes of the second: it takes it, and finds nothing.
-    loose = own.SqlCatalog(
-        "loose", uri=f"sqlite:///{warehouse}/loose.db", warehouse=f"file://{warehouse}"
-    )
-    refuse, own.refuse = own.refuse, lambda file: None
-    lost = own.register(loose, [spoiled / "no-statistics.parquet"])
-    own.refuse = refuse
+    loose = own.catalog(f"sqlite:///{warehouse}/loose.db", f"file://{warehouse}")
+    footer, own.footer = own.footer, pq.read_metadata
+    lost, _ = own.register(loose, [spoiled / "no-statistics.parquet"])
+    own.footer = footer
     return {
         "files": [planned, len(files + others), len(files)],
         "sums": sums,
         "refused": [
             refused("nanoseconds", lambda: own.register(catalog, [spoiled / "nanoseconds.parquet"])),
             refused("statistics", lambda: own.register(catalog, [spoiled / "no-statistics.parquet"])),
-            refused("twice", lambda: own.register(catalog, files)),
         ],
+        "twice": twice,
         "lost": len(lost.scan(row_filter=f"cluster == '{CLUSTER}'").to_arrow()),
     }
 
@@ -233,7 +231,8 @@ def main():
             begin = time.monotonic()
             # Four files or so, so that there are some to leave out.
             limit = sum(file.stat().st_size for file in hour_files(pathlib.Path(root))) // 4
-            files = compact.compact(engine, root, to, CLUSTER, DATE, HOUR, limit)
+            *files, left = compact.compact(engine, root, to, CLUSTER, DATE, HOUR, limit)
+            assert not left, left
             seconds = time.monotonic() - begin
             root, to = pathlib.Path(root), pathlib.Path(to)
             answer = {"files": files, "seconds": seconds, "bytes": size(to)["bytes"] * files[1]}

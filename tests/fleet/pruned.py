@@ -40,12 +40,17 @@ QUESTIONS = {
     },
 }
 
+
 def open_engine(engine, root):
     return ask.ENGINES[engine](str(root))
 
 
+def part(root, cluster=CLUSTER):
+    return pathlib.Path(root) / compact.place(cluster, DATE, HOUR)
+
+
 def hour_files(root):
-    return sorted(compact.part(root, CLUSTER, DATE, HOUR).glob("*.parquet"))
+    return sorted(part(root).glob("*.parquet"))
 
 
 # Of each engine: how many files and row groups, or rows, a query read.

@@ -5,6 +5,7 @@ Prints one JSON object: for each set of values the configuration and the pod.
 
 import json
 import sys
+import tomllib
 
 import helm_python
 import kubernetes_validate
@@ -21,7 +22,8 @@ FULL = {
     "ring": {"enabled": True, "keep": 12, "mode": "0640"},
     "kept": {"directory": "/var/lib/uncore-trace/kept", "quota": "1GiB"},
     "triggers": [{"name": "full", "when": "pcie_read_bandwidth > 5GB/s for 5ms", "before": "10s"}],
-    "metrics": {"enabled": True, "annotations": True, "podMonitor": True, "owners": 5},
+    "metrics": {"enabled": True, "annotations": True, "monitor": "PodMonitor", "owners": 5},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1234:role/upload"}},
     "upload": {
         "enabled": True,
         "url": "s3://bucket/prefix",
@@ -36,20 +38,41 @@ FULL = {
     "affinity": {"nodeAffinity": {}},
     "podAnnotations": {"a": "b"},
 }
-VALUES = {"default": {}, "names off": {"containerRuntime": ""}, "full": FULL}
+SERVICE = {
+    "metrics": {"enabled": True, "monitor": "ServiceMonitor", "address": "0.0.0.0"},
+    "serviceAccount": {"create": False, "name": "own"},
+}
+VALUES = {
+    "default": {},
+    "names off": {"containerRuntime": ""},
+    "pod network": {"hostNetwork": False, "serviceAccount": {"create": False}},
+    "service": SERVICE,
+    "full": FULL,
+}
+# Of each set the objects, the account of the pod, the address of metrics, and the host that liveness is asked of.
+WANTED = {
+    "default": ("ConfigMap DaemonSet ServiceAccount", "fabric-uncore-trace", "127.0.0.1:9762", "127.0.0.1"),
+    "names off": ("ConfigMap DaemonSet ServiceAccount", "fabric-uncore-trace", "127.0.0.1:9762", "127.0.0.1"),
+    # The kubelet does not reach the loopback address of a pod.
+    "pod network": ("ConfigMap DaemonSet", "default", "127.0.0.1:9762", None),
+    "service": ("ConfigMap DaemonSet Service ServiceMonitor", "own", "0.0.0.0:9762", "of the pod"),
+    "full": ("ConfigMap DaemonSet PodMonitor ServiceAccount", "fabric-uncore-trace", "$(POD_IP):9762", "of the pod"),
+}
 
 # Each is refused, for this reason.
 REFUSED = [
     ({"upload": {"enabled": True}}, "/upload/url"),
     ({"recrod": {}}, "recrod"),
     ({"containerRuntime": "rkt"}, "/containerRuntime"),
-    ({"metrics": {"podMonitor": True}}, "set metrics.enabled too"),
+    ({"metrics": {"monitor": "PodMonitor"}}, "set metrics.enabled too"),
+    ({"metrics": {"monitor": "Probe"}}, "/metrics/monitor"),
+    ({"serviceAccount": {"annotations": {"a": 1}}}, "/serviceAccount/annotations/a"),
     ({"triggers": [{"name": "a"}]}, "set ring.enabled too"),
     ({"kept": {"directory": "here"}}, "/kept/directory"),
 ]
 
 # No schema of Kubernetes: the operator's own resources.
-FOREIGN = {"PodMonitor"}
+FOREIGN = {"PodMonitor", "ServiceMonitor"}
 
 
 def objects(chart, values):
@@ -69,6 +92,32 @@ def validate(found):
 def one(found, kind):
     (it,) = [it for it in found if it["kind"] == kind]
     return it
+
+
+def same(name, found):
+    """Fails if the objects are not those that the values ask for, or do not fit together."""
+    kinds, account, address, host = WANTED[name]
+    config, pod = one(found, "ConfigMap")["data"]["agent.toml"], one(found, "DaemonSet")["spec"]["template"]
+    agent, *others = pod["spec"]["containers"]
+    probe = agent.get("livenessProbe", {}).get("httpGet")
+    # Each container reads the configuration, and so needs what it names.
+    address_of = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    hosts = [it for it in pod["spec"]["volumes"] if it["name"] not in ("config", "sys")]
+    checks = [
+        ("kinds", sorted(it["kind"] for it in found), kinds.split()),
+        ("account", pod["spec"]["serviceAccountName"], account),
+        ("address", tomllib.loads(config)["metrics"]["listen"], address),
+        ("liveness", probe and probe.get("host", "of the pod"), host),
+        ("POD_IP", [it["env"] for it in (agent, *others)], [address_of] * (1 + len(others))),
+        ("types", {it["hostPath"]["type"] for it in hosts}, {"DirectoryOrCreate"}),
+    ]
+    for it in found:
+        selector = it.get("spec", {}).get("selector", {})
+        selector = selector.get("matchLabels", selector)
+        checks.append((f"selector of {it['kind']}", selector.items() <= pod["metadata"]["labels"].items(), True))
+    for what, got, wanted in checks:
+        if got != wanted:
+            sys.exit(f"{name}: {what}: {got}, and not {wanted}")
 
 
 def refuse(chart, values, reason):
@@ -99,9 +148,8 @@ def main(path):
             validate(found)
         except kubernetes_validate.ValidationError as error:
             sys.exit(f"{name}: {error}")
-        kinds = sorted(it["kind"] for it in found)
+        same(name, found)
         answer[name] = {
-            "kinds": kinds,
             "config": one(found, "ConfigMap")["data"]["agent.toml"],
             "pod": one(found, "DaemonSet")["spec"]["template"],
         }

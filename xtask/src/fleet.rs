@@ -5,7 +5,8 @@
 //! equal (real numbers except for rounding), for the small files and for the large ones that DuckDB
 //! and Spark made of them; each engine skips the files and row groups that it need not read; large
 //! files have bloom filters; files of an older and a newer version of the schema can be queried
-//! too; a window with two sets of rows has the right rate; and an Iceberg table has the same sums.
+//! too; a window with two sets of rows has the right rate; an Iceberg table has the same sums; and
+//! in two object stores compaction, registration and questions do what they do in a directory.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeMap;
@@ -18,8 +19,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::{last_lines, quietly};
+use crate::apt::Apt;
+use crate::command::{last_lines, quietly, version};
 use crate::engines::{self, Answers, NEW};
+use crate::setup;
+use crate::venv::Venv;
+
+/// The newest `DuckDB` whose reader of buckets is a package of PyPI; 110 MB.
+const HTTPFS: Venv = Venv {
+    name: "venv-httpfs",
+    packages: &["duckdb==1.5.5", "duckdb-extension-httpfs==1.5.5", "pytz==2026.6"],
+    modules: "duckdb, duckdb_extension_httpfs",
+};
+
+/// What the second object store runs with.
+const NODE: &[&str] = &["nodejs", "npm"];
 
 /// Name, and name in `queries`. All are compared with the first.
 const ENGINES: &[(&str, &str)] =
@@ -101,6 +115,8 @@ struct Iceberg {
     files: (u32, u32, u32),
     /// Name of a sum, its value by the table, and by the files.
     sums: Vec<(String, f64, f64)>,
+    /// Files that were added a second time.
+    twice: u32,
     /// Files that were refused, and why.
     refused: Vec<(String, Option<String>)>,
     /// Rows that are found if a file without statistics is added anyway.
@@ -117,7 +133,10 @@ struct Size {
 
 /// Writes the roll-ups and runs all checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    engines::install(&[&NEW])?;
+    engines::install(&[&NEW, &HTTPFS])?;
+    if version("npm").is_err() {
+        Apt::new().install(NODE)?;
+    }
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let at = |name: &str| dir.path().join(name);
     let root = at("small");
@@ -167,6 +186,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (what, why) in &iceberg.refused {
         let why: String = why.iter().flat_map(|it| it.chars()).take(120).collect();
         println!("fleet: Iceberg: refused: {what}: {why}");
+    }
+    for kind in ["directory", "moto", "s3rver"] {
+        let said: Vec<String> = in_store(kind, &root, &at(kind)).context(kind)?;
+        for line in said {
+            println!("fleet: {kind}: {line}");
+        }
     }
     report(&size, args, &figures);
     Ok(())
@@ -267,12 +292,13 @@ impl Iceberg {
                 "{what}: {found} in the table, {expected} in the files"
             );
         }
+        ensure!(self.twice == 0, "{} files were added a second time", self.twice);
         for (what, why) in &self.refused {
             ensure!(why.is_some(), "a file is not refused: {what}");
         }
         ensure!(
             self.lost == 0,
-            "a file without statistics of its cluster is found now: `refuse` in queries/iceberg.py is not needed"
+            "a file without statistics of its cluster is found now: `footer` in queries/iceberg.py need refuse none"
         );
         Ok(())
     }
@@ -291,18 +317,28 @@ fn generate(args: &Args, root: &Path) -> Result<()> {
 
 /// The output of `fleet.py`.
 fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
-    let script = workspace_root().join("tests/fleet/fleet.py");
-    let output = Command::new(NEW.python()?)
-        .arg(script)
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run Python")?;
+    run_script(
+        Command::new(NEW.python()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args),
+    )
+}
+
+/// Compaction, registration and questions on a store, by `bucket.py`.
+fn in_store(kind: &str, root: &Path, dir: &Path) -> Result<Vec<String>> {
+    let mut command = Command::new(NEW.python()?);
+    command.arg(workspace_root().join("tests/fleet/bucket.py")).arg(kind).args([root, dir]);
+    if kind != "directory" {
+        command.env("MOTO", setup::python()?).env("HTTPFS", HTTPFS.python()?);
+    }
+    run_script(&mut command)
+}
+
+fn run_script<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
+    let output = command.stdin(Stdio::null()).output().context("cannot run Python")?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!("{}\n{}", output.status, last_lines(error.trim(), 30));
     }
-    serde_json::from_slice(&output.stdout).context("fleet.py wrote what is not expected")
+    serde_json::from_slice(&output.stdout).context("it wrote what is not expected")
 }
 
 /// Figures for docs/fleet.md.

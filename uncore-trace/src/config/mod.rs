@@ -4,6 +4,7 @@
 //! before anything is opened, so a file is applied or refused as a whole; every error is one line
 //! with the file's name and, if known, the line or key.
 
+mod environment;
 mod keys;
 mod value;
 
@@ -355,6 +356,7 @@ impl Config {
         let text = fs::read_to_string(path).map_err(|error| {
             anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
         })?;
+        let text = environment::expanded(&text, |name| std::env::var(name).ok());
         Self::parse(&text).with_context(|| shown.to_string())
     }
 

@@ -24,3 +24,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 }}
 {{- dict "paths" (get $of .Values.containerRuntime | default list) | toJson }}
 {{- end }}
+
+{{- define "uncore-trace.account" -}}
+{{- $own := ternary (include "uncore-trace.name" .) "default" .Values.serviceAccount.create }}
+{{- .Values.serviceAccount.name | default $own }}
+{{- end }}
+
+{{/* The address of the pod, which is the node's with hostNetwork; the configuration names it. */}}
+{{- define "uncore-trace.address" -}}
+env:
+  - name: POD_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+{{- end }}

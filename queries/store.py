@@ -1,0 +1,135 @@
+"""Roll-ups in a directory or in a bucket, by one implementation: pyarrow's file systems.
+
+A root is `/path` or `s3://bucket/prefix`. Credentials, region and address of a store are those of the
+environment, as of AWS's own tools: AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, or the role of the instance.
+
+A root that `compact.py` wrote has `_manifests/cluster=.../date=.../hour=10.json`, which names the files of an
+hour: {"version": 1, "files": {NAME: BYTES}}. Files that it does not name are of a run that did not end.
+"""
+
+import fnmatch
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from pyarrow import fs
+
+# Requests under way at once: what a store takes long for is to begin an answer.
+REQUESTS = 32
+MANIFESTS = "_manifests"
+VERSION = 1
+FILES = "cluster=*/date=*/hour=*/*.parquet"
+
+
+def each(act, these):
+    """Calls a function with each of these, many at once; the results in their order."""
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        return list(pool.map(act, these))
+
+
+class Root:
+    def __init__(self, root):
+        self.url = str(root).rstrip("/")
+        scheme, mark, rest = self.url.partition("://")
+        if mark and scheme != "file":
+            # Only the bucket is a URI: names in it have %XX, which is not decoded.
+            scheme = {"s3a": "s3"}.get(scheme, scheme)
+            self.files, _ = fs.FileSystem.from_uri(f"{scheme}://{rest.split('/')[0]}")
+            self.path = rest
+        else:
+            self.files = fs.LocalFileSystem()
+            self.path = self.url = os.path.abspath(rest if mark else self.url)
+        self.is_local = isinstance(self.files, fs.LocalFileSystem)
+
+    def _find(self, at, recursive=False):
+        base = f"{self.path}/{at}".rstrip("/")
+        at = fs.FileSelector(base, allow_not_found=True, recursive=recursive)
+        return [(it.path[len(base) + 1 :], it) for it in self.files.get_file_info(at)]
+
+    def list(self, at, recursive=False):
+        """Names below a directory and their sizes."""
+        found = self._find(at, recursive)
+        return {name: it.size for name, it in found if it.type == fs.FileType.File}
+
+    def directories(self, at):
+        return sorted(name for name, it in self._find(at) if it.type == fs.FileType.Directory)
+
+    def parquet(self, at):
+        """The complete files of an hour and their sizes."""
+        return {
+            name: size
+            for name, size in sorted(self.list(at).items())
+            if name.endswith(".parquet") and not name.startswith((".", "_"))
+        }
+
+    def read(self, at):
+        with self.files.open_input_stream(f"{self.path}/{at}") as file:
+            return file.read()
+
+    def write(self, at, content):
+        """Writes a file that readers see whole or not at all."""
+        path = f"{self.path}/{at}"
+        if not self.is_local:
+            with self.files.open_output_stream(path) as file:
+                file.write(content)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        directory, name = os.path.split(path)
+        hidden = f"{directory}/.{name}.{os.getpid()}.tmp"
+        try:
+            with open(hidden, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(hidden, path)
+        finally:
+            if os.path.exists(hidden):
+                os.unlink(hidden)
+
+    def remove(self, at):
+        self.files.delete_file(f"{self.path}/{at}")
+
+    def manifest(self, hour):
+        """The files of an hour that is compacted, and their sizes; none if it is not."""
+        name = f"{MANIFESTS}/{hour}.json"
+        try:
+            manifest = json.loads(self.read(name))
+        except FileNotFoundError:
+            return {}
+        if manifest.get("version") != VERSION:
+            raise SystemExit(f"{self.url}/{name}: version {VERSION} is read: use newer queries")
+        return manifest["files"]
+
+    def publish(self, hour, files):
+        content = json.dumps({"version": VERSION, "files": files}, indent=1)
+        self.write(f"{MANIFESTS}/{hour}.json", content.encode())
+
+    def named(self, pattern=FILES):
+        """The files that the manifests name, of those that match; None where there are no manifests."""
+        hours = sorted(it.removesuffix(".json") for it in self.list(MANIFESTS, recursive=True))
+        if not hours:
+            return None
+        of, _, name = pattern.rpartition("/")
+        hours = [hour for hour in hours if fnmatch.fnmatchcase(hour, of)]
+        found = [
+            f"{hour}/{file}"
+            for hour, files in zip(hours, each(self.manifest, hours))
+            for file in files
+            if fnmatch.fnmatchcase(file, name)
+        ]
+        if not found:
+            raise SystemExit(f"{self.url}: no hour that is compacted matches {pattern}")
+        return found
+
+    def matching(self, pattern=FILES):
+        """The paths of all that the manifests name or, without them, of all that is there."""
+        named = self.named(pattern)
+        named = self._walk(pattern, "") if named is None else named
+        return [f"{self.url}/{it}" for it in named]
+
+    def _walk(self, pattern, at):
+        first, _, rest = pattern.partition("/")
+        if not rest:
+            return [at + name for name in self.parquet(at) if fnmatch.fnmatchcase(name, first)]
+        below = [it for it in self.directories(at) if fnmatch.fnmatchcase(it, first)]
+        return [file for it in below for file in self._walk(rest, f"{at}{it}/")]

@@ -1,0 +1,297 @@
+"""Compaction, registration and questions on a store, as on a directory.
+
+    bucket.py moto|s3rver|directory ROOT DIRECTORY
+
+Compacts hosts of ROOT's hour in steps, and asks all engines after each. Prints what it found as a JSON array of lines.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import urllib.parse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import stores
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "queries"))
+CLUSTER, DATE, HOUR = "north", "2026-11-17", 10
+# The path has %XX, as the layout writes a cluster of this name.
+ODD = "o%27hara"
+SUM = "SELECT count(*) AS n, count(DISTINCT host) AS hosts, sum(value) AS s FROM rollup"
+ENGINES = ["duckdb", "clickhouse", "polars"]
+# Of these hosts the hour is compacted at first; one more is late.
+HOSTS = 12
+
+
+def main(kind, root, directory):
+    directory.mkdir(parents=True)
+    if kind == "directory":
+        run(kind, root, directory, str(directory), [])
+    else:
+        with stores.store(kind, str(directory)) as proxy:
+            run(kind, root, directory, f"s3://{stores.BUCKET}/prefix", proxy.requests)
+
+
+def renamed(rows, cluster):
+    """The rows in another cluster."""
+    at = rows.column_names.index("cluster")
+    rows = rows.set_column(at, "cluster", pa.array([cluster] * len(rows)))
+    return rows.replace_schema_metadata(rows.schema.metadata | {b"uncore_trace.cluster": cluster.encode()})
+
+
+class Ran(Exception):
+    pass
+
+
+def run(kind, root, directory, url, requests):
+    import ask
+    import compact
+    import store
+
+    said = []
+    small, large = f"{url}/small", f"{url}/large"
+    files, target = store.Root(small), store.Root(large)
+    hour = compact.place(CLUSTER, DATE, HOUR)
+    (*first, late) = sorted((root / hour).glob("*.parquet"))[: HOSTS + 1]
+
+    def put(path, cluster=CLUSTER):
+        place = compact.place(cluster, DATE, HOUR)
+        if kind == "s3rver":
+            # It lists no directory whose files are two levels below, except one that is an object too.
+            files.files.create_dir(f"{files.path}/{place}")
+        content = path.read_bytes()
+        if cluster != CLUSTER:
+            rows = renamed(pq.read_table(path), urllib.parse.unquote(cluster))
+            content = pa.BufferOutputStream()
+            pq.write_table(rows, content)
+            content = content.getvalue().to_pybytes()
+        files.write(f"{place}/{path.name}", content)
+
+    left = {}
+
+    def merge(cluster=CLUSTER, limit=sum(path.stat().st_size for path in first) // 3):
+        begin = len(requests)
+        counts = compact.compact("duckdb", small, large, cluster, DATE, HOUR, limit)
+        read = [it for it in requests[begin:] if "/small/" in it[1] and ".parquet" in it[1]]
+        if kind != "directory":
+            # pyarrow asks for the size of a file, and then for the file.
+            expect("requests for small files", len(read), 2 * (counts[0] + len(counts[2])))
+            expect("requests for small files", sorted(read), sorted(set(read)))
+        left.update(counts[2])
+        return counts[:2]
+
+    def answers(at):
+        return [[plain(ask, engine, at, SUM) for engine in ENGINES], len(store.Root(at).matching())]
+
+    def settled(at, hosts):
+        """All engines find the rows of this many hosts, once."""
+        found, count = answers(at)
+        for answer in found[1:]:
+            expect(f"{at}: an engine's answer", near(answer), near(found[0]))
+        expect(f"{at}: hosts", found[0][1], hosts)
+        return found[0], count
+
+    for path in first:
+        put(path)
+        put(path, ODD)
+    whole, _ = settled(f"{small}", HOSTS)
+    # Half of it is of the other cluster.
+    expected = [whole[0] // 2, HOSTS, whole[2] / 2]
+
+    # Until the manifest is written readers see nothing, and if the run fails nothing stays.
+    with patched(store.Root, "publish", stop), contextlib.suppress(Ran):
+        merge()
+    expect("files of a run that failed", target.parquet(hour), {})
+    with patched(compact, "same", lambda one, other: False):
+        refused("not the same", merge)
+    expect("files with other rows", target.parquet(hour), {})
+
+    expect("the first run", merge(), (HOSTS, 4))
+    rows, before = settled(large, HOSTS)
+    expect("rows", near(rows), near(expected))
+    expect("a second run", merge(), (0, 4))
+
+    # The run of a late file dies before its manifest: readers see the hour as it was.
+    put(late)
+    held = target.parquet(hour)
+    with patched(store.Root, "publish", stop), patched(store.Root, "remove", lambda self, at: None):
+        with contextlib.suppress(Ran):
+            merge()
+    expect("files of a run that died", len(target.parquet(hour)), len(held) + 1)
+    expect("rows after it", settled(large, HOSTS), (rows, before))
+    # Its file has been written and compared, so no run reads that host again.
+    begin = len(requests)
+    expect("the next run", compact.compact("duckdb", small, large, CLUSTER, DATE, HOUR), (1, 5, {}))
+    expect("what it reads", [it for it in requests[begin:] if late.name in it[1]], [])
+    settled(large, HOSTS + 1)
+    expect("its large files", held.items() <= target.parquet(hour).items(), True)
+
+    # What nothing names is removed once there is something to add.
+    target.write(f"{hour}/compact_0.parquet", late.read_bytes())
+    other = sorted((root / hour).glob("*.parquet"))[HOSTS + 1]
+    put(other)
+    settled(large, HOSTS + 1)
+    # Another run writes the hour at the same time.
+    manifest = target.manifest(hour)
+
+    read = iter([manifest])
+
+    def meanwhile(self, at):
+        return next(read, dict(manifest, other=1))
+
+    with patched(store.Root, "manifest", meanwhile):
+        refused("another run", merge)
+    expect("the hour after it", target.parquet(hour).keys(), manifest.keys())
+    expect("a host more", merge(), (1, 6))
+    rows, count = settled(large, HOSTS + 2)
+
+    # A store that keeps other bytes than it was given.
+    put(sorted((root / hour).glob("*.parquet"))[HOSTS + 2])
+    write = store.Root.write
+    with patched(store.Root, "write", lambda self, at, content: write(self, at, content + b"x")):
+        refused("the store has", merge)
+    expect("rows", settled(large, HOSTS + 2), (rows, count))
+    content = files.read(f"{hour}/{late.name}")
+    files.write(f"{hour}/{late.name}", content + b"x")
+    refused("has changed", merge)
+    files.write(f"{hour}/{late.name}", content)
+
+    # What a host may not say: that is left out, each time, and the others are added.
+    spoiled = {
+        "zzz_1_1.parquet": b"PAR1 and no more",
+        "node-9999_1_1.parquet": late.read_bytes(),
+        f"{late.name[:9]}_1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{first[0].name}"),
+    }
+    for name, content in spoiled.items():
+        files.write(f"{hour}/{name}", content)
+    expect("the last host", merge(), (1, 7))
+    expect("what is left out", left.keys(), spoiled.keys())
+    expect("a run for what is left out", merge(), (0, 7))
+    for name in spoiled:
+        files.remove(f"{hour}/{name}")
+
+    expect("another cluster", merge(ODD)[0], HOSTS)
+    settled(large, HOSTS + 3)
+    said.append(f"{HOSTS + 3} hosts in 7 large files; late files, runs that died and runs at once: no row lost or doubled")
+    if kind != "directory":
+        said.append(f"{len(requests)} requests; each small file was read by one run, with two of them")
+        said.append(questions(directory, small))
+    said += registered(directory, url, large, lambda: put(late, "late"), lambda: merge("late"))
+    if os.environ.get("HTTPFS"):
+        said.append(httpfs(directory, large, settled(large, HOSTS + 3)[0]))
+    json.dump(said, sys.stdout)
+
+
+def plain(ask, engine, at, query):
+    _, rows = ask.ENGINES[engine](at).ask(query)
+    return [ask.plain(cell) for cell in rows[0]]
+
+
+def near(cells):
+    return [float(f"{cell:.9g}") for cell in cells]
+
+
+def expect(what, found, wanted):
+    if found != wanted:
+        raise SystemExit(f"{what}: {found}, and not {wanted}")
+
+
+def refused(reason, act):
+    try:
+        act()
+    except SystemExit as error:
+        if reason not in str(error):
+            raise
+    else:
+        raise SystemExit(f"nothing was refused: {reason}")
+
+
+def stop(*args):
+    raise Ran
+
+
+@contextlib.contextmanager
+def patched(of, name, to):
+    kept = getattr(of, name)
+    setattr(of, name, to)
+    try:
+        yield
+    finally:
+        setattr(of, name, kept)
+
+
+def questions(directory, small):
+    """The questions of `queries` have the same answers in a bucket as in a directory."""
+    import ask
+    import compact
+    import store
+    from pruned import QUESTIONS
+
+    same, files = store.Root(directory / "same"), store.Root(small)
+    for file in files.matching():
+        name = file[len(files.url) + 1 :]
+        same.write(name, files.read(name))
+    # Of few hosts none has the one tenant.
+    tenant = {"tenant": "team-%"}
+    for name, values in QUESTIONS.items():
+        values = values | tenant if "tenant" in values else values
+        for engine in ENGINES:
+            query = ask.question(engine, name, values)
+            here, there = (
+                [[ask.plain(cell) for cell in row] for row in ask.ENGINES[engine](at).ask(query)[1]]
+                for at in (same.url, small)
+            )
+            expect(f"{engine}: {name}: the same", compact.same(here, there), True)
+            expect(f"{engine}: {name}: an answer", bool(here), True)
+    return f"{len(QUESTIONS)} questions in {len(ENGINES)} engines: answers as of the directory"
+
+
+def registered(directory, url, large, one_more, merge):
+    """What the manifests name is in an Iceberg table, whose catalog and metadata are the store's."""
+    import iceberg
+    import store
+
+    logging.disable(logging.WARNING)
+    catalog = iceberg.catalog(f"sqlite:///{directory}/catalog.db", f"{store.Root(url).url}/iceberg")
+    files = store.Root(large).matching()
+    table, added = iceberg.register(catalog, files)
+    expect("files in the table", added, len(files))
+    _, added = iceberg.register(catalog, files)
+    expect("files of a second time", added, 0)
+    rows = table.scan(selected_fields=("host",)).to_arrow().num_rows
+    one_more()
+    merge()
+    table, added = iceberg.register(catalog, store.Root(large).matching())
+    expect("late files in the table", added, 1)
+    more = table.scan(selected_fields=("host",)).to_arrow().num_rows
+    before = table.scan(snapshot_id=table.history()[0].snapshot_id, selected_fields=("host",))
+    expect("the snapshot before it", before.to_arrow().num_rows, rows)
+    expect("rows of the late file", more > rows, True)
+    return [f"Iceberg: {len(files) + 1} files in {len(table.history())} snapshots"]
+
+
+def httpfs(directory, large, expected):
+    """DuckDB's own reader of buckets, of a version that has it in a package."""
+    (packages,) = pathlib.Path(os.environ["HTTPFS"]).parents[1].glob("lib/python*/site-packages")
+    environment = os.environ | {"PYTHONPATH": str(packages), "HOME": str(directory)}
+    install = "import duckdb, duckdb_extension_httpfs as it, pathlib; "
+    install += "duckdb.execute(f\"INSTALL '{next(pathlib.Path(it.__path__[0]).rglob('*.duckdb_extension'))}'\")"
+    run = [sys.executable, "-c", install]
+    subprocess.run(run, env=environment, check=True)
+    ask = HERE.parents[1] / "queries/ask.py"
+    run = [sys.executable, "-X", "importtime", str(ask), "duckdb", SUM, large]
+    answer = subprocess.run(run, env=environment, check=True, capture_output=True, text=True)
+    expect("fsspec beside httpfs", "fsspec.implementations.arrow" in answer.stderr, False)
+    found = [float(cell) for cell in answer.stdout.splitlines()[1].split("\t")]
+    expect("httpfs", near(found), near(expected))
+    return "DuckDB's httpfs: the same answer"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(pathlib.Path, sys.argv[2:]))
