@@ -97,6 +97,7 @@ impl<'a> Resolver<'a> {
                 return Err(self.not_here(typed));
             }
         }
+        self.notes.extend(self.memory_beside(&measured));
         Ok(measured)
     }
 

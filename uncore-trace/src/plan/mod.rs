@@ -14,6 +14,7 @@ pub mod io;
 mod keep;
 pub mod links;
 pub mod measure;
+mod memory;
 pub mod misses;
 mod notes;
 mod place;
