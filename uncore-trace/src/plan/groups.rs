@@ -166,7 +166,8 @@ impl<'a> Resolver<'a> {
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        let mut its = self.words().filter(|words| words.family.is_some_and(|its| its.family == name));
+        let mut its =
+            self.words().filter(|words| words.family.is_some_and(|its| its.family == name));
         its.any(|words| words.opens(group))
     }
 
