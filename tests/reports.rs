@@ -8,5 +8,6 @@ mod doctor;
 mod grammar;
 mod guests;
 mod intel;
+mod intel_memory;
 mod numbers;
 mod stat;

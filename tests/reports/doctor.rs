@@ -123,6 +123,7 @@ fn each_processor_that_an_older_kernel_lacks_is_named() {
         ((INTEL, 6, 0xaf), "6.6.8", "Sierra Forest or Grand Ridge", "6.8"),
         ((INTEL, 6, 0xdd), "6.12.0-rc1", "Clearwater Forest", "6.13"),
         ((INTEL, 19, 1), "6.12.117", "Diamond Rapids", "7.0"),
+        ((INTEL, 6, 0xaa), "6.1.0-28-amd64", "Meteor Lake", "6.3"),
         ((INTEL, 6, 0xc6), "6.1.0-28-amd64", "Arrow Lake", "6.12"),
         ((INTEL, 6, 0xbd), "6.8.0-40-generic", "Lunar Lake", "6.12"),
         ((INTEL, 6, 0xcc), "6.12.117", "Panther Lake", "6.17"),
@@ -134,6 +135,8 @@ fn each_processor_that_an_older_kernel_lacks_is_named() {
         let said = ask(&place, place.path("m").to_str().unwrap());
         let what = format!("({name}), that of Linux {since} and later does");
         agree(&said, &what);
+        // The driver is not loaded, because it knows nothing here.
+        assert!(!said.doctor.contains("modprobe intel_uncore"), "{}", said.doctor);
         assert!(
             said.doctor.contains(&format!("fix: boot a kernel >= {since}\n")),
             "{}",
@@ -143,6 +146,31 @@ fn each_processor_that_an_older_kernel_lacks_is_named() {
         let _newer = Tree(place.path("m")).machine(processor, &format!("{since}.0"));
         let said = ask(&place, place.path("m").to_str().unwrap());
         assert!(!said.record.concat().contains(name), "{:?}", said.record);
+    }
+}
+
+/// Type 6 of `spr_uncores` is the memory controller, and that of the discovery table of clients
+/// (`spr_uncore_imc_events`, `uncore_snbep.c`; `ptl_uncores`, `uncore_snb.c`, Linux 7.2).
+#[test]
+fn memory_is_counted_by_the_number_of_its_type() {
+    let cas = ["event=0x5,umask=0xcf", "event=0x5,umask=0xf0"];
+    let data = ["event=0x3a", "event=0x3b"];
+    for (model, release, since, events, first) in [
+        (0x8f, "5.10.0", "5.15", cas, 0xcf05),
+        (0xcf, "6.1.0", "6.2", cas, 0xcf05),
+        (0xcf, "6.12.0", "6.2", cas, 0xcf05),
+        (0xd5, "6.18.0", "6.19", data, 0x3a),
+    ] {
+        let place = Place::new();
+        let tree = Tree(place.path("m")).machine(("GenuineIntel", 6, model), release);
+        let _tree = tree.pmu("uncore_type_0_0", 20).pmu("uncore_type_6_0", 21);
+        let said = ask(&place, "m");
+        agree(&said, &format!("that of Linux {since} and later does"));
+        let typed = events.map(|event| format!("-e uncore_type_6/{event}/")).join(" ");
+        agree(&said, &typed);
+        let works = format!("record --dry-run -o x.parquet --root m --json {typed}");
+        let plan: serde_json::Value = serde_json::from_str(&place.typed(&works).ok()).unwrap();
+        assert_eq!(plan["counters"][0]["config"][0], first);
     }
 }
 

@@ -154,6 +154,10 @@ pub struct Family {
     /// The kind of memory whose traffic it sees. The group `mem` notes each kind of this machine that
     /// it does not count.
     pub memory: Option<String>,
+    /// Events that count the bytes of persistent memory on the same channels. The group `mem` opens
+    /// them where the firmware describes such memory.
+    #[serde(default)]
+    pub persistent: Vec<String>,
     /// The CPUs near it; the first matching rule counts.
     #[serde(default)]
     pub near: Vec<NearRule>,

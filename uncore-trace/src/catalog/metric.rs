@@ -51,7 +51,7 @@ pub struct Metric {
     #[serde(skip)]
     pub vendor: bool,
     /// perf's groups of metrics that it is in.
-    #[serde(skip)]
+    #[serde(default)]
     pub groups: Vec<String>,
 }
 

@@ -31,7 +31,7 @@ pub mod scope;
 pub mod source;
 pub mod spec;
 pub mod suggest;
-mod vendor;
+pub(crate) mod vendor;
 pub mod verified;
 pub mod witness;
 pub mod words;

@@ -40,6 +40,10 @@ const IMPORTS: [Import; 2] = [
     },
 ];
 
+/// The metrics of perf's groups that are not imported, because they have events of the cores or of several
+/// PMUs: names by group, for groups with an imported metric.
+const GROUPS: &str = include_str!("../../catalog/perf/groups.txt");
+
 /// The imported events.
 static EVENTS: LazyLock<Vec<Section>> =
     LazyLock::new(|| IMPORTS.iter().flat_map(|import| sections(import.events)).collect());
@@ -173,6 +177,15 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
     Ok(())
 }
 
+/// The metrics of one of perf's groups on a processor that are not imported.
+pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static str> {
+    let is_it = |section: &Section| {
+        section.pmus.iter().any(|its| its.eq_ignore_ascii_case(group))
+            && section.processors.iter().any(|pattern| matches(pattern, processor))
+    };
+    sections(GROUPS).into_iter().filter(is_it).flat_map(|section| section.lines).collect()
+}
+
 /// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`. Words
 /// of the formula are separated by blanks.
 fn metric(line: &str, processors: &[String], about: &str) -> Result<Metric> {
@@ -224,6 +237,29 @@ mod tests {
             }
         }
         assert!(count > 400, "{count}");
+    }
+
+    /// Types of `uncore_snb.c` and `uncore_snbep.c` (Linux 7.2).
+    const KERNEL: &str = "arb b2cmi b2cxl b2hot b2upi cbox cbox_0 cha clock cncu cxlcm cxldp ha \
+        hac_arb hac_cbox hbm iio iio_free_running imc imc_free_running imc_free_running_0 \
+        imc_free_running_1 irp m2m m2pcie m3upi mdf mdf_sbo pcu qpi r2pcie r3qpi sbox ubox upi";
+
+    /// Names of perf's tables that no driver gives a PMU: `gnr_uncores` has no mesh stops of caches, and
+    /// the mesh of Xeon Max keeps the number of its type. HBM has a name of the kernel's too.
+    const NAMELESS: [&str; 3] = ["chacms", "m2hbm", "mchbm"];
+
+    #[test]
+    fn every_unit_has_a_family_and_a_name_of_the_kernel() {
+        let catalog = Catalog::embedded().unwrap();
+        for section in EVENTS.iter().filter(|its| its.processors[0].starts_with("GenuineIntel")) {
+            for pmu in &section.pmus {
+                let unit = pmu.strip_prefix("uncore_").unwrap_or(pmu);
+                let is_known = KERNEL.split(' ').any(|its| its == unit) || NAMELESS.contains(&unit);
+                assert!(is_known, "no PMU of the kernel is called {pmu}");
+            }
+            let has = |pmu: &Pmu| catalog.family(pmu).is_some();
+            assert!(section.examples().iter().any(has), "{:?}", section.pmus);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use super::family::{Family, Kind, NamedEvent};
+use super::group::Group;
 use super::metric::Metric;
 use super::pattern::matches_event;
 use super::rules::is_of;
@@ -213,6 +214,12 @@ impl<'a> Words<'a> {
             matching.extend(self.event(glob));
         }
         matching
+    }
+
+    /// Whether it has an event that the group opens.
+    pub fn opens(&self, group: Group) -> bool {
+        let globs = self.family.and_then(|family| family.opens.get(&group));
+        globs.is_some_and(|globs| globs.iter().any(|glob| !self.matching(glob).is_empty()))
     }
 
     /// Every event: those of sysfs, then those that the catalog adds.

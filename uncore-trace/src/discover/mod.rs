@@ -66,6 +66,9 @@ pub struct Machine {
     /// the core PMUs for themselves while they run; `None` if it is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mediated_pmu: Option<&'static str>,
+    /// Whether the firmware describes persistent memory; `None` if its tables cannot be listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_memory: Option<bool>,
     /// What could not be read or parsed, one printable line each.
     pub problems: Vec<String>,
 }
@@ -125,8 +128,17 @@ pub fn machine(root: &Path) -> Result<Machine> {
         calibration,
         kernel,
         mediated_pmu: mediated_pmu(root),
+        persistent_memory: persistent_memory(root),
         problems: problems.0,
     })
+}
+
+/// Whether there is a table of persistent memory, by which perf has it for `#has_pmem` too
+/// (`tools/perf/util/tool_pmu.c`, Linux 7.2). A container may see an empty directory.
+fn persistent_memory(root: &Path) -> Option<bool> {
+    let tables = fs::read_dir(root.join("sys/firmware/acpi/tables")).ok()?;
+    let names: Vec<_> = tables.flatten().map(|table| table.file_name()).collect();
+    (!names.is_empty()).then(|| names.iter().any(|name| name == "NFIT"))
 }
 
 /// The parameter that is on, of the two modules of KVM on x86 (`arch/x86/kvm/vmx/vmx.c` and

@@ -57,8 +57,10 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
             continue;
         }
         let finding = judge(machine, &platform, driver, config.as_ref());
-        // A driver that is there is not all right if it does not know the machine.
-        if own.is_empty() || !matches!(finding.state, State::Ok) {
+        // A driver that is there is not all right if it does not know the machine, and loading it then
+        // would not help.
+        let is_useless = own.iter().any(|(gap, _)| gap.is_whole);
+        if own.is_empty() || (!is_useless && !matches!(finding.state, State::Ok)) {
             findings.push(finding);
         }
         findings.extend(

@@ -1,7 +1,5 @@
 //! Resolves the groups of `-p` on this machine.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use anyhow::{Result, bail, ensure};
 
 use super::device::typed;
@@ -121,7 +119,8 @@ impl<'a> Resolver<'a> {
                 let names = list(left_out.iter().map(|words| words.pmu.name.as_str()));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
-            if here.is_empty() {
+            let has = |glob: &String| here.iter().any(|words| !words.matching(glob).is_empty());
+            if here.is_empty() || (!globs.iter().any(has) && self.is_replaced(family, group)) {
                 continue;
             }
             if let Some(better) = self.yields(family, group) {
@@ -131,17 +130,16 @@ impl<'a> Resolver<'a> {
                 ));
                 continue;
             }
-            for glob in globs {
-                if here.iter().all(|words| words.matching(glob).is_empty()) {
-                    self.notes.push(format!("{}: no event {glob} on this machine", family.family));
-                }
+            for glob in globs.iter().filter(|glob| !has(glob)) {
+                self.notes.push(format!("{}: no event {glob} on this machine", family.family));
             }
+            let globs: Vec<_> = globs.iter().chain(self.persistent(family, group)).collect();
             for words in here {
                 resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
             }
         }
         if group == Group::Mem {
-            self.notes.extend(self.uncounted_memory(&resolved));
+            self.notes.extend(self.memory_not_counted(&resolved));
         }
         resolved
     }
@@ -149,43 +147,21 @@ impl<'a> Resolver<'a> {
     /// The family that counts the same traffic better, if it has an event for the group here.
     fn yields(&self, family: &'a Family, group: Group) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
-        let counts = |words: Words<'_>| {
-            let its = words.family.filter(|its| its.family == better);
-            let globs = its.and_then(|its| its.opens.get(&group));
-            globs.is_some_and(|globs| globs.iter().any(|glob| !words.matching(glob).is_empty()))
-        };
-        self.words().any(counts).then_some(better)
+        self.opens_any(better, group).then_some(better)
     }
 
-    /// A note for each kind of memory of this machine that none of these events counts, or that some
-    /// of its PMUs do not count.
-    fn uncounted_memory(&self, opened: &[Resolved<'a>]) -> Vec<String> {
-        let counts =
-            |words: &Words<'_>| opened.iter().any(|event| event.words.pmu.name == words.pmu.name);
-        let mut kinds: BTreeMap<&str, Vec<Words<'a>>> = BTreeMap::new();
-        for words in self.words() {
-            if let Some(kind) = words.family.and_then(|family| family.memory.as_deref()) {
-                kinds.entry(kind).or_default().push(words);
-            }
-        }
-        let mut notes = Vec::new();
-        for (kind, pmus) in kinds {
-            let counted: BTreeSet<&str> =
-                pmus.iter().filter(|words| counts(words)).map(Words::family_name).collect();
-            // Of other families of a kind that is counted, nothing is missing.
-            let is_silent = |words: &&Words<'_>| {
-                !counts(words) && (counted.is_empty() || counted.contains(words.family_name()))
-            };
-            let silent = list(pmus.iter().filter(is_silent).map(|words| &words.pmu.name));
-            if counted.is_empty() {
-                notes.push(format!("{kind} is not counted: no event of {silent} counts its bytes"));
-            } else if pmus.iter().any(|words| is_silent(&words)) {
-                notes.push(format!(
-                    "a part of {kind} is not counted: no event of {silent} counts its bytes"
-                ));
-            }
-        }
-        notes
+    /// Whether another family counts the traffic of a better one that has no event for the group here.
+    fn is_replaced(&self, family: &Family, group: Group) -> bool {
+        let yields = |other: &&Family| other.yields_to.as_ref() == Some(&family.family);
+        let mut others = self.catalog.families.iter().filter(yields);
+        others.any(|other| self.opens_any(&other.family, group))
+    }
+
+    /// Whether a PMU of the family called `name` has an event for the group here.
+    fn opens_any(&self, name: &str, group: Group) -> bool {
+        let mut its =
+            self.words().filter(|words| words.family.is_some_and(|its| its.family == name));
+        its.any(|words| words.opens(group))
     }
 
     /// The events of one PMU that match a group's pattern.

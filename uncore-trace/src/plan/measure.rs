@@ -12,8 +12,12 @@ use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
+use crate::catalog::pattern::matches;
 use crate::catalog::suggest::{did_you_misspell, list};
+use crate::catalog::vendor::rest_of_group;
 use crate::catalog::words::Words;
+use crate::discover::name::stem;
+use crate::discover::processor::Processor;
 use crate::text::{few, printable};
 
 /// Number of names of metrics and families in an error, which keeps it below 500 characters.
@@ -84,7 +88,12 @@ impl<'a> Resolver<'a> {
                 let lacking = here.extract_if(.., |one| !one.missing().is_empty());
                 let lacking: Vec<_> = lacking.collect();
                 if !globbed && !here.is_empty() {
-                    self.notes.extend(lacking.iter().map(|one| {
+                    // A family may have PMUs of other kinds.
+                    let is_alike = |one: &&Measured<'_>| {
+                        here.iter()
+                            .any(|its| stem(&its.words.pmu.name) == stem(&one.words.pmu.name))
+                    };
+                    self.notes.extend(lacking.iter().filter(is_alike).map(|one| {
                         let (pmu, missing) = (printable(&one.words.pmu.name), list(one.missing()));
                         format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
                     }));
@@ -96,8 +105,35 @@ impl<'a> Resolver<'a> {
             if !measured.iter().any(|one: &Measured<'_>| names_it(typed, one.metric)) {
                 return Err(self.not_here(typed));
             }
+            self.notes.extend(self.rest_of_group(typed, &measured)?);
         }
+        self.notes.extend(self.memory_beside(&measured));
         Ok(measured)
+    }
+
+    /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or `typed` is
+    /// no group.
+    fn rest_of_group(&self, typed: &str, measured: &[Measured<'a>]) -> Result<Option<String>> {
+        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation)
+        else {
+            return Ok(None);
+        };
+        let is_counted = |name: &str| measured.iter().any(|one| one.metric.name == name);
+        let its = self.named(typed)?.into_iter().filter(|(_, metric)| {
+            let of = |pattern: &String| matches(pattern, &processor);
+            metric.groups.iter().any(|group| group.eq_ignore_ascii_case(typed))
+                && metric.processors.iter().any(of)
+        });
+        let mut rest = rest_of_group(typed, &processor);
+        rest.extend(its.map(|(_, metric)| metric.name.as_str()));
+        rest.retain(|name| !is_counted(name));
+        Ok((!rest.is_empty()).then(|| {
+            format!(
+                "-M {} does not count {}: they have events of the cores, of several PMUs or of none here",
+                printable(typed),
+                list(rest)
+            )
+        }))
     }
 
     /// Every metric of the catalog with its family, in the catalog's order.

@@ -15,6 +15,7 @@ pub mod io;
 mod keep;
 pub mod links;
 pub mod measure;
+mod memory;
 pub mod misses;
 mod notes;
 mod place;

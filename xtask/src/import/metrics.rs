@@ -80,8 +80,15 @@ pub(super) fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[S
     let formula = if factor == "1" { formula } else { format!("{factor} * ( {formula} )") };
     let is_sum = is_rate || of_packages.is_some();
     let across = if pooled || !is_sum { "pool" } else { "sum" };
-    let name = text(metric, "MetricName").to_owned();
+    let name = grouped(metric);
     Some([pmu, name, unit, across.to_owned(), formula])
+}
+
+/// Name and groups of a metric: `NAME` or `NAME:GROUP,GROUP`.
+fn grouped(metric: &Value) -> String {
+    let (name, groups) = (text(metric, "MetricName"), text(metric, "MetricGroup"));
+    let separator = if groups.is_empty() { "" } else { ":" };
+    format!("{name}{separator}{}", groups.replace(';', ","))
 }
 
 /// The expression with 1 instead of each number of PMUs, and whether there was one.

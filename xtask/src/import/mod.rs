@@ -9,6 +9,7 @@
 //! `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2).
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
+mod intel;
 mod metrics;
 mod perf;
 
@@ -64,15 +65,30 @@ const MODELS: [&str; 29] = [
 const WITH_OCC_SEL: [&str; 5] = ["JKT", "IVT", "HSX", "BDX", "BDW-DE"];
 
 /// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux
-/// 7.2), and those that the kernel calls otherwise (`uncore_snb.c`, `uncore_snbep.c`).
-const UNITS: [(&str, &str); 7] = [
+/// 7.2), and those that the kernel calls otherwise (`uncore_snb.c`, `uncore_snbep.c`): of MDF it has
+/// `mdf` of Sapphire Rapids and `mdf_sbo` since Granite Rapids.
+const UNITS: [(&str, &str); 9] = [
     ("cbo", "cbox"),
+    ("hac_cbo", "hac_cbox"),
     ("sbo", "sbox"),
     ("qpi ll", "qpi"),
     ("upi ll", "upi"),
     ("imph-u", "arb"),
     ("ncu", "clock"),
     ("mchbm", "mchbm uncore_hbm"),
+    ("mdf", "mdf uncore_mdf_sbo"),
+];
+
+/// The PMU with the clock of the unit NCU on some models (`create_perf_json.py`). That of the first two is
+/// of ARB in the tables, and of the first slice for the kernel.
+const CLOCKS: [(&str, &str); 7] = [
+    ("SNB", "cbox_0"),
+    ("IVB", "cbox_0"),
+    ("HSW", "cbox_0"),
+    ("BDW", "cbox_0"),
+    ("SKL", "cbox_0"),
+    ("MTL", "cncu"),
+    ("ARL", "cncu"),
 ];
 
 /// PMU, or several of them, and name of an event.
@@ -100,7 +116,7 @@ pub(crate) fn run(import: &Import) -> Result<()> {
 }
 
 /// Names and texts of the files.
-fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
+fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let read = |file: &str| {
         let path = dir.join(file.trim_start_matches('/'));
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -148,7 +164,7 @@ fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
             metrics.entry(processor).or_default().extend(metrics::metrics(dir, model, events)?);
         }
     }
-    Ok([
+    Ok(vec![
         ("events.txt", render_events(&events, &head)),
         ("metrics.txt", render_metrics(&metrics, &head)),
     ])
@@ -215,17 +231,24 @@ fn render(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -
     lines.join("\n") + "\n"
 }
 
-/// Key and encoding of an event; `None` if it cannot be opened by an encoding alone, or has a name in
-/// sysfs.
+/// Key and encoding of an event; `None` if it cannot be opened by an encoding alone.
 fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let name = text(event, "EventName");
     let filter = text(event, "Filter");
     let dropped = ["ha_addrmatch", "ha_opcodematch", "irpfilter"];
-    if text(event, "CounterType") == "FREERUN"
-        || name.contains("BANDWIDTH_OUT")
+    let is_fixed = text(event, "Counter").eq_ignore_ascii_case("fixed");
+    let unit = text(event, "Unit");
+    // Before Sapphire Rapids, Linux has no such counters. It gives SANTA no fixed one.
+    if (name.contains("BANDWIDTH_OUT") && model != "SPR")
+        || (is_fixed && unit == "SANTA")
         || dropped.iter().any(|start| filter.to_ascii_lowercase().starts_with(start))
     {
         return Ok(None);
+    }
+    if text(event, "CounterType") == "FREERUN" {
+        return free_running(name, unit)
+            .map(Some)
+            .with_context(|| format!("{name}: an unknown counter that needs no programming"));
     }
     let number = |key: &str| number(text(event, key)).with_context(|| key.to_owned());
     let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
@@ -233,7 +256,6 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     // Both fields are bits that UMaskExt has too.
     let wide = if port == 0 && class == 0 { number("UMaskExt")? } else { 0 };
     let umask = number("UMask")? | wide << 8;
-    let is_fixed = text(event, "Counter").eq_ignore_ascii_case("fixed");
     if is_fixed {
         terms = vec![("event", 0xff)];
     }
@@ -252,9 +274,36 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     }
     let set = terms.iter().filter(|(term, value)| *value != 0 || *term == "event");
     let encoding: Vec<_> = set.map(|(term, value)| format!("{term}={value:#x}")).collect();
-    let unit = text(event, "Unit").to_ascii_lowercase();
-    let pmu = UNITS.iter().find(|(known, _)| *known == unit).map_or(unit.as_str(), |its| its.1);
-    Ok(Some(((format!("uncore_{pmu}"), name.to_ascii_lowercase()), encoding.join(","))))
+    let unit = if is_fixed && unit == "ARB" { "NCU" } else { unit };
+    let key = (pmu(unit, model), name.to_ascii_lowercase());
+    Ok(Some((key, encoding.join(","))))
+}
+
+/// The PMU of a unit, or several of them.
+fn pmu(unit: &str, model: &str) -> String {
+    let unit = unit.to_ascii_lowercase();
+    let clock = CLOCKS.iter().find(|(its, _)| unit == "ncu" && *its == model);
+    let known = clock.or_else(|| UNITS.iter().find(|(known, _)| *known == unit));
+    format!("uncore_{}", known.map_or(unit.as_str(), |its| its.1))
+}
+
+/// Key and encoding of a counter that needs no programming (`freerunning_counter_type_and_index` of
+/// `create_perf_json.py`); those of each memory controller of clients are of a PMU.
+fn free_running(name: &str, unit: &str) -> Option<(Key, String)> {
+    let kinds = [
+        ("TOTAL", 1),
+        ("CLOCKTICKS", 1),
+        ("RDCAS", 2),
+        ("BANDWIDTH_IN", 2),
+        ("WRCAS", 3),
+        ("BANDWIDTH_OUT", 3),
+    ];
+    let (_, kind) = kinds.into_iter().find(|(word, _)| name.contains(word))?;
+    let after = |word: &str| name.split_once(word)?.1.chars().next()?.to_digit(10);
+    let umask = kind << 4 | after(".PART").unwrap_or_default();
+    let controller = after("_MC").map(|number| format!("_{number}")).unwrap_or_default();
+    let pmu = format!("uncore_{}_free_running{controller}", unit.to_ascii_lowercase());
+    Some(((pmu, name.to_ascii_lowercase()), format!("event=0xff,umask={umask:#x}")))
 }
 
 /// A value of an event; empty if there is none.

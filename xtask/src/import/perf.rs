@@ -1,6 +1,6 @@
-//! `cargo xtask import perf DIR`: events and metrics of AMD's and arm64 uncore PMUs from
-//! `tools/perf/pmu-events/arch` in the source of Linux, as the checked-in files of
-//! `uncore-trace/catalog/perf`.
+//! `cargo xtask import perf DIR`: events and metrics of AMD's and arm64 uncore PMUs, and the metrics of
+//! Intel's that are in groups, from `tools/perf/pmu-events/arch` in the source of Linux, as the checked-in
+//! files of `uncore-trace/catalog/perf`.
 //!
 //! Takes names and numbers, no descriptions. An encoding is made as `jevents.py` there makes it. The
 //! processors are those of `mapfile.csv`; tables below a directory `sys` are of the PMUs with an
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Key, metrics, number, render, text};
+use super::{Key, intel, metrics, number, render, text};
 
 /// Where the tables are.
 const ARCH: &str = "tools/perf/pmu-events/arch";
@@ -45,10 +45,10 @@ const FIELDS: [(&str, &str); 7] = [
 ];
 
 /// The lines of all tables: by PMU and line, the patterns of the processors that have it.
-type Lines = BTreeMap<(String, String), Vec<String>>;
+pub(super) type Lines = BTreeMap<(String, String), Vec<String>>;
 
 /// Names and texts of the files.
-pub(super) fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
+pub(super) fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let arch = dir.join(ARCH);
     let mut events = Lines::new();
     let mut all_metrics = Lines::new();
@@ -73,7 +73,12 @@ pub(super) fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
             );
         }
     }
-    Ok([("events.txt", rendered(events)), ("metrics.txt", rendered(all_metrics))])
+    let groups = intel::add(&arch, &mut all_metrics)?;
+    Ok(vec![
+        ("events.txt", rendered(events)),
+        ("metrics.txt", rendered(all_metrics)),
+        ("groups.txt", rendered(groups)),
+    ])
 }
 
 /// The entries of all tables, by the patterns of their processors or identifiers.
@@ -111,7 +116,7 @@ fn identifiers(compat: &str) -> Vec<String> {
 }
 
 /// The first two columns that are useful of `mapfile.csv`: processor and directory.
-fn mapped(dir: &Path) -> Result<Vec<(String, String)>> {
+pub(super) fn mapped(dir: &Path) -> Result<Vec<(String, String)>> {
     let path = dir.join("mapfile.csv");
     let map = std::fs::read_to_string(&path)
         .with_context(|| format!("cannot read {}", path.display()))?;
@@ -174,7 +179,7 @@ fn sys_folders(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The entries of the JSON files of a directory.
-fn entries(dir: &Path) -> Result<Vec<Value>> {
+pub(super) fn entries(dir: &Path) -> Result<Vec<Value>> {
     let files = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut all = Vec::new();
     for file in files {
@@ -209,6 +214,7 @@ fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, S
     let expression = as_division(text(metric, "MetricExpr"));
     let unscaled = serde_json::json!({
         "MetricName": text(metric, "MetricName"),
+        "MetricGroup": text(metric, "MetricGroup"),
         "MetricExpr": match factor.parse::<f64>() {
             Ok(factor) if (factor - 1.0).abs() > f64::EPSILON => format!("{factor} * ({expression})"),
             _ => expression,
@@ -219,8 +225,6 @@ fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, S
         },
     });
     let [pmu, name, unit, across, formula] = metrics::taken(&unscaled, events)?;
-    let groups = text(metric, "MetricGroup").replace(';', ",");
-    let name = if groups.is_empty() { name } else { format!("{name}:{groups}") };
     Some((pmu, format!("{name} {unit} {across} {formula}")))
 }
 

@@ -1,0 +1,148 @@
+//! Which memory of this machine a request does not count: that of a PMU without known events, and
+//! persistent memory, which shares its PMUs with DRAM.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::measure::Measured;
+use super::resolve::{Resolved, Resolver};
+use crate::catalog::family::Family;
+use crate::catalog::group::Group;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::suggest::list;
+use crate::catalog::words::Words;
+
+/// Metrics with such names of ours count all memory, as far as it is of a kind that they know.
+const OF_ALL: &str = "mem_";
+
+/// Memory of one kind that is not counted, as a whole or by some of its PMUs.
+struct Silent<'a> {
+    kind: &'a str,
+    pmus: Vec<Words<'a>>,
+    is_part: bool,
+}
+
+impl<'a> Resolver<'a> {
+    /// The events of persistent memory that a group opens: where the firmware describes such memory.
+    pub(super) fn persistent(&self, family: &'a Family, group: Group) -> &'a [String] {
+        let is_there = group == Group::Mem && self.machine.persistent_memory == Some(true);
+        if is_there { &family.persistent } else { &[] }
+    }
+
+    /// A note for each kind of memory of this machine that none of these events of the group `mem`
+    /// counts, or that some of its PMUs do not count.
+    pub(super) fn memory_not_counted(&self, opened: &[Resolved<'a>]) -> Vec<String> {
+        let note = |Silent { kind, pmus, is_part }: Silent<'_>| {
+            let part = if is_part { "a part of " } else { "" };
+            format!("{part}{kind} is not counted: no event of {} counts its bytes", names(&pmus))
+        };
+        let mut notes: Vec<_> = self.silent(opened).into_iter().map(note).collect();
+        let events = self.unknown_persistent(opened).map(|family| {
+            let typed: Vec<_> =
+                family.persistent.iter().map(|event| format!("-e {event}")).collect();
+            typed.join(" ")
+        });
+        notes.extend(events.map(|events| {
+            format!(
+                "persistent memory is not counted, if there is any: the tables of the firmware \
+                 (/sys/firmware/acpi/tables) cannot be listed; {events} counts it"
+            )
+        }));
+        notes
+    }
+
+    /// A note for each metric of the bandwidth of memory and each kind of memory that it does not count.
+    pub(super) fn memory_beside(&self, measured: &[Measured<'a>]) -> Vec<String> {
+        let mut metrics: BTreeMap<&str, Vec<Resolved<'a>>> = BTreeMap::new();
+        for one in measured.iter().filter(|one| one.is_of_memory()) {
+            let inputs = one.inputs.iter().filter_map(|(_, event)| event.clone());
+            metrics.entry(&one.metric.name).or_default().extend(inputs);
+        }
+        let mut notes = Vec::new();
+        for (metric, opened) in metrics {
+            for Silent { kind, pmus, .. } in
+                self.silent(&opened).into_iter().filter(|silent| !silent.is_part)
+            {
+                let how = if pmus.iter().any(|words| words.opens(Group::Mem)) {
+                    "-p mem does".to_owned()
+                } else {
+                    format!("no event of {} counts its bytes", names(&pmus))
+                };
+                notes.push(format!("{metric} does not count {kind}: {how}"));
+            }
+            if self.has_persistent().is_some() {
+                let maybe = match self.machine.persistent_memory {
+                    Some(true) => "",
+                    Some(false) => continue,
+                    None => ", if there is any",
+                };
+                notes.push(format!(
+                    "{metric} does not count persistent memory{maybe}: -M pmem_bandwidth does"
+                ));
+            }
+        }
+        notes
+    }
+
+    /// The kinds of memory of this machine that these events do not count.
+    fn silent(&self, opened: &[Resolved<'a>]) -> Vec<Silent<'a>> {
+        let counts =
+            |words: &Words<'_>| opened.iter().any(|event| event.words.pmu.name == words.pmu.name);
+        let mut kinds: BTreeMap<&str, Vec<Words<'a>>> = BTreeMap::new();
+        for words in self.words() {
+            if let Some(kind) = words.family.and_then(|family| family.memory.as_deref()) {
+                kinds.entry(kind).or_default().push(words);
+            }
+        }
+        let mut silent = Vec::new();
+        for (kind, mut pmus) in kinds {
+            let counted: BTreeSet<&str> =
+                pmus.iter().filter(|words| counts(words)).map(Words::family_name).collect();
+            // Of other families of a kind that is counted, nothing is missing.
+            pmus.retain(|words| {
+                !counts(words) && (counted.is_empty() || counted.contains(words.family_name()))
+            });
+            if !pmus.is_empty() {
+                silent.push(Silent { kind, pmus, is_part: !counted.is_empty() });
+            }
+        }
+        silent
+    }
+
+    /// The first family here that has events of persistent memory.
+    fn has_persistent(&self) -> Option<&'a Family> {
+        let has = |words: &Words<'a>| {
+            let events = words.family.map_or(&[][..], |family| &family.persistent);
+            events.iter().any(|event| words.event(event).is_some())
+        };
+        self.words().find(has)?.family
+    }
+
+    /// The same if it is not known whether this machine has such memory, and these events do not count
+    /// it.
+    fn unknown_persistent(&self, opened: &[Resolved<'a>]) -> Option<&'a Family> {
+        let is_counted = |family: &Family| {
+            opened.iter().any(|event| family.persistent.contains(&event.encoded.event))
+        };
+        let unknown = self.machine.persistent_memory.is_none();
+        self.has_persistent().filter(|family| unknown && !is_counted(family))
+    }
+}
+
+impl Measured<'_> {
+    /// Whether it is the bandwidth of memory: made of events that the group `mem` opens.
+    fn is_of_memory(&self) -> bool {
+        let Some(family) = self.words.family.filter(|family| family.memory.is_some()) else {
+            return false;
+        };
+        let globs = family.opens.get(&Group::Mem).map_or(&[][..], Vec::as_slice);
+        let opens = |name: &str| globs.iter().any(|glob| matches_event(glob, name));
+        let mut inputs = self.inputs.iter().filter_map(|(_, event)| event.as_ref());
+        self.metric.unit.ends_with("B/s")
+            && (self.metric.vendor || self.metric.name.starts_with(OF_ALL))
+            && inputs.any(|event| opens(&event.encoded.event))
+    }
+}
+
+fn names(pmus: &[Words<'_>]) -> String {
+    list(pmus.iter().map(|words| &words.pmu.name))
+}

@@ -1,0 +1,200 @@
+//! perf's groups of metrics for Intel: the metrics over the events of one kind of uncore PMU, and the names
+//! of the others in groups that have such a metric.
+//!
+//! References to other metrics are replaced by these. A clock of one PMU (`cha_0@event\=0x0@`) is pooled
+//! over all of them, and `#has_pmem` is taken for true. Left out are metrics that perf computes without the
+//! time in which it counted, although they are rates or times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+use super::perf::{Lines, entries, mapped};
+use super::{Key, metrics, pmu, text};
+
+/// The metric of the power PMU, which is in `power.toml`: perf multiplies the kernel's unit of 2^-32 J by
+/// that of the hardware.
+const POWER: &str = "tma_info_system_power";
+
+/// Metrics that the tables of intel/perfmon have too.
+const OF_PERFMON: &str = "cpu_cstate";
+
+/// Adds the metrics; returns the names of the others, with the group in place of the PMU.
+pub(super) fn add(arch: &Path, lines: &mut Lines) -> Result<Lines> {
+    let mut others = Lines::new();
+    for (folder, processors) in folders(arch)? {
+        let tables = entries(&arch.join("x86").join(folder))?;
+        let mut events: BTreeMap<Key, String> = BTreeMap::new();
+        for event in tables.iter().filter(|entry| is_uncore(entry)) {
+            let name = text(event, "EventName").to_ascii_lowercase();
+            events.insert((pmu(text(event, "Unit"), ""), name), String::new());
+        }
+        let named = tables.iter().map(|entry| (text(entry, "MetricName"), entry));
+        let metrics: BTreeMap<&str, &Value> = named
+            .filter(|(name, entry)| !name.is_empty() && entry.get("MetricExpr").is_some())
+            .collect();
+        let mut taken = BTreeSet::from([POWER]);
+        for (name, metric) in &metrics {
+            if text(metric, "MetricGroup").is_empty() || name.starts_with(OF_PERFMON) {
+                continue;
+            }
+            let Some((pmu, line)) = made(metric, &metrics, &events)? else { continue };
+            lines.entry((pmu, line)).or_default().extend(processors.iter().cloned());
+            taken.insert(name);
+        }
+        let groups = |name: &str| -> Vec<String> {
+            let groups = metrics.get(name).map_or("", |metric| text(metric, "MetricGroup"));
+            groups.split(';').filter(|group| !group.is_empty()).map(str::to_owned).collect()
+        };
+        let counted: BTreeSet<String> = taken.iter().flat_map(|name| groups(name)).collect();
+        for name in metrics.keys().filter(|name| !taken.contains(*name)) {
+            for group in groups(name).into_iter().filter(|group| counted.contains(group)) {
+                let of = others.entry((group, (*name).to_owned())).or_default();
+                of.extend(processors.iter().cloned());
+            }
+        }
+    }
+    for processors in lines.values_mut().chain(others.values_mut()) {
+        processors.sort();
+        processors.dedup();
+    }
+    Ok(others)
+}
+
+/// Whether it is an event of an uncore PMU that this program opens: the kernel has no fixed counter of SANTA
+/// and ARB.
+fn is_uncore(entry: &Value) -> bool {
+    let unit = text(entry, "Unit");
+    let is_core = unit.is_empty() || unit.starts_with("cpu") || unit == "core";
+    let is_fixed = text(entry, "EventCode") == "0xff" && ["SANTA", "ARB"].contains(&unit);
+    !is_core && !is_fixed && !text(entry, "EventName").is_empty()
+}
+
+/// The directories of Intel's processors; steppings of one model are merged.
+fn folders(arch: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut folders: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (of, folder) in mapped(&arch.join("x86"))? {
+        let regex = Regex::new(&format!("^(?:{of})$")).with_context(|| of.clone())?;
+        let of = |family: u32, model: u32| {
+            let name = format!("GenuineIntel-{family}-{model:X}");
+            let matches = |end: u32| regex.is_match(&format!("{name}-{end:X}"));
+            (regex.is_match(&name) || (0..16).any(matches))
+                .then(|| format!("GenuineIntel-{family}-{model:x}"))
+        };
+        let families = [6, 18, 19].into_iter();
+        let found: Vec<_> = families
+            .flat_map(|family| (0..0x100).filter_map(move |model| of(family, model)))
+            .collect();
+        if !found.is_empty() {
+            folders.entry(folder).or_default().extend(found);
+        }
+    }
+    Ok(folders)
+}
+
+/// PMU and line of a metric; `None` if it is left out.
+fn made(
+    metric: &Value,
+    all: &BTreeMap<&str, &Value>,
+    events: &BTreeMap<Key, String>,
+) -> Result<Option<(String, String)>> {
+    let expression = expanded(text(metric, "MetricExpr"), all, 0)?;
+    let expression = Regex::new(r"\((.*) if #has_pmem > 0 else 0\)")?.replace(&expression, "($1)");
+    let clock = Regex::new(r"(?:uncore_)?(cha|cbox)_0@event\\=0x[01]@")?;
+    let pooled = |found: &Captures<'_>| {
+        let event = if &found[1] == "cha" { "UNC_CHA_CLOCKTICKS" } else { "UNC_C_CLOCKTICKS" };
+        format!("( {event} / ( source_count({event}) * #num_packages ) )")
+    };
+    let is_of_one = clock.is_match(&expression);
+    let expression = clock.replace_all(&expression, pooled);
+    let about = text(metric, "BriefDescription").to_ascii_lowercase();
+    let is_per_time = about.contains("/ sec") || is_of_one;
+    if is_per_time && !expression.contains("duration_time") {
+        return Ok(None);
+    }
+    let per_die = expression.replace(" / #num_dies", "");
+    let is_per_die = per_die.len() != expression.len();
+    let unit =
+        [("[gb / sec]", "GB/s"), ("[mb / sec]", "MB/s"), ("ghz", "GHz"), ("nanosecond", "ns")];
+    // Without this factor a latency is in cycles, whatever its description says.
+    let is_it = |(text, unit): &(&str, &str)| {
+        about.contains(text) && (*unit != "ns" || expression.contains("1e9"))
+    };
+    let said = unit.into_iter().find(is_it).map(|(_, unit)| unit);
+    let scaled = serde_json::json!({
+        "MetricName": text(metric, "MetricName"),
+        "MetricGroup": text(metric, "MetricGroup"),
+        "MetricExpr": per_die,
+        "ScaleUnit": said.unwrap_or(text(metric, "ScaleUnit")),
+    });
+    Ok(metrics::taken(&scaled, events).map(|[pmu, name, unit, across, formula]| {
+        let across = if is_per_die { "pool".to_owned() } else { across };
+        (pmu, format!("{name} {unit} {across} {formula}"))
+    }))
+}
+
+/// The expression with those of the metrics that it names.
+fn expanded(expression: &str, all: &BTreeMap<&str, &Value>, depth: usize) -> Result<String> {
+    anyhow::ensure!(depth < 32, "metrics that name each other: {expression}");
+    let names = Regex::new(r"[A-Za-z_#][A-Za-z0-9_.%]*(?:@[^@]*@)?")?;
+    let mut made = String::new();
+    let mut at = 0;
+    for name in names.find_iter(expression) {
+        made.push_str(&expression[at..name.start()]);
+        at = name.end();
+        match all.get(name.as_str()) {
+            Some(metric) => {
+                let inner = expanded(text(metric, "MetricExpr"), all, depth + 1)?;
+                made.push_str(&format!("({inner})"));
+            }
+            None => made.push_str(name.as_str()),
+        }
+    }
+    made.push_str(&expression[at..]);
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_intel() {
+        let event = |pmu: &str, event: &str| ((pmu.to_owned(), event.to_owned()), String::new());
+        let events = BTreeMap::from([
+            event("uncore_cha", "unc_cha_clockticks"),
+            event("uncore_cha", "unc_in"),
+            event("uncore_imc", "unc_m"),
+        ]);
+        let time = serde_json::json!({"MetricExpr": "duration_time"});
+        let all = BTreeMap::from([("time", &time)]);
+        let line = |expression: &str, about: &str| {
+            let metric = serde_json::json!({
+                "MetricName": "m", "MetricGroup": "A;B", "MetricExpr": expression,
+                "BriefDescription": about
+            });
+            made(&metric, &all, &events).unwrap().map(|(pmu, line)| format!("{pmu}: {line}"))
+        };
+        assert_eq!(
+            line("64 * UNC_M / 1e9 / time", "Use [GB / sec]").unwrap(),
+            "uncore_imc: m:A,B GB/s sum 64 * unc_m / 1e9 / ( ( duration_ns / 1000000000 ) )"
+        );
+        assert_eq!(
+            line("(64 * UNC_M / time if #has_pmem > 0 else 0)", "").unwrap(),
+            "uncore_imc: m:A,B 1 sum ( 64 * unc_m / ( ( duration_ns / 1000000000 ) ) )"
+        );
+        assert_eq!(
+            line(r"(cha_0@event\=0x0@) / #num_dies / time / 1e9", "frequency [GHZ]").unwrap(),
+            "uncore_cha: m:A,B GHz pool ( ( unc_cha_clockticks ) ) / ( ( duration_ns / 1000000000 ) ) / 1e9"
+        );
+        for left_out in
+            [r"UNC_IN / cha_0@event\=0x0@", "UNC_IN / CYCLES", "UNC_IN / UNC_M", r"UNC_M@cmask\=1@"]
+        {
+            assert_eq!(line(left_out, ""), None, "{left_out}");
+        }
+        assert_eq!(line("UNC_IN * 64", "[MB / sec]"), None);
+    }
+}
