@@ -34,7 +34,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("counters", "readings", "fabric", "loss", "runtime", "slices", "cgroups"):
+            for table in ("counters", "readings", "fabric", "loss", "runtime", "irqs", "slices", "cgroups"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -293,9 +293,11 @@ def conserved(step, check):
     expect(windows > 0, "there is no window: this proves nothing")
     expect(worst <= 1e-9 and spread == 0, f"parts and whole differ by {worst:.1e} in a window")
     # What the last reading within the last window says must be in the windows: with the reading of
-    # its end missing, that window may hold more.
+    # its end missing, that window may hold more. The first one begins with a reading of the timer, which
+    # may come after readings at switches.
     for counter, scale, first, last in step.rows(
-        """SELECT c.counter, c.scale, min(r.value), max(r.value)
+        """SELECT c.counter, c.scale,
+                  coalesce(min(r.value) FILTER (r.trigger = 'timer'), min(r.value)), max(r.value)
            FROM counters c JOIN readings r USING (counter)
            WHERE c.role <> 'weight' AND r.mono_ns <= (SELECT max(mono_ns) FROM fabric) GROUP BY ALL
            HAVING bool_and(r.enabled IS NULL OR r.enabled = r.running)"""
@@ -354,6 +356,11 @@ def read_at_switches(step, check):
             expect((counter, cpu) in found, f"counter {counter} was not read on CPU {cpu}")
         others = {cpu for read, cpu in found if read == counter} - set(own)
         expect(not others, f"counter {counter} was read on CPUs of another socket: {others}")
+
+
+def softirqs(step, check):
+    found = step.rows("SELECT DISTINCT name FROM irqs WHERE owner = 'softirq'")
+    expect(bool(found) == check["any"], f"softirqs with time of their own: {found}")
 
 
 def lost(step, check):
@@ -517,6 +524,7 @@ CHECKS = {
     "confident": confident,
     "paced": paced,
     "slices": slices,
+    "softirqs": softirqs,
     "attributed": attributed,
     "witnesses": witnesses,
     "verified": verified,

@@ -1,4 +1,4 @@
-//! The version in the release of a kernel.
+//! The version in the release of a kernel, and what its version line says of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +13,12 @@ impl Version {
         let mut parts = release.split(|c: char| !c.is_ascii_digit());
         Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
+}
+
+/// Whether the version line of a kernel (`uname -v`) is that of one with `PREEMPT_RT`
+/// (init/Makefile, Linux 7.2).
+pub fn is_realtime(version: &str) -> bool {
+    version.split_whitespace().any(|word| word == "PREEMPT_RT")
 }
 
 impl FromStr for Version {

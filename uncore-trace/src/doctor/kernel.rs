@@ -6,7 +6,7 @@
 //! that CPU, which costs a wake-up and an inter-processor interrupt a tick.
 
 use super::{Finding, Machine, State};
-use crate::discover::release::Version;
+use crate::discover::release::{self, Version};
 
 const NAME: &str = "kernel";
 const OLDEST: Version = Version(6, 1);
@@ -17,12 +17,11 @@ pub(super) fn release(machine: &Machine) -> Option<String> {
     machine.text("proc/sys/kernel/osrelease").ok().filter(|release| !release.is_empty())
 }
 
-/// Whether it is a `PREEMPT_RT` kernel: its version (`uname -v`) says so (init/Makefile, Linux 7.2), and the
-/// patches before 6.12 have a file. Its verifier refuses programs with a `bpf_timer` (`process_timer_func`,
-/// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
+/// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a file. Its
+/// verifier refuses programs with a `bpf_timer` (`process_timer_func`, kernel/bpf/verifier.c, Linux 6.1 to
+/// 7.2).
 fn is_realtime(machine: &Machine) -> bool {
-    let version = machine.text("proc/sys/kernel/version").unwrap_or_default();
-    version.split_whitespace().any(|word| word == "PREEMPT_RT")
+    release::is_realtime(&machine.text("proc/sys/kernel/version").unwrap_or_default())
         || machine.number("sys/kernel/realtime") == Some(1)
 }
 
@@ -41,7 +40,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     } else if is_realtime(machine) {
         let what = format!(
             "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from user \
-             space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is not accounted"
+             space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is that of the threads that run them"
         );
         Finding::new(NAME, State::Warn, what)
     } else if version < PINNED_TIMER {

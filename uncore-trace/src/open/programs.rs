@@ -8,6 +8,7 @@ use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use flate2::read::ZlibDecoder;
+use rustix::system::uname;
 use uncore_trace_common::config;
 
 use super::barrier::{self, Call};
@@ -15,6 +16,7 @@ use super::btf::Types;
 use super::counters::CounterArray;
 use super::options::Options;
 use super::{io, refused};
+use crate::discover::release::is_realtime;
 
 /// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
@@ -27,6 +29,11 @@ const SELDOM: [&str; 4] = ["others", "probe", RAW_SWITCH, "run_on_cpu"];
 /// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints.
 const RAW_SWITCH: &str = "raw_switch";
 
+/// Programs at the begin and end of a softirq. With `PREEMPT_RT` softirqs run in threads and other
+/// tasks preempt them (Documentation/core-api/real-time/differences.rst, Linux 7.2): the time in
+/// between would be taken from these. Without the programs it is that of the thread.
+const OF_SOFTIRQS: [&str; 2] = ["softirq_entry", "softirq_exit"];
+
 /// Structure members whose offsets the programs need, each with its global.
 const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::TASK_PID, ("task_struct", "pid")),
@@ -35,6 +42,11 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::KERNFS_ID, ("kernfs_node", "id")),
     (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
 ];
+
+/// How the lines of the verifier's statistics begin (`print_verification_stats`, kernel/bpf/verifier.c,
+/// Linux 6.1 to 7.2).
+const STATISTICS: [&str; 4] =
+    ["verification time ", "stack depth ", "insns processed ", "processed "];
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
 /// counters from `counters`; `at_switch` says that some of them are read at every switch, and `io`
@@ -102,7 +114,11 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
 /// those for I/O, each to the tracepoint of its name. `sched_switch` is last, because time is
 /// accounted from there on: by then the programs that keep names correct see every change.
 pub(super) fn attach(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
-    let others = |name: &&str| !SELDOM.contains(name) && !io::PROGRAMS.contains(name);
+    let realtime = is_realtime(&uname().version().to_string_lossy());
+    let others = |name: &&str| {
+        let left_out = SELDOM.contains(name) || realtime && OF_SOFTIRQS.contains(name);
+        !left_out && !io::PROGRAMS.contains(name)
+    };
     let names: BTreeSet<String> = ebpf
         .programs()
         .filter(|(_, program)| matches!(program, Program::RawTracePoint(_)))
@@ -146,11 +162,8 @@ pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()>
         let reason = match &error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 let log = verifier_log.to_string();
-                let last = log
-                    .lines()
-                    .rev()
-                    .find(|line| !line.trim().is_empty() && !line.starts_with("processed "));
-                format!("{io_error}{}", last.map(|line| format!(": {line}")).unwrap_or_default())
+                let said = said(&log).map(|line| format!(": {line}"));
+                format!("{io_error}{}", said.unwrap_or_default())
             }
             other => one_line(other),
         };
@@ -160,6 +173,13 @@ pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()>
             "the kernel refuses the BPF program {name}: {reason} ({why}see `uncore-trace doctor`)"
         )
     })
+}
+
+/// What the verifier says: the last line of its log before the statistics.
+fn said(log: &str) -> Option<&str> {
+    let is_statistic = |line: &str| STATISTICS.iter().any(|begin| line.starts_with(begin));
+    let mut lines = log.lines().rev().map(str::trim).filter(|line| !line.is_empty());
+    Some(lines.find(|line| !is_statistic(line))?.trim_end_matches('.'))
 }
 
 fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
@@ -198,6 +218,22 @@ mod tests {
         // SHT_PROGBITS with SHF_EXECINSTR.
         let code = headers.filter(|it| number::<4>(it, 4) == 1 && number::<8>(it, 8) & 4 != 0);
         code.map(|it| &object[number::<8>(it, 0x18)..][..number::<8>(it, 0x20)]).collect()
+    }
+
+    #[test]
+    fn what_the_verifier_says_comes_before_its_statistics() {
+        let why = "0: (85) call bpf_timer_init#169\nbpf_timer cannot be used for PREEMPT_RT.\n";
+        let processed = "processed 23 insns (limit 1000000) max_states_per_insn 0 total_states 1\n";
+        for statistics in [
+            String::new(),
+            processed.to_owned(),
+            format!("verification time 321 usec\nstack depth 24+0\n{processed}"),
+            format!("stack depth 24+0 max 24\ninsns processed 23\n{processed}\n"),
+        ] {
+            let log = format!("{why}{statistics}");
+            assert_eq!(said(&log), Some("bpf_timer cannot be used for PREEMPT_RT"), "{log}");
+            assert_eq!(said(&statistics), None);
+        }
     }
 
     /// A program that interrupts another on the same CPU counts in the same place.

@@ -1,6 +1,6 @@
 //! `cargo xtask bench hook`: the run time of the BPF program at `sched_switch`, from the kernel's
 //! run time statistics, and the time of a context switch with it, compared with an empty program
-//! and with one that only reads the clock (`hook.bpf.c`).
+//! and with ones that only read the clock or take a turn (`hook.bpf.c`).
 //!
 //! The workload is `perf bench sched pipe` on one CPU with real-time priority, because other tasks
 //! would change the content of the caches. The statistics read a clock twice around each run; the
@@ -67,12 +67,23 @@ const VARIANTS: &[(&str, Measured)] = &[
     ("nothing", Measured::Nothing),
     ("empty program", Measured::Small("empty")),
     ("only `bpf_ktime_get_ns`", Measured::Small("clock")),
+    ("only a turn at shared counters", Measured::Small("turn")),
     // Almost without the timer.
     (
         "`record -e page-faults --tick 10ms`",
         Measured::Record(&["-e", "page-faults", "--tick", "10ms"]),
     ),
     ("`record -e page-faults`", Measured::Record(&["-e", "page-faults"])),
+    // One counter: read at ticks only, and at every switch. The next has four of them.
+    ("`record -e cpu-clock`", Measured::Record(&["-e", "cpu-clock"])),
+    (
+        "`record -e cpu-clock --sample-on sched --min-gap 0`",
+        Measured::Record(&["-e", "cpu-clock", "--sample-on", "sched", "--min-gap", "0"]),
+    ),
+    (
+        "`record -p host --sample-on sched --min-gap 0`",
+        Measured::Record(&["-p", "host", "--sample-on", "sched", "--min-gap", "0"]),
+    ),
     ("`record -p host`", Measured::Record(&["-p", "host"])),
     // The counter of `-p host` that the kernel updates at each switch, without a recorder.
     ("`perf stat -a -e context-switches`", Measured::Stat(&["-a", "-e", "context-switches"])),

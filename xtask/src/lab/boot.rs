@@ -10,7 +10,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::acpi::{self, AcpiDevice};
 use super::initrd::{self, FileContent, GuestFile};
-use super::kernel::{self, Arch, Kernel, Series};
+use super::kernel::{self, Arch, Flavour, Kernel, Series};
 use super::qemu::{self, Clock};
 use super::{guest, modules, note};
 use crate::target;
@@ -47,8 +47,8 @@ pub(super) struct Wishes {
 pub(super) struct GuestSpec {
     /// Name of the directory of its results.
     pub name: String,
-    /// The emulated architecture.
-    pub arch: Arch,
+    /// The emulated architecture, and the flavour of its kernel.
+    pub flavour: Flavour,
     /// The series of its kernel.
     pub series: Series,
     /// CPUs of all nodes.
@@ -92,7 +92,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         }
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    let kernel = kernel::resolve(machine.series, machine.arch, needs_model(machine))?;
+    let kernel = kernel::resolve(machine.series, machine.flavour, needs_model(machine))?;
     let initrd = work.join("initrd");
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
@@ -101,15 +101,15 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let words = format!("initcall_blacklist={LEFT_OUT} {skewed} {online} {shell}");
     let started = Instant::now();
     let run = qemu::Run {
-        arch: machine.arch,
-        cpu: match (&machine.cpu, machine.arch) {
+        arch: machine.flavour.arch,
+        cpu: match (&machine.cpu, machine.flavour.arch) {
             (Some(cpu), _) => cpu,
             // Emulating the architected pointer authentication is very slow.
             (None, Arch::Arm64) => "max,pauth-impdef=on",
             (None, Arch::Amd64) => "max",
         },
-        program: qemu::program(machine.arch, machine.fine)?,
-        clock: match machine.arch {
+        program: qemu::program(machine.flavour.arch, machine.fine)?,
+        clock: match machine.flavour.arch {
             Arch::Amd64 if machine.series < PARALLEL_START => Clock::Host,
             _ if machine.fine => Clock::Fine,
             _ => Clock::Counted,
@@ -149,13 +149,13 @@ fn write_initrd(
     work: &Path,
     to: &Path,
 ) -> Result<()> {
-    let programs = guest::programs(machine.arch)?;
+    let programs = guest::programs(machine.flavour.arch)?;
     let mut files: Vec<GuestFile> = vec![
         ("/init".to_owned(), FileContent::File(programs.lab_guest), 0o755),
         ("/bin/uncore-trace".to_owned(), FileContent::File(programs.uncore_trace), 0o755),
     ];
     if shell {
-        let busybox = super::busybox(machine.arch)?;
+        let busybox = super::busybox(machine.flavour.arch)?;
         files.push(("/bin/busybox".to_owned(), FileContent::File(busybox), 0o755));
     }
     let json = add_modules(machine, kernel, &mut files)?;
@@ -163,7 +163,7 @@ fn write_initrd(
     files.push(("/lab/guest.json".to_owned(), FileContent::Bytes(json), 0o644));
     files.extend(machine.files.iter().cloned());
     let mut tables = Vec::new();
-    if machine.arch == Arch::Arm64 {
+    if machine.flavour.arch == Arch::Arm64 {
         if !machine.acpi.is_empty() {
             tables.push(("ssdt", acpi::ssdt(&machine.acpi, work)?));
         }

@@ -88,6 +88,34 @@ impl TryFrom<String> for Series {
     }
 }
 
+/// Which kernels of an architecture are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flavour {
+    /// The architecture.
+    pub arch: Arch,
+    /// Whether it is the flavour with `PREEMPT_RT`.
+    pub realtime: bool,
+}
+
+impl fmt::Display for Flavour {
+    /// The last words of the names of its packages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let realtime = if self.realtime { "rt-" } else { "" };
+        write!(f, "{realtime}{}", self.arch.debian())
+    }
+}
+
+impl Flavour {
+    /// Whether it has a release. The names of other flavours, such as `cloud` and `16k`, have one more
+    /// word, and so do unsigned images.
+    fn has(self, release: &str) -> bool {
+        let upstream = release.strip_suffix(&format!("-{self}"));
+        upstream.is_some_and(|upstream| {
+            !upstream.split('-').any(|word| word.starts_with(char::is_alphabetic))
+        })
+    }
+}
+
 /// A kernel with its files.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel {
@@ -133,9 +161,9 @@ impl Candidate {
 }
 
 /// The newest kernel of a series, unpacked; `buildable` asks for headers and source too.
-pub(super) fn resolve(series: Series, arch: Arch, buildable: bool) -> Result<Kernel> {
+pub(super) fn resolve(series: Series, flavour: Flavour, buildable: bool) -> Result<Kernel> {
     let in_series = |wanted: &dyn Fn(Series) -> bool| {
-        let all = candidates(arch, wanted)?;
+        let all = candidates(flavour, wanted)?;
         let fit =
             all.into_iter().filter(|c| !buildable || c.headers.is_some() && c.source.is_some());
         Ok::<_, anyhow::Error>(fit.max_by(Candidate::order))
@@ -147,13 +175,13 @@ pub(super) fn resolve(series: Series, arch: Arch, buildable: bool) -> Result<Ker
             note(&format!("kernel {series} has left the archive: taking {}", other.release));
         }
     }
-    let candidate = found.with_context(|| gone(series, arch, buildable))?;
+    let candidate = found.with_context(|| gone(series, flavour, buildable))?;
     unpacked(candidate)
 }
 
 /// What to say when a series has no eligible kernel.
-fn gone(series: Series, arch: Arch, buildable: bool) -> String {
-    let mut there: Vec<String> = candidates(arch, &|_| true)
+fn gone(series: Series, flavour: Flavour, buildable: bool) -> String {
+    let mut there: Vec<String> = candidates(flavour, &|_| true)
         .unwrap_or_default()
         .into_iter()
         .filter(|c| !buildable || c.headers.is_some() && c.source.is_some())
@@ -164,25 +192,20 @@ fn gone(series: Series, arch: Arch, buildable: bool) -> String {
     let parts = if buildable { "image, modules, headers and source" } else { "image and modules" };
     format!(
         "{} with {parts} of one version; there is: {}; choose one with --kernel",
-        packages::missing(&format!("linux-image-{series}*"), arch.debian()),
+        packages::missing(&format!("linux-image-{series}*-{flavour}"), flavour.arch.debian()),
         there.join(", ")
     )
 }
 
-/// All releases of the plain flavour whose series `wanted` accepts.
-fn candidates(arch: Arch, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
-    let flavour = arch.debian();
+/// All releases of a flavour whose series `wanted` accepts.
+fn candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
     let packages = packages::find(|package| {
-        package.serves(flavour) && named_series(&package.name).is_some_and(wanted)
+        package.serves(flavour.arch.debian()) && named_series(&package.name).is_some_and(wanted)
     })?;
     let mut candidates = Vec::new();
     for image in &packages {
         let Some(release) = image.name.strip_prefix("linux-image-") else { continue };
-        // `cloud`, `rt` and `16k` kernels have one more word, also unsigned ones.
-        let Some(upstream) = release.strip_suffix(flavour).and_then(|r| r.strip_suffix('-')) else {
-            continue;
-        };
-        if upstream.split('-').any(|word| word.starts_with(char::is_alphabetic)) {
+        if !flavour.has(release) {
             continue;
         }
         let part = |name: String| {
@@ -260,6 +283,26 @@ fn depmod(root: &Path, release: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flavour_has_the_releases_with_its_words() {
+        let [plain, realtime] =
+            [false, true].map(|realtime| Flavour { arch: Arch::Amd64, realtime });
+        for (release, is_plain, is_realtime) in [
+            ("7.2.13+deb14-amd64", true, false),
+            ("6.1.0-56-amd64", true, false),
+            ("6.12.118+deb13-rt-amd64", false, true),
+            ("6.12.118+deb13-cloud-amd64", false, false),
+            ("6.12.118+deb13-rt-amd64-unsigned", false, false),
+            ("6.12.118+deb13-rt-arm64", false, false),
+        ] {
+            assert_eq!(
+                (plain.has(release), realtime.has(release)),
+                (is_plain, is_realtime),
+                "{release}"
+            );
+        }
+    }
 
     #[test]
     fn series_are_read_from_names() {

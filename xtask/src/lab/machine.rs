@@ -37,6 +37,9 @@ struct File {
     /// tenants.
     #[serde(default)]
     housekeeping: bool,
+    /// Whether its kernels are of the flavour with `PREEMPT_RT`.
+    #[serde(default)]
+    realtime: bool,
     /// Kernel series with drivers for it, the default first.
     series: Vec<Series>,
     /// Its scenarios; names in `scenario::ALL`.
@@ -89,6 +92,7 @@ pub(crate) struct Machine {
     pub sockets: u32,
     pub cpus_per_socket: u32,
     pub housekeeping: bool,
+    pub realtime: bool,
     pub series: Vec<Series>,
     pub scenarios: Vec<String>,
     pub fine: bool,
@@ -156,6 +160,7 @@ impl Machine {
             sockets: file.sockets,
             cpus_per_socket: file.cpus_per_socket,
             housekeeping: file.housekeeping,
+            realtime: file.realtime,
             series: file.series,
             scenarios: file.scenarios,
             fine: file.fine,

@@ -19,7 +19,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use self::boot::{GuestSpec, Wishes};
 use self::initrd::{FileContent, GuestFile};
-use self::kernel::Series;
+use self::kernel::{Flavour, Series};
 use self::machine::Machine;
 use self::scenario::{Setting, broken, misses};
 use self::step::Step;
@@ -259,7 +259,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
     let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
     Ok(GuestSpec {
         name: guest_name(&machine.name, series),
-        arch: machine.arch,
+        flavour: Flavour { arch: machine.arch, realtime: machine.realtime },
         series,
         cpus: nodes * machine.cpus_per_socket,
         nodes,
@@ -338,7 +338,7 @@ pub(crate) fn busybox(arch: kernel::Arch) -> Result<PathBuf> {
 
 /// The newest kernel of a series, to boot.
 pub(crate) fn kernel_image(series: &str, arch: kernel::Arch) -> Result<PathBuf> {
-    Ok(kernel::resolve(series.parse()?, arch, false)?.image)
+    Ok(kernel::resolve(series.parse()?, Flavour { arch, realtime: false }, false)?.image)
 }
 
 /// Prints a line about the progress.

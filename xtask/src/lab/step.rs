@@ -125,6 +125,8 @@ pub(crate) enum Check {
     Witnesses { pmu: String, cpus: Vec<u32> },
     /// The verifier's work is near the figures in `docs/verifier.md`.
     Verified,
+    /// Whether softirqs have time of their own, which they have not where they run in threads.
+    Softirqs { any: bool },
     /// The recording that a trigger saved has all traffic of this cgroup.
     Kept { event: String, truth: Truth, cgroup: String },
     /// Nothing was written.

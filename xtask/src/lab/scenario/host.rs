@@ -1,5 +1,6 @@
 //! Events of every kernel, on kernels from the oldest supported one on: two tenants in two cgroups
-//! get their shares, with each kind of timer, and each recording passes `check`.
+//! get their shares, with each kind of timer, and each recording passes `check`. `doctor` says why a
+//! kernel has no pinned timer: it is too old, or has `PREEMPT_RT`.
 //!
 //! No device moves data, so only invariants and CPU times are verified.
 
@@ -22,54 +23,60 @@ const PINNED_TIMER: &str = "6.7";
 const TICK: [&str; 2] = ["--tick", "5ms"];
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let pinned = setting.is_since(PINNED_TIMER)?;
+    let realtime = setting.machine.realtime;
+    let pinned = setting.is_since(PINNED_TIMER)? && !realtime;
     let timer = if pinned { "pinned" } else { "run-on-cpu" };
-    let mut steps = vec![doctor(pinned)];
+    let mut steps = vec![doctor(pinned, realtime)];
     if !pinned {
-        steps.push(refused());
+        steps.push(refused(realtime));
     }
-    steps.extend(recorded("default", &[], timer, "residency", Vec::new()));
+    // With PREEMPT_RT softirqs run in threads.
+    let softirqs = Check::Softirqs { any: !realtime };
+    let alone = std::slice::from_ref(&softirqs);
+    steps.extend(recorded("default", &[], timer, alone));
     let options = ["--timer", "run-on-cpu"];
-    steps.extend(recorded("run-on-cpu", &options, "run-on-cpu", "residency", Vec::new()));
-    let slices = vec![Check::Slices { cgroups: cgroups() }];
-    steps.extend(recorded("slices", &["--slices"], timer, "residency", slices));
+    steps.extend(recorded("run-on-cpu", &options, "run-on-cpu", alone));
+    let slices = [Check::Slices { cgroups: cgroups() }, softirqs.clone()];
+    steps.extend(recorded("slices", &["--slices"], timer, &slices));
     let options = ["--sample-on", "sched", "--min-gap", "0"];
-    steps.extend(recorded("exact", &options, timer, "exact", Vec::new()));
+    steps.extend(recorded("exact", &options, timer, alone));
     Ok(steps)
 }
 
 /// A feature that the kernel lacks is reported before anything is recorded.
-fn doctor(pinned: bool) -> Step {
-    let timer = if pinned { "has the pinned BPF timer" } else { "no pinned BPF timer (6.7)" };
+fn doctor(pinned: bool, realtime: bool) -> Step {
+    let timer = match (pinned, realtime) {
+        (true, _) => "has the pinned BPF timer",
+        (_, true) => "PREEMPT_RT, which refuses the BPF timer",
+        (false, false) => "no pinned BPF timer (6.7)",
+    };
     let says = [timer, "record works here"].map(str::to_owned).to_vec();
     let checks = vec![Check::Exit { code: 0, says }];
     Step::command("host-doctor", &["/bin/uncore-trace", "doctor"], checks)
 }
 
 /// A timer that was selected by name is not replaced by another one.
-fn refused() -> Step {
-    let says = vec!["--timer run-on-cpu".to_owned()];
+fn refused(realtime: bool) -> Step {
+    let mut says = vec!["--timer run-on-cpu".to_owned()];
+    if realtime {
+        // What the verifier says (`process_timer_func`, kernel/bpf/verifier.c, Linux 7.2).
+        says.push("bpf_timer cannot be used for PREEMPT_RT".to_owned());
+    }
     let checks = vec![Check::Exit { code: 2, says }, Check::NoRecording];
     Step::record("host-pinned", &["-p", "host", "--timer", "pinned"], Work::default(), checks)
 }
 
 /// A recording around the tenants, and the product's own opinion of it.
-fn recorded(
-    name: &str,
-    options: &[&str],
-    timer: &str,
-    method: &str,
-    more: Vec<Check>,
-) -> [Step; 2] {
+fn recorded(name: &str, options: &[&str], timer: &str, more: &[Check]) -> [Step; 2] {
     let name = format!("host-{name}");
     let mut checks = vec![
         Check::Exit { code: 0, says: Vec::new() },
         Check::Conserved,
         Check::Timer { timer: timer.to_owned() },
-        Check::Method { method: method.to_owned() },
+        Check::Method { method: "exact".to_owned() },
         Check::Shares { event: "cpu-clock".to_owned(), cgroups: cgroups(), least: LEAST },
     ];
-    checks.extend(more);
+    checks.extend_from_slice(more);
     let options: Vec<&str> = ["-p", "host"].iter().chain(&TICK).chain(options).copied().collect();
     let verdict = Step::command(
         &format!("{name}-check"),
