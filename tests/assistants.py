@@ -139,12 +139,21 @@ async def numbers():
         for its in bill["events"]:
             (line,) = its["tenants"]
             (theirs,) = [it for it in compare_bill if (it["event"], it["key"]) == (its["event"], "/lab/train")]
-            same([line["value"], line["low"], line["high"]], [theirs[name] for name in ["value", "value_low", "value_high"]], its)
-        # Question 7 of docs/analysis.md.
+            for name in ["value", "low", "high"]:
+                same(line[name], theirs["value" if name == "value" else f"value_{name}"], its)
+            same(its["what_to_do"] == [], line["refused"] is None, its)
         changed = await server.ask("compare", recording="grace", before="..1500ms", after="3s..", event="*")
+        for side in ["before", "after"]:
+            lines = {(line["event"], line["owner"], line["key"]): line for line in reported(changed[side]["command"])}
+            for its in changed["events"]:
+                for change in its["changes"]:
+                    found, theirs = change[side], lines.get((its["event"], change["owner"], change["tenant"]))
+                    for ours, name in {"low_per_s": "value_low", "high_per_s": "value_high"}.items():
+                        same(found[ours], theirs[name] / theirs["known_ns"] * 1e9 if theirs else 0.0, change)
+                    if found["per_s"] is not None:
+                        same(found["per_s"], theirs["rate_per_s"] if theirs else 0.0, change)
         verdicts = {(its["event"].split("[")[0], it["tenant"]): it for its in changed["events"] for it in its["changes"]}
         train = verdicts["remote_socket_rd_data", "/lab/train"]
-        same([round(train[side]["per_s"] / 1e6, 1) for side in ["before", "after"]], [11025.9, 14331.4], train)
         same(train["verdict"], "more", train)
         same(verdicts["wr_bytes_loc", "/lab/backup"]["verdict"], "more", "a tenant that comes")
         same(verdicts["remote_socket_rd_data", "/lab/web"]["verdict"], None, "a tenant below the least confidence")

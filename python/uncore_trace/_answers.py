@@ -97,6 +97,7 @@ class Answers:
         names = dict.fromkeys(line["tenant"] for its in events for line in its["tenants"])
         for its in events:
             its["tenants"] = [line for line in its["tenants"] if line["tenant"] == printable(tenant)]
+            its["what_to_do"] = _advice(its["tenants"])
         events = [its for its in events if its["tenants"]]
         if not events:
             raise Refused(f"{printable(tenant)} had nothing of it: there are {', '.join(list(names)[:12]) or 'none'}")
@@ -128,6 +129,8 @@ class Answers:
             both = [side[name] for side in sides]
             lines = [{(line["owner"], line["tenant"]): line for line in its["tenants"]} for its in both]
             keys = sorted(lines[0].keys() | lines[1].keys())
+            if not keys:
+                continue
             changes = [_change(both, [side.get(key, _ABSENT) for side in lines], key) for key in keys]
             # What is certain first.
             changes.sort(key=lambda it: (it["verdict"] not in ("more", "less"), -abs(sum(it["difference_per_s"]))))
@@ -173,7 +176,7 @@ class Answers:
         if names and by not in rows.column_names:
             raise Refused(f"{rec.name} has no column {by}: ask by cgroup")
         key = [*EVENT, "owner", *names]
-        used = rows.filter(pc.is_valid(rows["value"])).group_by(key).aggregate([("method", "distinct")]).to_pylist()
+        used = rows.group_by(key).aggregate([("method", "distinct")]).to_pylist()
         methods = {tuple(line[name] for name in key): sorted(line["method_distinct"]) for line in used}
         found: dict[tuple, list[dict[str, Any]]] = {}
         for line in sums(rows, names).to_pylist():
@@ -184,7 +187,9 @@ class Answers:
         for what, lines in found.items():
             event, filter_, unit = what
             total = sum(line["value"] or 0.0 for line in lines)
-            lines = [line for line in lines if line["value"]] or lines
+            known_s = lines[0]["known_s"]
+            # The interval of 0 may be wide.
+            lines = [line for line in lines if line["value"] or (with_empty and line["high"])]
             if not (total or with_empty):
                 continue
             its = {"event": printable(f"{event}[{filter_}]" if filter_ else event)}
@@ -193,13 +198,10 @@ class Answers:
                 rate = sum(both) if peak and peak["direction"] == "both" else rates[what]
                 its = {"link": printable(f"{event} {filter_}"), "peak": peak}
                 its["of_peak"] = rate / peak["bytes_per_s"] if peak and rate is not None else None
-            its |= {"unit": printable(unit), "total": total, "known_s": lines[0]["known_s"], "per_s": rates[what]}
+            its |= {"unit": printable(unit), "total": total, "known_s": known_s, "per_s": rates[what]}
             kept = lines[: None if top is None else _most(top)]
             its["tenants"] = [self._line(line, by, total) for line in kept]
-            refused = [line for line, shown in zip(kept, its["tenants"]) if shown["refused"]]
-            its["tenants_left_out"] = len(lines) - len(kept)
-            its["what_to_do"] = sorted({_ADVICE.get(it, _OTHER) for line in refused for it in line["methods"] or [""]})
-            answer.append(its)
+            answer.append(its | {"tenants_left_out": len(lines) - len(kept), "what_to_do": _advice(its["tenants"])})
         return answer
 
     def _line(self, line: dict[str, Any], by: str, total: float) -> dict[str, Any]:
@@ -231,6 +233,12 @@ def _change(both: list[dict[str, Any]], lines: list[dict[str, Any]], key: tuple[
     refused = refused or lines[0]["refused"] or lines[1]["refused"]
     verdict = "more" if low > 0.0 else "less" if high < 0.0 else "within error"
     return shown | {"difference_per_s": [low, high], "verdict": None if refused else verdict, "refused": refused}
+
+
+def _advice(lines: Iterable[dict[str, Any]]) -> list[str]:
+    """What to do about the refused lines."""
+    methods = {method for line in lines if line["refused"] for method in line["methods"] or [""]}
+    return sorted({_ADVICE.get(method, _OTHER) for method in methods})
 
 
 def _most(top: int) -> int:
