@@ -125,8 +125,9 @@ async def numbers():
                     same(its["of_peak"], link["average_per_s"] / peak, its)
         both = [line for line in reported("uncore-trace report made", "--links") if line["direction"] == "both"]
         fullest = (await server.ask("who_filled", recording="made", span="..", top=1))["events"][0]
-        same(fullest["link"].startswith(max(both, key=lambda it: it["average_per_s"])["link"]), True, fullest)
-        same(fullest["peak"]["direction"], "both", fullest)
+        most = max(both, key=lambda it: it["average_per_s"] / it["peak_per_s"])
+        same([fullest["link"].startswith(most["link"]), fullest["peak"]["direction"]], [True, "both"], fullest)
+        same(fullest["of_peak"], most["average_per_s"] / most["peak_per_s"], fullest)
         # No other second of the recording has more.
         answer = await server.ask("who_filled", recording="grace", link="PCIe * in")
         same(answer["events"][0]["link"], "PCIe vda, vdb in", answer)
