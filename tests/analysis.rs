@@ -19,14 +19,20 @@ use crate::harness::{python, run_ok, text};
 /// Value, low, high, rate, known time and confidence by event, owner and key.
 type Lines = BTreeMap<String, Vec<Option<f64>>>;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
 /// Runs `analysis.py`; its output is JSON.
 fn analysis(args: &[&str]) -> Value {
+    script("analysis.py", args)
+}
+
+/// Runs a script of `tests/` in the root of the repository; its output is JSON.
+pub(crate) fn script(name: &str, args: &[&str]) -> Value {
     let mut command = Command::new(python());
-    let output = command.arg("tests/analysis.py").args(args).current_dir(root()).output().unwrap();
+    let path = Path::new("tests").join(name);
+    let output = command.arg(path).args(args).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     let out = String::from_utf8(output.stdout).unwrap();
     // Commands of the document print too.

@@ -10,7 +10,7 @@
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
 //!   `ci` and `release` run the scripts of CI.
-//! - `samples` reads the recordings in `samples/`.
+//! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python package about them.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `auto` plans without a request, `ending` reads what `record` says at its end.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
@@ -21,6 +21,7 @@ mod agent;
 mod agent_faults;
 mod amd;
 mod analysis;
+mod assistants;
 mod attribute;
 mod auto;
 mod canary;
