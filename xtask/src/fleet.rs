@@ -25,7 +25,7 @@ use crate::engines::{self, Answers, NEW};
 use crate::setup;
 use crate::venv::Venv;
 
-/// The newest `DuckDB` whose reader of buckets is a package of PyPI; 110 MB.
+/// The newest `DuckDB` whose reader of buckets is a package of `PyPI`; 110 MB.
 const HTTPFS: Venv = Venv {
     name: "venv-httpfs",
     packages: &["duckdb==1.5.5", "duckdb-extension-httpfs==1.5.5", "pytz==2026.6"],
