@@ -26,10 +26,13 @@ use crate::harness::{
 /// the lowest priority.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
+/// The token of requests to save the ring.
+const TOKEN: &str = "0123456789abcdef";
+
 /// A directory with a configuration, and the agent that runs with it.
 pub(crate) struct Agent {
     dir: tempfile::TempDir,
-    port: u16,
+    pub(crate) port: u16,
     pub(crate) child: Option<Child>,
 }
 
@@ -50,9 +53,11 @@ impl Agent {
         let text = format!(
             "cluster = 'c 1'\n[record]\ngroups = ['host']\n\
              [rollup]\ndirectory = '{root}/rollup'\nwindow = '1s'\n{rollup}\n\
-             [metrics]\nlisten = '127.0.0.1:{port}'\ntextfile = '{root}/agent.prom'\n{}",
+             [metrics]\nlisten = '127.0.0.1:{port}'\ntextfile = '{root}/agent.prom'\n\
+             token-file = '{root}/token'\n{}",
             more.replace("ROOT", &root.to_string())
         );
+        fs::write(self.path("token"), TOKEN).unwrap();
         // As most tools do: a new file replaces the old one.
         fs::write(self.path("agent.new"), text).unwrap();
         fs::rename(self.path("agent.new"), self.path("agent.toml")).unwrap();
@@ -130,12 +135,14 @@ impl Agent {
     }
 
     pub(crate) fn get(&self, path: &str) -> String {
-        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     /// Asks it to save the ring.
     pub(crate) fn trigger(&self) -> String {
-        self.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\nX-Uncore-Trace: 1\r\n\r\n")
+        self.ask(&format!(
+            "POST /trigger HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        ))
     }
 
     /// The value of the first series whose line begins so.
@@ -306,7 +313,7 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     // A second firing within the pause is ignored; a request is served.
     python_answers(&python(), MOVE, &[]);
     let refused = agent.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert!(refused.contains("403") && refused.contains("X-Uncore-Trace"), "{refused}");
+    assert!(refused.contains("403") && refused.contains("metrics.token-file"), "{refused}");
     let done = agent.trigger();
     assert!(done.contains("202"), "{done}");
     agent.until("what was asked for", |agent| {
@@ -351,9 +358,9 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
     assert!(answer.contains("409") && answer.contains("add [ring]"), "{answer}");
     agent.signal(Signal::USR1);
     agent.until("the warning", |agent| agent.log().contains("asked to save the ring, but there"));
-    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
+    let before = agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
-        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
+        agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"") > before
     });
     agent.stop();
 }

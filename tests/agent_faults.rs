@@ -39,14 +39,16 @@ fn a_killed_agent_leaves_what_the_next_one_finishes() {
 #[test]
 fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     let _machine = root_or_skip!();
-    let mut agent = Agent::new("[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\n");
+    let mut agent = Agent::new(
+        "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\nreserve = '1B'\n",
+    );
     let disk = SmallDisk::of(agent.path("small"), 32);
     disk.fill((32 << 20) - 300_000);
     agent.start();
     agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
-    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
+    let before = agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
-        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
+        agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"") > before
     });
     // There is room for a part again: recording continues.
     fs::remove_file(agent.path("small/filler")).unwrap();
@@ -84,6 +86,43 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
     agent.stop();
     assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
     assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
+    drop(disk);
+}
+
+/// The disk of ring and roll-up is filled by others: parts of the ring go, rows of the roll-up do not.
+#[test]
+fn old_parts_make_room_before_the_roll_up_loses_a_row() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("");
+    let disk = SmallDisk::of(agent.path("small"), 48);
+    agent.configure(
+        "",
+        "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '1000'\nreserve = '8MiB'\n",
+    );
+    let text = fs::read_to_string(agent.path("agent.toml")).unwrap();
+    fs::write(agent.path("agent.toml"), text.replace("/rollup'", "/small/rollup'")).unwrap();
+    agent.start();
+    agent.until("parts", |agent| parts(&agent.path("small/ring")).len() >= 4);
+    let first = parts(&agent.path("small/ring"))[0].clone();
+    // As a log that grows: 2 MB a second, until 6 MiB are left for all.
+    let others = agent.path("small/others");
+    fs::create_dir(&others).unwrap();
+    for n in 0..40 {
+        if fs::write(others.join(n.to_string()), vec![0; 1 << 20]).is_err() {
+            break;
+        }
+        sleep(Duration::from_millis(500));
+    }
+    agent.until("the oldest part to go", |_| !first.exists());
+    let before = agent.metric("uncore_trace_last_window_timestamp_seconds");
+    agent.until("more windows", |agent| {
+        agent.metric("uncore_trace_last_window_timestamp_seconds") > before + 12.0
+    });
+    let unwritten = agent.metric("uncore_trace_unwritten_rows_total");
+    assert!(unwritten == 0.0, "{unwritten} rows: {}", agent.log());
+    let said = agent.log().matches("of its oldest parts were removed").count();
+    assert_eq!(said, 1, "{}", agent.log());
+    agent.stop();
     drop(disk);
 }
 

@@ -19,6 +19,7 @@
 
 mod agent;
 mod agent_faults;
+mod agent_stuck;
 mod amd;
 mod analysis;
 mod assistants;

@@ -7,13 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::process::Command;
 
 use regex::Regex;
 use serde_json::Value;
-use uncore_trace::agent::metrics::Metrics;
+use uncore_trace::agent::metrics::{Disk, Metrics, Own, Unsent};
 use uncore_trace::config::Config;
 use uncore_trace::schema::rollup;
+
+use crate::skip::show;
 
 /// Labels that Prometheus adds to scraped series.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
@@ -142,7 +146,9 @@ fn the_chart_has_the_version_of_the_program() {
 /// The labels of each metric of the exporter.
 fn exported() -> BTreeMap<String, BTreeSet<String>> {
     let mut rows = rollup::Builder::default();
-    for (link, owner) in [(Some("memory 0"), "task"), (None, "task")] {
+    for (link, unit) in
+        [(Some("memory 0"), "bytes"), (None, "bytes"), (None, "ns"), (None, "count")]
+    {
         rows.append(&rollup::Row {
             ts: 1,
             mono_ns: 1,
@@ -158,10 +164,12 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
             peak_direction: link.map(|_| "in"),
             pmu: "p",
             event: "e",
-            unit: "bytes",
-            owner,
+            unit,
+            owner: "task",
             cgroup: Some("/a"),
             value: Some(1.0),
+            low: Some(1.0),
+            high: Some(1.0),
             running: 1.0,
             method: "exact",
             confidence: Some(1.0),
@@ -169,8 +177,18 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
         });
     }
     let mut metrics = Metrics::new(5);
-    metrics.window(&rows.finish()).unwrap();
+    let rows = rows.finish();
+    // An owner has a series after some windows.
+    for _ in 0..5 {
+        metrics.window(&rows).unwrap();
+    }
     metrics.set_lost([("ring_full".to_owned(), 1)].into());
+    metrics.set_own(Own {
+        last_window_s: Some(1.0),
+        disks: vec![Disk { of: "ring", free_bytes: 1, size_bytes: 2 }],
+        unsent: Some(Unsent { files: 1, bytes: 1, oldest_s: Some(1.0) }),
+        ..Own::default()
+    });
     let page = metrics.page().unwrap();
     let series = page.lines().filter(|line| !line.starts_with('#'));
     let label = Regex::new(r#"(\w+)=""#).unwrap();
@@ -251,6 +269,46 @@ fn the_dashboard_asks_for_what_is_exported() {
     assert!(not_shown.is_empty(), "{not_shown:?}");
 }
 
+/// The expressions of the alert rules.
+fn alerts(rules: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for rule in rules.split("- alert: ").skip(1) {
+        let (_, rest) = rule.split_once("expr: ").unwrap();
+        let ends = ["\n        for: ", "\n        labels:"];
+        let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap();
+        found.push(
+            rest[..end].trim_start_matches('|').split_whitespace().collect::<Vec<_>>().join(" "),
+        );
+    }
+    found
+}
+
+#[test]
+fn the_alerts_ask_for_what_is_exported() {
+    let exported = exported();
+    let alerts = alerts(&text("prometheus/rules.yml"));
+    assert_eq!(alerts.len(), 6, "{alerts:?}");
+    for query in &alerts {
+        let wrong = unknown(query, "", &exported);
+        assert!(wrong.is_empty(), "{query}: {wrong:?}");
+    }
+}
+
+#[test]
+fn the_alerts_come_and_stay_away_as_their_tests_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
+    let mut command = Command::new("promtool");
+    match command.args(["test", "rules", "rules.test.yml"]).current_dir(folder).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            show("no promtool (package prometheus): the alerts are not tested");
+        }
+        output => {
+            let output = output.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 #[test]
 fn a_query_with_a_wrong_name_is_found() {
     let exported = exported();
@@ -258,7 +316,7 @@ fn a_query_with_a_wrong_name_is_found() {
         ("rate(uncore_trace_bytes_total[1m])", "", "uncore_trace_bytes_total"),
         ("sum by (link, pod) (uncore_trace_link_bytes_total)", "", "pod"),
         ("uncore_trace_event_total{link=~\"x\"}", "", "link"),
-        ("uncore_trace_lost_total", "{{event}}", "event"),
+        ("uncore_trace_lost_total{kind=\"loss\"}", "{{event}}", "event"),
         ("label_values(uncore_trace_build_info, link)", "", "link"),
         ("up", "", "no metric"),
     ] {

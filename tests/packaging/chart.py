@@ -18,7 +18,7 @@ FULL = {
     "cluster": 'with "quotes"',
     "containerRuntime": "crio",
     "hostNetwork": False,
-    "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms", "method": "residency"},
+    "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms", "method": "residency", "cgroupDepth": 0},
     "ring": {"enabled": True, "keep": 12, "mode": "0640"},
     "kept": {"directory": "/var/lib/uncore-trace/kept", "quota": "1GiB"},
     "triggers": [{"name": "full", "when": "pcie_read_bandwidth > 5GB/s for 5ms", "before": "10s"}],

@@ -170,11 +170,23 @@ fn digits(value: f64) -> String {
     }
 }
 
+/// A unit as a part of a metric's name: letters, digits and underscores.
+pub fn name_of(unit: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    unit.chars().map(plain).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn units_are_parts_of_names() {
+        assert_eq!(name_of("Joules"), "joules");
+        assert_eq!(name_of("GB/s"), "gb_s");
+    }
 
     #[test]
     fn figures_have_three_digits_and_a_prefix() {

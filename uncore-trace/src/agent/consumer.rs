@@ -2,7 +2,6 @@
 //! roll-up, updates the metrics and evaluates the triggers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,9 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::Asked;
+use super::figures;
 use super::http::Shared;
-use super::metrics::{Metrics, Own, add_lost};
+use super::metrics::{Metrics, Own, add_lost, textfile};
 use super::notify::Notify;
+use super::pulse::Pulse;
+use super::reload::Reload;
+use super::room::Room;
 use super::wishes::Wishes;
 use crate::clock::Snapshot;
 use crate::config::Config;
@@ -31,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Interval between seals: after one, the rows summed so far survive a kill.
 const SEAL: Duration = Duration::from_secs(10);
 
+/// Interval between looks at disks and at files that wait for the object store.
+const FIGURES: Duration = Duration::from_secs(30);
+
 /// Interval between searches for old or unfinished files of earlier hours.
 const TIDY: Duration = Duration::from_mins(10);
 
@@ -41,6 +47,12 @@ const SLACK: Duration = Duration::from_secs(5);
 /// Length of a window if there is no roll-up and only metrics are computed.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// Windows after which a page without a new one is old.
+const WINDOWS: u32 = 3;
+
+/// Time that a busy machine may take beyond that.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Cgroups with rows of their own if there is no roll-up and only metrics are computed.
 const OWNERS: usize = 1000;
 
@@ -48,7 +60,8 @@ const OWNERS: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Consumer {
     config: Config,
-    path: PathBuf,
+    reload: Reload,
+    pulse: Pulse,
     summer: Summer,
     hours: Option<Hours>,
     metrics: Metrics,
@@ -56,11 +69,15 @@ pub(super) struct Consumer {
     asked: Asked,
     notify: Notify,
     wishes: Wishes,
+    /// Free space on the disk of the ring.
+    room: Option<Room>,
     /// Losses by cause, for each part that is being recorded.
     lost: BTreeMap<u32, BTreeMap<String, u64>>,
     lost_before: BTreeMap<String, u64>,
     own: Own,
     sealed: Instant,
+    /// Time of the last look at disks and at files that wait for the store.
+    looked: Option<Instant>,
     /// Time of the last search for files of earlier hours.
     tidied: Option<Instant>,
     /// Whether rows could not be written since the last seal. Only the first failure is logged.
@@ -72,7 +89,7 @@ pub(super) struct Consumer {
 impl Consumer {
     pub(super) fn new(
         config: Config,
-        path: PathBuf,
+        (reload, pulse, room): (Reload, Pulse, Option<Room>),
         wishes: Wishes,
         shared: Arc<Shared>,
         asked: Asked,
@@ -83,15 +100,18 @@ impl Consumer {
             hours: None,
             metrics: Metrics::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
             config,
-            path,
+            reload,
+            pulse,
             shared,
             asked,
             notify,
             wishes,
+            room,
             lost: BTreeMap::new(),
             lost_before: BTreeMap::new(),
             own: Own::default(),
             sealed: Instant::now(),
+            looked: None,
             tidied: None,
             failing: false,
             has_begun: false,
@@ -144,6 +164,7 @@ impl Consumer {
             Tapped::Metadata(part, pairs) => self.metadata(part, &pairs)?,
             Tapped::Rows(part, def, rows) if def.name == fabric::TABLE.name => {
                 self.notify.ready();
+                self.pulse.rows();
                 self.wishes.fabric(part, &rows)?;
                 self.summer.fabric(part, &rows)?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
@@ -193,10 +214,13 @@ impl Consumer {
     /// Writes a closed window of the roll-up and adds it to the metrics. A failing disk is logged
     /// and counted; recording goes on.
     fn window(&mut self, rows: &Rows) -> Result<()> {
+        // Before rows are written, so that none is lost while old parts of the ring take the space.
+        self.room.iter_mut().for_each(Room::make);
         let written = self.hours.as_mut().map(|hours| hours.write(rows.end, &rows.batch));
         if let Some(Err(unwritten)) = written {
             self.unwritten(&unwritten);
         }
+        self.own.last_window_s = Some(rows.end.0 as f64 / 1e6);
         if self.config.metrics.is_some() {
             self.metrics.canary.end(rows.end.1);
             self.metrics.window(&rows.batch)?;
@@ -223,32 +247,47 @@ impl Consumer {
         (self.own.kept, self.own.refused) = (self.wishes.done, self.wishes.refused);
         self.own.cpu_s = own_cpu_ns() as f64 / 1e9;
         self.own.resident_bytes = resident_bytes().unwrap_or(self.own.resident_bytes);
-        self.metrics.set_own(self.own);
+        self.metrics.set_own(self.own.clone());
         match self.metrics.page() {
             Ok(page) => {
                 if let Some(file) = &config.textfile
-                    && let Err(error) = Mode::PUBLIC.replace(file, page.as_bytes())
+                    && let Err(error) = Mode::PUBLIC.replace(file, textfile(&page).as_bytes())
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }
-                self.shared.show(page);
+                self.shared.show(page, self.good_for());
             }
             Err(error) => log::warn!("cannot make the metrics: {error:#}"),
         }
     }
 
+    /// How long the page is good: it is made again after each window.
+    fn good_for(&self) -> Duration {
+        let window = self.config.rollup.as_ref().map_or(WINDOW, |rollup| rollup.window);
+        window.saturating_mul(WINDOWS).saturating_add(SLACK).saturating_add(PATIENCE)
+    }
+
     /// Work between batches of rows: watchdog, signals, seals, old files, triggers.
     fn look_around(&mut self) {
-        self.notify.alive();
+        self.notify.alive(&mut self.pulse);
         if self.asked.reload.swap(false, Ordering::Relaxed) {
-            self.reload();
+            self.reload.ask();
+        }
+        if let Some(read) = self.reload.take() {
+            self.reload(read);
         }
         if self.asked.keep.swap(false, Ordering::Relaxed) {
             self.wishes.ask();
         }
+        self.room.iter_mut().for_each(Room::make);
         if self.sealed.elapsed() >= SEAL {
             self.sealed = Instant::now();
             self.seal();
+        }
+        if self.looked.is_none_or(|last| last.elapsed() >= FIGURES) {
+            self.looked = Some(Instant::now());
+            self.own.disks = figures::disks(&self.config);
+            self.own.unsent = figures::unsent(&self.config);
         }
         if self.tidied.is_none_or(|last| last.elapsed() >= TIDY) {
             self.tidied = Some(Instant::now());
@@ -287,8 +326,8 @@ impl Consumer {
     }
 
     /// SIGHUP: applies the new configuration as a whole, or refuses it as a whole.
-    fn reload(&mut self) {
-        match Config::read(&self.path).and_then(|new| self.apply(new)) {
+    fn reload(&mut self, read: Result<Config>) {
+        match read.and_then(|new| self.apply(new)) {
             Ok(()) => log::info!("the configuration was read again and is applied"),
             Err(error) => {
                 log::warn!(
@@ -309,9 +348,12 @@ impl Consumer {
         let place =
             |config: &Config| config.rollup.as_ref().map(|its| (its.directory.clone(), its.mode));
         anyhow::ensure!(place(&new) == place(old), name("rollup.directory or rollup.mode"));
-        let open =
-            |config: &Config| config.metrics.as_ref().map(|its| (its.listen, its.textfile.clone()));
-        anyhow::ensure!(open(&new) == open(old), name("metrics.listen or metrics.textfile"));
+        let open = |config: &Config| {
+            let metrics = config.metrics.clone();
+            metrics.map(|its| (its.listen, its.mode, its.token, its.textfile))
+        };
+        let keys = "metrics.listen, metrics.mode, metrics.token-file or metrics.textfile";
+        anyhow::ensure!(open(&new) == open(old), name(keys));
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
         }

@@ -3,9 +3,11 @@
 //! The parts of the ring that overlap the span are hard-linked first, so that the ring can remove
 //! its own names of them. Then a thread of the lowest priority copies the span out of them
 //! ([`crate::cut`]). Parts that cannot be joined, because the disk was full between them, are saved
-//! separately. Guarantees: a directory gets its name only when it is complete; the quota holds; a
-//! trigger's name cannot lead out of the directory.
+//! separately. Guarantees: a directory gets its name only when it is complete; the quota of a trigger
+//! holds, and its recordings make room for no other trigger's; a trigger's name cannot lead out of
+//! the directory.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirEntry, Metadata};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -28,6 +30,9 @@ const UNFINISHED: &str = ".tmp";
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 const STAMP: &str = "00000000T000000Z-";
 
+/// Separates a number from the name of a trigger, which cannot contain it.
+const NUMBERED: char = '~';
+
 /// A time span to save, and where.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
@@ -42,8 +47,10 @@ pub(super) struct Wish {
     pub to: i64,
     /// Permissions of the files.
     pub mode: Mode,
-    /// Most bytes of all saved recordings together.
+    /// Most bytes of the saved recordings of this trigger.
     pub quota: u64,
+    /// Names of all triggers.
+    pub names: Vec<String>,
 }
 
 /// A time span that is being saved.
@@ -122,7 +129,7 @@ fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
         fs::remove_dir_all(&hidden).ok();
     }
     named?;
-    trim(kept, *quota, &target)?;
+    trim(kept, *quota, &target, &wish.names)?;
     Ok(target)
 }
 
@@ -187,23 +194,32 @@ fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// Removes the oldest recordings until all have at most `quota` bytes, but never `made`.
-fn trim(kept: &Path, quota: u64, made: &Path) -> Result<()> {
+/// Removes the oldest recordings of the trigger of `made`, but never `made`, until they have at most
+/// `quota` bytes; likewise those of all triggers that are no longer there, which share one quota.
+fn trim(kept: &Path, quota: u64, made: &Path, names: &[String]) -> Result<()> {
     let entries = fs::read_dir(kept).with_context(|| format!("cannot read {}", kept.display()))?;
+    let current = made.file_name().and_then(trigger_of);
     let own = |entry: DirEntry| {
         let found = entry.metadata().ok().filter(Metadata::is_dir)?;
-        let is_kept = entry.file_name().to_str().is_some_and(is_own);
-        is_kept.then(|| (found.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
+        let name = entry.file_name();
+        let trigger = trigger_of(&name)?;
+        let is_gone = !names.iter().any(|name| name == trigger);
+        (is_gone || current == Some(trigger))
+            .then(|| (is_gone, found.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
     };
-    let mut dirs: Vec<(SystemTime, PathBuf)> = entries.flatten().filter_map(own).collect();
-    dirs.sort();
-    let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
-    for (_, dir) in dirs.iter().filter(|(_, dir)| dir != made) {
-        if bytes <= quota {
-            break;
+    let dirs: Vec<(bool, SystemTime, PathBuf)> = entries.flatten().filter_map(own).collect();
+    for is_gone in [false, true] {
+        let mut dirs: Vec<_> =
+            dirs.iter().filter(|it| it.0 == is_gone).map(|(_, time, dir)| (time, dir)).collect();
+        dirs.sort();
+        let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
+        for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != made) {
+            if bytes <= quota {
+                break;
+            }
+            bytes = bytes.saturating_sub(series::tree_size(dir));
+            fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         }
-        bytes = bytes.saturating_sub(series::tree_size(dir));
-        fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
     Ok(())
 }
@@ -215,9 +231,16 @@ fn is_own(name: &str) -> bool {
     shape.eq(STAMP.chars())
 }
 
+/// The trigger in the name of a saved recording.
+fn trigger_of(name: &OsStr) -> Option<&str> {
+    let name = name.to_str()?;
+    let rest = is_own(name).then(|| name.get(STAMP.len()..)).flatten()?;
+    Some(rest.split_once(NUMBERED).map_or(rest, |(trigger, _)| trigger))
+}
+
 /// The name, with a number appended if it is taken.
 fn vacant(dir: &Path, name: &str) -> PathBuf {
-    let numbered = (1..).map(|number| dir.join(format!("{name}.{number}")));
+    let numbered = (1..).map(|number| dir.join(format!("{name}{NUMBERED}{number}")));
     let mut names = std::iter::once(dir.join(name)).chain(numbered);
     names.find(|path| !path.exists()).unwrap_or_else(|| dir.join(name))
 }
@@ -257,14 +280,39 @@ mod tests {
             dir(place.path(), name, 9);
         }
         fs::write(place.path().join("20230101T000000Z-file"), [0; 1000]).unwrap();
-        trim(place.path(), 2500, &made).unwrap();
+        let triggers = ["a".to_owned()];
+        trim(place.path(), 2500, &made, &triggers).unwrap();
         let left = |kept: &[&str]| {
             let all = kept.iter().chain(&others).chain(&["20230101T000000Z-file"]);
             all.map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()
         };
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a", "20240101T000000Z-a"]));
-        trim(place.path(), 10, &made).unwrap();
+        trim(place.path(), 10, &made, &triggers).unwrap();
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a"]));
+    }
+
+    #[test]
+    fn a_trigger_that_fires_often_removes_nothing_of_another() {
+        let place = tempfile::tempdir().unwrap();
+        let stamp = |day: u32| format!("202501{day:02}T000000Z");
+        let incident = format!("{}-incident", stamp(1));
+        dir(place.path(), &incident, 99);
+        dir(place.path(), &format!("{}-faults.1", stamp(2)), 98);
+        let gone = [3, 4].map(|day| format!("{}-gone{day}", stamp(day)));
+        gone.iter().zip([97, 96]).for_each(|(name, hours)| drop(dir(place.path(), name, hours)));
+        let triggers = ["incident", "faults", "faults.1"].map(str::to_owned);
+        let mut made = PathBuf::new();
+        for day in 5..15 {
+            let name = format!("{}-faults", stamp(day));
+            made = dir(place.path(), &name, u64::from(30 - day));
+            trim(place.path(), 1500, &made, &triggers).unwrap();
+        }
+        let again = vacant(place.path(), made.file_name().unwrap().to_str().unwrap());
+        assert_eq!(again.file_name().and_then(trigger_of), Some("faults"));
+        // What is of no trigger any more shares one quota.
+        let left = [incident, format!("{}-faults.1", stamp(2)), gone[1].clone()];
+        let last = format!("{}-faults", stamp(14));
+        assert_eq!(names(place.path()), left.into_iter().chain([last]).collect());
     }
 
     #[test]

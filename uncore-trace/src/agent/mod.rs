@@ -4,24 +4,29 @@
 //! its rows ([`crate::tables::thread::Tap`]) to a second thread, the consumer. The consumer sums
 //! them in longer windows ([`crate::view::rollup`]), writes a file for each hour, updates the
 //! metrics and evaluates the triggers. A third thread answers HTTP on a socket that was opened
-//! before the process was confined.
+//! before the process was confined. The configuration is read again in a thread of its own, and a
+//! last one ends the process if it has not ended 10 s after a signal.
 //!
 //! Guarantees: one agent for each directory; the next agent finishes the files of a killed one; an
 //! error of the disk ends neither the recording nor the metrics; memory is bounded by the limits of
 //! [`crate::record`], [`crate::view::rollup`] and [`metrics`].
 
 mod consumer;
+mod ending;
+mod figures;
 mod http;
 mod keep;
 pub mod metrics;
 mod notify;
+mod pulse;
+mod reload;
+mod room;
 #[cfg(test)]
 mod sample;
 pub mod trigger;
 mod wishes;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +38,9 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use self::consumer::Consumer;
 use self::http::Shared;
 use self::notify::Notify;
+use self::pulse::Pulse;
+use self::reload::Reload;
+use self::room::Room;
 use self::trigger::Condition;
 use self::wishes::{Wishes, kept_directory};
 use crate::config::Config;
@@ -92,8 +100,8 @@ pub fn run(
         }
     }
     let conditions = conditions(config, plan)?;
-    let listener = listener(config)?;
-    let shared = Arc::new(Shared::new(asked.clone(), config));
+    let listeners = http::listeners(config)?;
+    let shared = Arc::new(Shared::new(asked.clone(), config)?);
     let (sender, tapped) = mpsc::sync_channel(WAITING);
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
     if conditions.iter().any(Option::is_some) {
@@ -114,7 +122,11 @@ pub fn run(
     let wishes = Wishes::new(config, conditions, Arc::clone(&shared), options.control.clone());
     let mut consumer = Consumer::new(
         config.clone(),
-        path.to_owned(),
+        (
+            Reload::new(path.to_owned()),
+            Pulse::new(options.control.clone(), options.flush),
+            config.ring.as_ref().map(|ring| Room::new(ring, options.control.clone())),
+        ),
         wishes,
         Arc::clone(&shared),
         asked,
@@ -125,8 +137,8 @@ pub fn run(
     let needs = needs(config, path);
     std::thread::scope(|scope| {
         // Before the recorder confines the process: a confined process can open no socket.
-        if let Some(listener) = listener {
-            http::serve(listener, Arc::clone(&shared))?;
+        if !listeners.is_empty() {
+            http::serve(listeners, Arc::clone(&shared))?;
         }
         let summed = std::thread::Builder::new()
             .name("rollup".to_owned())
@@ -137,6 +149,7 @@ pub fn run(
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
             let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::none());
+            ending::within_ten_seconds()?;
             let record =
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);
             Box::pin(record).await
@@ -189,17 +202,6 @@ pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>
             .with_context(|| format!("trigger {}", trigger.name))
     };
     config.triggers.iter().map(of).collect()
-}
-
-fn listener(config: &Config) -> Result<Option<TcpListener>> {
-    let Some(address) = config.metrics.as_ref().and_then(|metrics| metrics.listen) else {
-        return Ok(None);
-    };
-    let listener = TcpListener::bind(address).with_context(|| {
-        format!("cannot listen on {address} for metrics: choose another metrics.listen")
-    })?;
-    listener.set_nonblocking(true).context("cannot set up the socket for metrics")?;
-    Ok(Some(listener))
 }
 
 /// Files and directories that the consumer thread needs.

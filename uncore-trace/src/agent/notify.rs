@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use super::pulse::Pulse;
+
 /// The socket of the service manager; `None` without one.
 #[derive(Debug)]
 pub(super) struct Notify {
@@ -54,9 +56,11 @@ impl Notify {
         }
     }
 
-    /// Reports that the agent is alive, if that is due.
-    pub(super) fn alive(&mut self) {
-        if self.watchdog.is_some_and(|time| self.told.elapsed() >= time) {
+    /// Reports that the agent is alive, if that is due and `pulse` says that all of it has made
+    /// progress since the last report.
+    pub(super) fn alive(&mut self, pulse: &mut Pulse) {
+        let is_due = self.watchdog.is_some_and(|time| self.told.elapsed() >= time);
+        if is_due && pulse.beats() {
             self.told = Instant::now();
             self.send("WATCHDOG=1");
         }

@@ -229,6 +229,7 @@ impl Wishes {
     fn keep(&mut self, due: Due) {
         let Some(ring) = &self.ring else { return };
         let Due { name, from, to, .. } = due;
+        let names = self.triggers.iter().map(|its| its.trigger.name.clone());
         let wish = Wish {
             kept: kept_directory(&self.kept, ring),
             ring: ring.directory.clone(),
@@ -238,6 +239,7 @@ impl Wishes {
             to,
             mode: ring.mode,
             quota: self.kept.quota,
+            names: names.chain([ASKED.to_owned()]).collect(),
         };
         match Keeping::start(wish) {
             Ok(keeping) => self.keeping = Some(keeping),
@@ -282,7 +284,7 @@ mod tests {
     fn wishes(root: &std::path::Path) -> Wishes {
         let text = format!("[ring]\ndirectory = '{}'\n", root.display());
         let config = Config::parse(&text).unwrap();
-        let shared = Arc::new(Shared::new(Asked::default(), &config));
+        let shared = Arc::new(Shared::new(Asked::default(), &config).unwrap());
         Wishes::new(&config, Vec::new(), shared, Control::default())
     }
 

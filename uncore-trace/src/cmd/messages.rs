@@ -2,14 +2,20 @@
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use super::repeats::Repeats;
 use crate::held;
 use crate::plan::Plan;
 use crate::text::printable;
 
 struct Stderr;
+
+/// The warnings of a service; `None` of a command, which prints all.
+static REPEATS: Mutex<Option<Repeats>> = Mutex::new(None);
 
 /// Prints one line on standard error. A failure is ignored: there is no other place to report it,
 /// and it must not end the recording. While `top` draws on the terminal, lines wait.
@@ -59,12 +65,28 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            let level = if record.level() <= Level::Warn { "warning: " } else { "" };
-            say(&format!("{level}{}", printable(&record.args().to_string())));
+            let text = record.args().to_string();
+            let is_warning = record.level() <= Level::Warn;
+            let Some(left_out) = (if is_warning { left_out(&text) } else { Some(0) }) else {
+                return;
+            };
+            let level = if is_warning { "warning: " } else { "" };
+            let more = if left_out > 0 {
+                format!(" (and {left_out} more like it since the last)")
+            } else {
+                String::new()
+            };
+            say(&format!("{level}{}{more}", printable(&text)));
         }
     }
 
     fn flush(&self) {}
+}
+
+/// How many warnings like this were left out since the last one; `None` to leave it out too.
+fn left_out(text: &str) -> Option<u64> {
+    let mut repeats = REPEATS.lock().unwrap_or_else(PoisonError::into_inner);
+    repeats.as_mut().map_or(Some(0), |repeats| repeats.take(text, Instant::now()))
 }
 
 /// Shows errors only, unless `UNCORE_TRACE_LOG` asks for more.
@@ -75,8 +97,9 @@ pub(super) fn errors_only() {
 }
 
 /// Also shows messages of level `info` from a service, such as a saved file, unless
-/// `UNCORE_TRACE_LOG` asks for something else.
+/// `UNCORE_TRACE_LOG` asks for something else. From here on, warnings that repeat are left out.
 pub(super) fn of_service() {
+    *REPEATS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Repeats::default());
     verbose(1);
 }
 

@@ -10,10 +10,23 @@ use crate::text::printable;
 /// The keys of each section; the first section is the top level.
 pub(super) const KEYS: [(&str, &[&str]); 8] = [
     ("", &["cluster", "record", "ring", "rollup", "metrics", "upload", "trigger", "kept"]),
-    ("record", &["groups", "events", "metrics", "tick", "interval", "method", "cause", "canary"]),
-    ("ring", &["directory", "part", "keep", "mode"]),
+    (
+        "record",
+        &[
+            "groups",
+            "events",
+            "metrics",
+            "tick",
+            "interval",
+            "method",
+            "cause",
+            "cgroup-depth",
+            "canary",
+        ],
+    ),
+    ("ring", &["directory", "part", "keep", "reserve", "mode"]),
     ("rollup", &["directory", "window", "owners", "keep", "mode"]),
-    ("metrics", &["listen", "beyond-loopback", "textfile", "owners"]),
+    ("metrics", &["listen", "beyond-loopback", "mode", "token-file", "textfile", "owners"]),
     ("upload", &["url", "endpoint", "region", "queue", "every", "keep-local"]),
     ("trigger", &["name", "when", "before", "after"]),
     ("kept", &["directory", "quota", "pause"]),

@@ -6,10 +6,10 @@
 
 mod environment;
 mod keys;
+mod listen;
 mod value;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,12 +17,15 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 
 use self::value::{Size, Time};
+
 use crate::attribute::Choice;
 use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
 use crate::tables::hours::encoded;
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
+
+pub use self::listen::Listen;
 
 /// The shortest window of a roll-up.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
@@ -93,6 +96,8 @@ pub struct Record {
     method: Choice,
     /// Who causes what counters of unknown cause count, as with `--cause`.
     pub cause: Option<Told>,
+    /// Deeper cgroups count towards their ancestor at this depth, as with `--cgroup-depth`.
+    pub cgroup_depth: Option<usize>,
     /// Whether a canary runs, as with `--canary`.
     pub canary: bool,
 }
@@ -107,6 +112,7 @@ impl Default for Record {
             interval: Time(Duration::from_millis(10)),
             method: Choice::Auto,
             cause: None,
+            cgroup_depth: None,
             canary: false,
         }
     }
@@ -138,6 +144,8 @@ pub struct Ring {
     pub part: Rotate,
     /// Number or total size of the parts that are kept.
     pub keep: Keep,
+    /// Bytes that stay free on its disk; `None`: a part of the disk.
+    pub reserve: Option<u64>,
     /// Permissions of its files.
     pub mode: Mode,
 }
@@ -160,8 +168,13 @@ pub struct Rollup {
 /// `[metrics]`: metrics in the OpenMetrics format.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metrics {
-    /// Address of the HTTP server; `None`: no server.
-    pub listen: Option<SocketAddr>,
+    /// Addresses of the HTTP server; empty: no server.
+    pub listen: Vec<Listen>,
+    /// Permissions of Unix sockets.
+    pub mode: Mode,
+    /// A file with the token of requests to save the ring; `None`: only the owner of the agent may
+    /// ask for that, over a Unix socket.
+    pub token: Option<PathBuf>,
     /// A file for the textfile collector of `node_exporter`; `None`: none.
     pub textfile: Option<PathBuf>,
     /// Number of owners of each link with series of their own.
@@ -203,7 +216,7 @@ pub struct Trigger {
 pub struct Kept {
     /// Their directory; `None`: `kept/` in the directory of the ring.
     pub directory: Option<PathBuf>,
-    /// Most bytes of all saved recordings; the oldest is removed first.
+    /// Most bytes of the saved recordings of one trigger; the oldest is removed first.
     pub quota: u64,
     /// Least time between two recordings of one trigger.
     pub pause: Duration,
@@ -237,6 +250,7 @@ struct RingFile {
     directory: PathBuf,
     part: String,
     keep: String,
+    reserve: Option<Size>,
     mode: String,
 }
 
@@ -246,6 +260,7 @@ impl Default for RingFile {
             directory: "/var/lib/uncore-trace/ring".into(),
             part: "5min".to_owned(),
             keep: "20GiB".to_owned(),
+            reserve: None,
             mode: Mode::default().to_string(),
         }
     }
@@ -276,15 +291,25 @@ impl Default for RollupFile {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct MetricsFile {
-    listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "listen::list")]
+    listen: Vec<Listen>,
     beyond_loopback: bool,
+    mode: String,
+    token_file: Option<PathBuf>,
     textfile: Option<PathBuf>,
     owners: usize,
 }
 
 impl Default for MetricsFile {
     fn default() -> Self {
-        Self { listen: None, beyond_loopback: false, textfile: None, owners: 20 }
+        Self {
+            listen: Vec::new(),
+            beyond_loopback: false,
+            mode: "0660".to_owned(),
+            token_file: None,
+            textfile: None,
+            owners: 20,
+        }
     }
 }
 
@@ -471,6 +496,7 @@ impl RingFile {
             directory: absolute("ring.directory", self.directory)?,
             part,
             keep,
+            reserve: self.reserve.map(|size| size.0),
             mode: mode("ring.mode", &self.mode)?,
         })
     }
@@ -503,13 +529,13 @@ impl RollupFile {
 
 impl MetricsFile {
     fn checked(self) -> Result<Metrics> {
-        let Self { listen, beyond_loopback, textfile, owners } = self;
+        let Self { listen, beyond_loopback, textfile, owners, mode, token_file } = self;
         ensure!(
-            listen.is_some() || textfile.is_some(),
+            !listen.is_empty() || textfile.is_some(),
             "[metrics] says neither where to listen nor which file to write: add listen or textfile"
         );
         ensure!(
-            beyond_loopback || listen.is_none_or(|address| address.ip().is_loopback()),
+            beyond_loopback || listen.iter().all(Listen::is_local),
             "metrics.listen is not a loopback address: others could read the names of all tenants; add \
              beyond-loopback = true if they may"
         );
@@ -519,7 +545,13 @@ impl MetricsFile {
             let is_prom = path.extension().is_some_and(|extension| extension == "prom");
             ensure!(is_prom, "metrics.textfile must end with .prom: node_exporter reads no other");
         }
-        Ok(Metrics { listen, textfile, owners })
+        Ok(Metrics {
+            listen,
+            mode: self::mode("metrics.mode", &mode)?,
+            token: token_file.map(|path| absolute("metrics.token-file", path)).transpose()?,
+            textfile,
+            owners,
+        })
     }
 }
 

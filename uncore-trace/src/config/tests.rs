@@ -39,11 +39,13 @@ tick = '1ms'
 interval = '10ms'
 method = 'auto'
 cause = 'cpu'
+cgroup-depth = 2
 canary = false
 [ring]
 directory = '/r'
 part = '1min'
 keep = '5'
+reserve = '1GiB'
 mode = '0640'
 [rollup]
 directory = '/u'
@@ -54,6 +56,8 @@ mode = '0640'
 [metrics]
 listen = '127.0.0.1:1'
 beyond-loopback = false
+mode = '0660'
+token-file = '/t'
 textfile = '/t.prom'
 owners = 5
 [upload]
@@ -101,6 +105,10 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
         ("[metrics]\nlisten = '0.0.0.0:9'", "beyond-loopback = true"),
         ("[metrics]\nlisten = 'x'", "line 2"),
+        ("[metrics]\nlisten = 'unix:x.sock'", "write the path from /"),
+        ("[metrics]\nlisten = ['unix:/a', '0.0.0.0:9']", "beyond-loopback = true"),
+        ("[metrics]\nlisten = 'unix:/a'\nmode = '9'", "metrics.mode: write the permissions"),
+        ("[metrics]\nlisten = 'unix:/a'\ntoken-file = 't'", "write the path from /"),
         ("[metrics]\n", "add listen or textfile"),
         ("[metrics]\ntextfile = '/x.txt'", "must end with .prom"),
         ("[[trigger]]\nname = 'a'", "add [ring]"),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::rotate::Rotate;
@@ -117,10 +117,11 @@ pub struct Options {
     pub afterwards: Needs,
 }
 
-/// Requests from another thread to a recorder that rotates.
+/// Requests from another thread to a recorder that rotates, and its progress.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
     end_part: Arc<AtomicBool>,
+    drains: Arc<AtomicU64>,
 }
 
 impl Control {
@@ -129,8 +130,18 @@ impl Control {
         self.end_part.store(true, Ordering::Relaxed);
     }
 
+    /// Number of times that the recorder has processed what was in the ring.
+    pub fn drains(&self) -> u64 {
+        self.drains.load(Ordering::Relaxed)
+    }
+
+    /// Counts such a time.
+    pub fn has_drained(&self) {
+        self.drains.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether that was asked for since the last call.
-    pub(super) fn take_end_part(&self) -> bool {
+    pub(crate) fn take_end_part(&self) -> bool {
         self.end_part.swap(false, Ordering::Relaxed)
     }
 }

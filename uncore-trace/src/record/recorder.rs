@@ -221,6 +221,7 @@ impl Recorder<'_> {
                     self.rank();
                     self.seal_if_due()?;
                     self.parts.rotate(&self.common, &self.session, self.fed)?;
+                    self.common.options.control.has_drained();
                     progress.update(self.parts.rows(), &self.parts.losses());
                 }
                 ended = workload.ended() => break ended?,

@@ -262,17 +262,7 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
     old.retain(|path| is_older(path, age));
     let mut waiting = Vec::new();
     if unsent.is_some() {
-        let sent = sent::read(root).unwrap_or_else(|error| {
-            let path = root.join(sent::JOURNAL);
-            log::warn!("{:#}; all files count as not sent", disk::failed("read", &path, &error));
-            BTreeMap::new()
-        });
-        let is_sent = |path: &PathBuf| {
-            let name = path.strip_prefix(root).ok().and_then(Path::to_str);
-            let stamp = fs::symlink_metadata(path).map(|found| Stamp::of(&found));
-            name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
-        };
-        (old, waiting) = old.into_iter().partition(is_sent);
+        (old, waiting) = by_sent(root, old);
     }
     // Newest first: as many are kept as there is room for.
     let mut bytes = 0;
@@ -301,6 +291,31 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
         hour.ancestors().take(2).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
     }
     Ok(removed)
+}
+
+/// Files below `root` that the object store has confirmed, and the others, of these.
+fn by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let sent = sent::read(root).unwrap_or_else(|error| {
+        let path = root.join(sent::JOURNAL);
+        log::warn!("{:#}; all files count as not sent", disk::failed("read", &path, &error));
+        BTreeMap::new()
+    });
+    let is_sent = |path: &PathBuf| {
+        let name = path.strip_prefix(root).ok().and_then(Path::to_str);
+        let stamp = fs::symlink_metadata(path).map(|found| Stamp::of(&found));
+        name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
+    };
+    files.into_iter().partition(is_sent)
+}
+
+/// The finished files below `root` that the object store has not confirmed.
+///
+/// # Errors
+///
+/// A directory cannot be read.
+pub fn unsent(root: &Path) -> Result<Vec<fs::Metadata>> {
+    let (_, waiting) = by_sent(root, files(root, FILE)?);
+    Ok(waiting.iter().filter_map(|path| fs::symlink_metadata(path).ok()).collect())
 }
 
 /// All paths in the partitions below `root` with this suffix, sorted.

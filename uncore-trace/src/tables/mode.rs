@@ -68,6 +68,11 @@ impl Mode {
         Mode(metadata.permissions().mode() & ALL | OWNER)
     }
 
+    /// The bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The mode for a file made from two files: the users who can access both.
     #[must_use]
     pub const fn of_both(self, other: Mode) -> Mode {

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -165,8 +166,16 @@ impl Series {
         if self.keep.is_none() {
             return Ok(());
         }
+        self.remove_oldest().map(drop)
+    }
+
+    /// Removes the oldest part that nobody is recording. Returns its size; `None` if there is none.
+    fn remove_oldest(&self) -> Result<Option<u64>> {
         let is_free = |part: &u64| lock::holder(&self.parts.fabric(*part)).is_none();
-        self.parts.numbers()?.into_iter().find(is_free).map_or(Ok(()), |oldest| self.remove(oldest))
+        let Some(oldest) = self.parts.numbers()?.into_iter().find(is_free) else { return Ok(None) };
+        let size = self.size(oldest);
+        self.remove(oldest)?;
+        Ok(Some(size))
     }
 
     /// Size of a part's files in bytes, as far as they can be read.
@@ -185,7 +194,11 @@ impl Series {
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let hidden = self.parts.dir.join(format!(".{name}{REMOVED}"));
-            disk::doing("remove", &path, fs::rename(&path, &hidden))?;
+            match fs::rename(&path, &hidden) {
+                // The recorder and the thread that looks after the reserve both remove parts.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                renamed => disk::doing("remove", &path, renamed)?,
+            }
             remove(&hidden)?;
         }
         Ok(())
@@ -203,6 +216,17 @@ impl Series {
         }
         Ok(())
     }
+}
+
+/// Removes the oldest part in the directory of a series that nobody is recording. Returns its size;
+/// `None` if there is none.
+///
+/// # Errors
+///
+/// The directory cannot be read, or the part cannot be removed.
+pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
+    let parts = Parts { dir: dir.to_owned(), stem: String::new(), kind: Kind::Dataset };
+    Series { parts, keep: None, next: 1 }.remove_oldest()
 }
 
 /// Makes the directory of a series, which must not be a recording itself.

@@ -1,6 +1,12 @@
 //! Counts of one link or event, and the choice of the owners with a series.
+//!
+//! A tenant can make as many cgroups as it likes, so a series is given late and seldom: to an owner
+//! with bytes in [`AFTER`] windows, and in the long run to at most as many owners an hour as may have
+//! one. A series that begins again goes on, so that no counter goes down.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+
+use crate::schema::owner::{IDLE, IRQ, SOFTIRQ};
 
 /// Forgetting factor per window for an owner's recent bytes. Recent bytes decide who has a series.
 const FORGETTING: f64 = 0.9;
@@ -9,7 +15,25 @@ const FORGETTING: f64 = 0.9;
 const BETTER: f64 = 2.0;
 
 /// Windows without bytes after which an owner loses its series.
-const IDLE: u32 = 360;
+const QUIET: u32 = 360;
+
+/// Windows with bytes after which an owner may get a series.
+pub(super) const AFTER: u32 = 3;
+
+/// Time in which as many series may begin as owners may have one, s.
+const HOUR: f64 = 3600.0;
+
+/// For each owner that may have a series, this many may begin at once.
+const AT_ONCE: f64 = 2.0;
+
+/// For each owner that may have a series, this many wait for one.
+pub(super) const WAITING: usize = 16;
+
+/// An owner that was not seen for this many windows waits no longer if others do.
+const GONE: u64 = 2;
+
+/// For each owner with a series, this many that lost theirs are remembered.
+const FORMER: usize = 64;
 
 /// An owner, as the labels name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +45,22 @@ pub(super) struct Name {
     pub pod: String,
 }
 
+impl Name {
+    /// Whether it is one of the few owners that are always there, which keep their series.
+    fn is_fixed(&self) -> bool {
+        [IDLE, IRQ, SOFTIRQ].contains(&self.owner.as_str())
+    }
+}
+
+/// What a row of the roll-up says of an owner.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Row {
+    pub value: f64,
+    pub confidence: Option<f32>,
+    /// Ends of the interval, and length of the window in s.
+    pub interval: Option<(f64, f64, f64)>,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Series {
     pub total: f64,
@@ -28,6 +68,17 @@ pub(super) struct Series {
     pub idle: u32,
     /// Sum of confidence x value, and sum of value, in the last window.
     pub sure: (f64, f64),
+    /// Lowest and highest rate of the last window, per second.
+    pub rate: Option<(f64, f64)>,
+}
+
+/// An owner without a series.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waiting {
+    recent: f64,
+    /// Number of windows with bytes, the last of them at this time.
+    windows: u32,
+    last: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,88 +88,148 @@ pub(super) struct Counted {
     pub other: f64,
     pub peak: Option<f64>,
     pub shown: HashMap<Name, Series>,
-    /// Recent bytes of owners without a series.
-    pub waiting: HashMap<Name, f64>,
+    pub waiting: HashMap<Name, Waiting>,
+    /// Totals of owners that lost their series, oldest first: with a new series they go on.
+    former: VecDeque<(Name, f64)>,
+    /// Number of series that began, less those that may by now.
+    begun: f64,
+    /// Number of windows.
+    windows: u64,
 }
 
 impl Counted {
-    /// Adds the share of an owner. Returns whether the owner has no series; at most `most` owners
-    /// have one.
-    pub(super) fn add(
-        &mut self,
-        name: Name,
-        value: f64,
-        confidence: Option<f32>,
-        most: usize,
-    ) -> bool {
-        if !self.shown.contains_key(&name) && self.shown.len() >= most {
-            self.other += value;
-            self.wait(name, value, 4 * most);
-            return true;
+    /// Forgets the last window.
+    pub(super) fn begin(&mut self) {
+        for series in self.shown.values_mut() {
+            (series.sure, series.rate) = ((0.0, 0.0), None);
         }
-        let series = self.shown.entry(name).or_default();
+    }
+
+    /// Adds the share of an owner. Returns whether the owner has no series; at most `most` owners
+    /// have one, beside those that are always there.
+    pub(super) fn add(&mut self, name: Name, row: Row, most: usize) -> bool {
+        let Row { value, confidence, interval } = row;
+        if name.is_fixed() && value > 0.0 && !self.shown.contains_key(&name) {
+            self.shown.insert(name.clone(), Series::default());
+        }
+        let Some(series) = self.shown.get_mut(&name) else {
+            self.other += value;
+            self.wait(name, value, WAITING * most);
+            return true;
+        };
         series.total += value;
         series.recent += value;
-        series.idle = 0;
+        if value > 0.0 {
+            series.idle = 0;
+        }
         if let Some(confidence) = confidence {
             series.sure.0 += f64::from(confidence) * value;
             series.sure.1 += value;
+        }
+        if let Some((low, high, seconds)) = interval {
+            let rate = series.rate.get_or_insert_default();
+            rate.0 += low / seconds;
+            rate.1 += high / seconds;
         }
         false
     }
 
     /// Remembers the recent bytes of an owner without a series. The number of such owners is
     /// limited, because names that come and go must not fill the memory: a larger owner replaces
-    /// the smallest.
+    /// the smallest, but none that was seen in several windows and lately.
     fn wait(&mut self, name: Name, value: f64, most: usize) {
+        if value <= 0.0 {
+            return;
+        }
+        let now = self.windows + 1;
         if self.waiting.len() >= most && !self.waiting.contains_key(&name) {
-            let least = self.waiting.iter().min_by(|a, b| a.1.total_cmp(b.1));
-            let Some((least, _)) = least.filter(|(_, recent)| value > **recent) else { return };
+            let rank = |its: &Waiting| (now - its.last <= GONE, its.windows);
+            let least = self
+                .waiting
+                .iter()
+                .min_by(|(_, a), (_, b)| rank(a).cmp(&rank(b)).then(a.recent.total_cmp(&b.recent)));
+            let is_less =
+                |its: &Waiting| rank(its) < (true, 1) || its.windows == 1 && its.recent < value;
+            let Some((least, _)) = least.filter(|(_, its)| is_less(its)) else { return };
             let least = least.clone();
             self.waiting.remove(&least);
         }
-        *self.waiting.entry(name).or_default() += value;
+        let waiting = self.waiting.entry(name).or_default();
+        waiting.recent += value;
+        waiting.windows += u32::from(waiting.last != now);
+        waiting.last = now;
     }
 
     /// The owner with a series that moved the fewest bytes recently.
     fn least(&self) -> Option<(Name, f64)> {
-        let least = self.shown.iter().min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+        let shown = self.shown.iter().filter(|(name, _)| !name.is_fixed());
+        let least = shown.min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
         least.map(|(name, series)| (name.clone(), series.recent))
     }
 
-    /// Chooses the owners with a series for the next window. Returns how many owners lost theirs.
-    pub(super) fn settle(&mut self, most: usize) -> u64 {
+    /// Number of series of owners that are not always there.
+    fn taken(&self) -> usize {
+        self.shown.keys().filter(|name| !name.is_fixed()).count()
+    }
+
+    /// Takes the series of an owner.
+    fn end(&mut self, name: Name, most: usize) {
+        let Some(series) = self.shown.remove(&name) else { return };
+        self.former.push_back((name, series.total));
+        while self.former.len() > FORMER * most {
+            self.former.pop_front();
+        }
+    }
+
+    /// The total from which an owner's series goes on.
+    fn former(&mut self, name: &Name) -> f64 {
+        let at = self.former.iter().position(|(former, _)| former == name);
+        at.and_then(|at| self.former.remove(at)).map_or(0.0, |(_, total)| total)
+    }
+
+    /// Chooses the owners with a series for the next window, at the end of one of this length.
+    /// Returns how many owners lost theirs.
+    pub(super) fn settle(&mut self, most: usize, seconds: f64) -> u64 {
+        self.windows += 1;
+        self.begun = (self.begun - most as f64 * seconds / HOUR).max(0.0);
         for series in self.shown.values_mut() {
             series.recent *= FORGETTING;
             series.idle += 1;
         }
-        self.shown.retain(|_, series| series.idle <= IDLE);
-        self.waiting.values_mut().for_each(|recent| *recent *= FORGETTING);
-        self.waiting.retain(|_, recent| *recent > 0.5);
+        let quiet = self.shown.iter().filter(|(name, its)| its.idle > QUIET && !name.is_fixed());
+        let quiet: Vec<Name> = quiet.map(|(name, _)| name.clone()).collect();
+        quiet.into_iter().for_each(|name| self.end(name, most));
+        self.waiting.values_mut().for_each(|its| its.recent *= FORGETTING);
+        self.waiting.retain(|_, its| its.recent > 0.5);
         let mut replaced = 0;
         // The limit may have been lowered.
-        while self.shown.len() > most
+        while self.taken() > most
             && let Some((least, recent)) = self.least()
         {
-            self.shown.remove(&least);
-            self.wait(least, recent, 4 * most);
+            self.end(least.clone(), most);
+            self.waiting.insert(least, Waiting { recent, windows: AFTER, last: self.windows });
             replaced += 1;
         }
-        loop {
-            let best = self.waiting.iter().max_by(|a, b| a.1.total_cmp(b.1));
-            let Some((name, recent)) = best.map(|(name, recent)| (name.clone(), *recent)) else {
+        while self.begun + 1.0 <= AT_ONCE * most as f64 {
+            // What has just moved bytes is there still.
+            let ready = self.waiting.iter();
+            let ready = ready.filter(|(_, its)| its.windows >= AFTER && its.last == self.windows);
+            let best = ready.max_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+            let Some((name, recent)) = best.map(|(name, its)| (name.clone(), its.recent)) else {
                 break;
             };
-            if self.shown.len() >= most {
+            if self.taken() >= most {
                 let Some((least, its)) = self.least() else { break };
                 if recent < BETTER * its {
                     break;
                 }
-                self.shown.remove(&least);
+                self.end(least, most);
                 replaced += 1;
             }
             self.waiting.remove(&name);
-            self.shown.insert(name, Series { recent, ..Series::default() });
+            self.begun += 1.0;
+            let total = self.former(&name);
+            self.shown.insert(name, Series { total, recent, ..Series::default() });
         }
         replaced
     }

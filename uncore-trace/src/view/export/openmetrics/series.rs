@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use crate::schema::metadata;
 use crate::text::printable;
+use crate::units::name_of;
 use crate::view::export::parts::Counted;
 use crate::view::export::survey::{Survey, TenantOrOthers};
 
@@ -118,12 +119,6 @@ fn family(kind: Kind, counted: &Counted) -> (Family, f64) {
     }
 }
 
-/// A unit as a part of a metric's name: letters, digits and underscores.
-fn name_of(unit: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    unit.chars().map(plain).collect()
-}
-
 /// The labels of a line.
 fn owner(survey: &Survey, line: TenantOrOthers) -> Vec<(&'static str, String)> {
     let TenantOrOthers::Tenant(tenant) = line else { return vec![("owner", "other".to_owned())] };
@@ -181,11 +176,5 @@ mod tests {
     fn values_of_labels_are_escaped() {
         let labels = [("owner_cgroup", "/a\\b\"c\nd"), ("pmu", "x")];
         assert_eq!(braces(labels.into_iter()), r#"{owner_cgroup="/a\\b\"c\nd",pmu="x"}"#);
-    }
-
-    #[test]
-    fn units_are_parts_of_names() {
-        assert_eq!(name_of("Joules"), "joules");
-        assert_eq!(name_of("GB/s"), "gb_s");
     }
 }

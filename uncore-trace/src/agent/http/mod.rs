@@ -1,0 +1,207 @@
+//! The HTTP server: `GET /metrics` and `POST /trigger`.
+//!
+//! Guarantees: no client keeps others from an answer. The head of a request must be there after
+//! [`HEAD`], and the answer must be taken after [`PATIENCE`]. At most [`MOST`] connections of a
+//! socket are open: a further one ends the oldest of that socket. The page is made by the consumer
+//! thread, so a request costs no more than a copy of it.
+
+mod answer;
+mod listen;
+mod token;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use self::answer::{Client, answer};
+use self::token::Token;
+use super::Asked;
+use crate::config::Config;
+use crate::confine::{self, Needs};
+
+pub(super) use self::listen::{Listener, listeners};
+
+/// Time limit for the head of a request. It comes from the same host or network.
+const HEAD: Duration = Duration::from_secs(1);
+
+/// Time limit of a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Number of connections of a socket that are open at once.
+const MOST: usize = 64;
+
+/// Largest head of a request, bytes.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// The page of metrics.
+#[derive(Debug)]
+struct Page {
+    text: Bytes,
+    /// From this time on it is old: nothing replaced it.
+    until: Instant,
+}
+
+/// State that the consumer thread and the HTTP thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    page: Mutex<Page>,
+    asked: Asked,
+    /// Whether there is a ring to save from.
+    has_ring: bool,
+    /// Requests to save the ring are refused until this time.
+    pause: Mutex<Option<Instant>>,
+    /// What a request over TCP must show to save the ring.
+    token: Option<Token>,
+}
+
+impl Shared {
+    /// # Errors
+    ///
+    /// The token cannot be read.
+    pub(super) fn new(asked: Asked, config: &Config) -> Result<Self> {
+        let token = config.metrics.as_ref().and_then(|metrics| metrics.token.as_deref());
+        Ok(Self {
+            page: Mutex::new(Page { text: Bytes::new(), until: Instant::now() }),
+            asked,
+            has_ring: config.ring.is_some(),
+            pause: Mutex::default(),
+            token: token.map(Token::read).transpose()?,
+        })
+    }
+
+    /// Replaces the page of `/metrics`, which is good for this time.
+    pub(super) fn show(&self, text: String, time: Duration) {
+        let now = Instant::now();
+        let page = Page { text: text.into(), until: now.checked_add(time).unwrap_or(now) };
+        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+    }
+
+    /// The page; `None` if it is old.
+    fn page(&self) -> Option<Bytes> {
+        let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        (Instant::now() < page.until).then(|| page.text.clone())
+    }
+
+    /// Refuses requests to save the ring until this time.
+    pub(super) fn pause_until(&self, until: Option<Instant>) {
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// How long requests to save the ring are still refused.
+    fn pause(&self) -> Duration {
+        let until = *self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Answers requests in a thread of its own until the process ends.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(super) fn serve(listeners: Vec<Listener>, shared: Arc<Shared>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("cannot start the event loop for metrics")?;
+    std::thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || {
+            confine::thread(&Needs::default());
+            runtime.block_on(async move {
+                let sockets =
+                    listeners.into_iter().map(|it| tokio::spawn(accept(it, shared.clone())));
+                for socket in sockets.collect::<Vec<_>>() {
+                    if let Ok(Err(error)) = socket.await {
+                        log::warn!("requests for metrics cannot be answered: {error:#}");
+                    }
+                }
+            });
+        })
+        .context("cannot start the thread that answers")?;
+    Ok(())
+}
+
+/// Accepts the connections of a socket.
+async fn accept(listener: Listener, shared: Arc<Shared>) -> Result<()> {
+    let mut open = Open::default();
+    match listener {
+        Listener::Tcp(listener, client) => {
+            let listener = TcpListener::from_std(listener).context("cannot use the socket")?;
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => open.serve(stream, client, &shared).await,
+                    Err(_) => wait().await,
+                }
+            }
+        }
+        Listener::Unix(listener) => {
+            let listener = UnixListener::from_std(listener).context("cannot use the socket")?;
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                        open.serve(stream, Client::Unix(uid), &shared).await;
+                    }
+                    Err(_) => wait().await,
+                }
+            }
+        }
+    }
+}
+
+/// Too many open files: retry when others may have closed some.
+async fn wait() {
+    sleep(Duration::from_millis(100)).await;
+}
+
+/// The open connections of a socket, oldest first.
+#[derive(Debug, Default)]
+struct Open(VecDeque<AbortHandle>);
+
+impl Open {
+    /// Answers a client in a task of its own; ends the oldest connection if there are too many.
+    async fn serve<S>(&mut self, stream: S, client: Client, shared: &Arc<Shared>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.0.retain(|connection| !connection.is_finished());
+        if self.0.len() >= MOST
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        let shared = Arc::clone(shared);
+        let connection = tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let answer = answer(&request, client, &shared);
+                async { Ok::<_, Infallible>(answer) }
+            });
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+            server.max_buf_size(HEAD_BYTES);
+            let connection = server.serve_connection(TokioIo::new(stream), service);
+            // The client has gone or was too slow.
+            timeout(PATIENCE, connection).await.ok();
+        });
+        self.0.push_back(connection.abort_handle());
+        // It reads its request before the next client is accepted: many clients at once would end
+        // it unanswered.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::process::geteuid;
+use rustix::thread::{Uid, set_thread_res_uid};
+
+use super::*;
+
+/// Somebody who is neither root nor the user of the agent.
+const NOBODY: u32 = 65534;
+
+/// A server that listens so, and its sockets' addresses.
+fn server(listen: &str) -> Arc<Shared> {
+    let config = Config::parse(&format!("[ring]\n[metrics]\n{listen}")).unwrap();
+    let shared = Arc::new(Shared::new(Asked::default(), &config).unwrap());
+    shared.show("# EOF\n".to_owned(), Duration::from_hours(1));
+    serve(listeners(&config).unwrap(), Arc::clone(&shared)).unwrap();
+    shared
+}
+
+fn ask(mut stream: impl io::Read + io::Write, request: &str) -> io::Result<String> {
+    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn half_requests_keep_nobody_from_an_answer() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    server(&format!("listen = '127.0.0.1:{port}'"));
+    let half = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: local").unwrap();
+        stream
+    };
+    // Four times as many as may be open, and more while others ask.
+    let mut held: Vec<TcpStream> = (0..4 * MOST).map(|_| half()).collect();
+    for _ in 0..50 {
+        held.extend((0..8).map(|_| half()));
+        let begin = Instant::now();
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let answer = ask(stream, "GET /metrics").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("# EOF\n"), "{answer}");
+        assert!(begin.elapsed() < HEAD, "{:?}", begin.elapsed());
+    }
+    // Those that are left wait for their head no longer than that.
+    let mut last = half();
+    last.set_read_timeout(Some(3 * HEAD)).unwrap();
+    let ended = last.read_to_end(&mut Vec::new());
+    assert!(
+        ended.as_ref().map_or_else(|it| it.kind() == io::ErrorKind::ConnectionReset, |_| true),
+        "{ended:?}"
+    );
+}
+
+/// Asks over a Unix socket as this user, in a thread of its own.
+fn ask_as(uid: u32, path: &Path, request: &'static str) -> io::Result<String> {
+    let path = path.to_owned();
+    let thread = std::thread::spawn(move || {
+        let uid = Uid::from_raw(uid);
+        set_thread_res_uid(uid, uid, uid)?;
+        ask(UnixStream::connect(path)?, request)
+    });
+    thread.join().unwrap()
+}
+
+#[test]
+fn a_unix_socket_knows_who_asks() {
+    // Only root can be somebody else.
+    if !geteuid().is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let (open, closed) = (place.path().join("open"), place.path().join("closed"));
+    let listen = |path: &Path, mode: &str| {
+        server(&format!("listen = ['unix:{}']\nmode = '{mode}'", path.display()))
+    };
+    let shared = listen(&open, "0666");
+    let status = |uid, path: &Path, request| {
+        ask_as(uid, path, request).map(|answer| answer.split(' ').nth(1).map(str::to_owned))
+    };
+    let is = |status: &str| Some(status.to_owned());
+    assert_eq!(status(NOBODY, &open, "GET /metrics").unwrap(), is("200"));
+    assert_eq!(status(NOBODY, &open, "POST /trigger").unwrap(), is("403"));
+    assert!(!shared.asked.keep.swap(false, std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(status(0, &open, "POST /trigger").unwrap(), is("202"));
+    // The thread still has the group of root.
+    listen(&closed, "0600");
+    let refused = status(NOBODY, &closed, "GET /metrics").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+}

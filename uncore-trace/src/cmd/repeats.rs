@@ -1,0 +1,63 @@
+//! Warnings of a service that repeat: a full disk must not fill the log too.
+//!
+//! Guarantee: of warnings that differ only in digits, such as numbers and times, one line an hour is
+//! printed. The next one says how many were left out.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Time for which a warning is not repeated.
+const QUIET: Duration = Duration::from_hours(1);
+
+/// Most warnings that are remembered; a further one is printed.
+const MOST: usize = 1000;
+
+/// The warnings that were printed.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(HashMap<String, (Instant, u64)>);
+
+impl Repeats {
+    /// Whether to print a warning, and how many like it were left out since the last one.
+    pub(super) fn take(&mut self, text: &str, now: Instant) -> Option<u64> {
+        let key: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if let Some((printed, left_out)) = self.0.get_mut(&key) {
+            if now.saturating_duration_since(*printed) < QUIET {
+                *left_out += 1;
+                return None;
+            }
+            *printed = now;
+            return Some(std::mem::take(left_out));
+        }
+        self.0.retain(|_, its| now.saturating_duration_since(its.0) < 2 * QUIET);
+        if self.0.len() < MOST {
+            self.0.insert(key, (now, 0));
+        }
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_is_one_line_an_hour() {
+        let mut repeats = Repeats::default();
+        let begin = Instant::now();
+        let at = |minute: u64| begin + Duration::from_mins(minute);
+        assert_eq!(repeats.take("part 17 is lost", at(0)), Some(0));
+        for minute in 1..60 {
+            assert_eq!(repeats.take(&format!("part {minute} is lost"), at(minute)), None);
+        }
+        assert_eq!(repeats.take("another fault", at(30)), Some(0));
+        assert_eq!(repeats.take("part 99 is lost", at(60)), Some(59));
+        assert_eq!(repeats.take("part 99 is lost", at(61)), None);
+        // Memory is bounded, and what finds no room is printed.
+        let text =
+            |n: u32| "x".repeat(n as usize % 7) + &char::from_u32(0x4e00 + n).unwrap().to_string();
+        for n in 0..3000 {
+            assert_eq!(repeats.take(&text(n), at(70)), Some(0));
+        }
+        assert!(repeats.0.len() <= MOST);
+    }
+}
