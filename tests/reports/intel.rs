@@ -100,9 +100,8 @@ fn every_metric_of_intel_is_planned() {
                     let metrics = vec![metric.name.clone()];
                     plan(&machine, &catalog, &Request { metrics, ..request(&[], &[]) }).ok()
                 });
-                let plan = plans.next();
-                let count = plan.map(|plan| plan.metrics.len());
-                assert_eq!(count, Some(1), "{processor} {}", metric.name);
+                let metrics = plans.next().map(|plan| plan.metrics.len());
+                assert_eq!(metrics, Some(1), "{processor} {}", metric.name);
                 count += 1;
             }
         }
