@@ -169,7 +169,12 @@ def main():
     parser.add_argument("--show", action="store_true", help="print the SQL and ask nothing")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
     args = parser.parse_intermixed_args()
-    values = dict(value.split("=", 1) for value in args.values)
+    for value in args.values:
+        if "=" not in value:
+            raise SystemExit(f"ask: {value}: write NAME=VALUE")
+    # A question may read the files themselves.
+    values = {"root": args.root.rstrip("/"), "files": args.files}
+    values |= dict(value.split("=", 1) for value in args.values)
     query = question(args.engine, args.question, values)
     if args.show:
         print(query)
