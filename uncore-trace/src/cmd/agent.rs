@@ -144,6 +144,7 @@ fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>
         flush,
         method: config.record.method(),
         canary: config.record.canary,
+        trusted_cgroups: config.identity.trusted.clone(),
         lag: LAG.min(flush / 2),
         // Roll-ups and metrics sum each cgroup, however small.
         min_share: 0.0,
