@@ -249,7 +249,10 @@ def main():
     parser.add_argument("--show", action="store_true", help="print the SQL and ask nothing")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
     args = parser.parse_intermixed_args()
-    values = {"root": args.root, "files": args.files}
+    for value in args.values:
+        if "=" not in value:
+            raise SystemExit(f"ask: {value}: write NAME=VALUE")
+    values = {"root": args.root.rstrip("/"), "files": args.files}
     values |= dict(value.split("=", 1) for value in args.values)
     query = question(args.engine, args.question, values)
     if args.show:

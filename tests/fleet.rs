@@ -57,3 +57,25 @@ fn the_commands_of_the_document_lead_to_an_answer() {
     }
     assert!(said.contains("1 file sent"), "{said}");
 }
+
+#[test]
+fn a_question_may_be_about_the_files_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = dir.path().join("cluster=a/date=2026-11-01/hour=00");
+    fs::create_dir_all(&hour).unwrap();
+    let write = "import pyarrow, pyarrow.parquet, sys; \
+                 rows = pyarrow.table({'host': ['a']}); \
+                 pairs = {'uncore_trace.rollup_version': '7'}; \
+                 pyarrow.parquet.write_table(rows.replace_schema_metadata(pairs), sys.argv[1])";
+    let file = hour.join("a.parquet");
+    let made = Command::new(python()).args(["-c", write]).arg(file).status().unwrap();
+    assert!(made.success());
+    let ask = Path::new(env!("CARGO_MANIFEST_DIR")).join("../queries/ask.py");
+    for root in [dir.path().to_owned(), dir.path().join("")] {
+        let mut command = Command::new(python());
+        let output = command.arg(&ask).args(["duckdb", "versions"]).arg(root).output().unwrap();
+        let said = text(&output);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said, "rollup_version\ttool_version\tfiles\tlacks\n7\t\t1\t\n");
+    }
+}

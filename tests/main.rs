@@ -7,6 +7,8 @@
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
+//! - `bombs` has small files that become large, and pipes in the place of files.
+//! - `trust` has names of cgroups that users and runtimes give.
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
 //!   `ci` and `release` run the scripts of CI.
@@ -25,6 +27,7 @@ mod analysis;
 mod assistants;
 mod attribute;
 mod auto;
+mod bombs;
 mod canary;
 mod ci;
 mod command;
@@ -95,6 +98,7 @@ mod terminal;
 mod ticks;
 mod top;
 mod traps;
+mod trust;
 mod truth;
 mod unreadable;
 mod upload;

@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::fleet::{Files, Fleet, assert_same, date, in_bucket, names, noise, wait_until};
 use crate::needs::{SmallDisk, has_root};
-use crate::store::{Fault, Moto, Proxy};
+use crate::store::{Fault, Moto, Proxy, Said};
 
 #[test]
 fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
@@ -236,4 +236,26 @@ fn a_full_disk_is_emptied() {
     assert_same(&fleet.stored(), &fleet.made);
     assert_eq!(names(&fleet.local()), [""; 0]);
     assert!(fleet.rollup().join(".uploaded").exists());
+}
+
+#[test]
+fn an_answer_without_end_is_not_read_to_its_end() {
+    for head in [
+        "HTTP/1.1 403 Forbidden\r\n\r\n",
+        "HTTP/1.1 500 Internal Server Error\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nETag: \"x\"\r\n\r\n",
+    ] {
+        let said = Said::start(head.to_owned(), &[b' '; 64 << 10]);
+        let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
+        fleet.make(0, 10);
+        let begin = Instant::now();
+        let answer = fleet.once();
+        assert_eq!(answer.code, 1, "{answer:?}");
+        assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        // What the sockets hold comes on top of what is read, for each of its few requests.
+        let sent = said.sent();
+        assert!(sent < 64 << 20, "{head}: {sent} bytes");
+        println!("{head:?}: {sent} bytes: {}", answer.err);
+    }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::command::{Answer, NOBODY, Place};
 use crate::fleet::{Fleet, assert_same, bucket, environment, in_bucket, names};
 use crate::needs::has_root;
-use crate::store::{Fault, Moto, Proxy};
+use crate::store::{Fault, Moto, Proxy, Said};
 
 #[test]
 fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
@@ -147,6 +147,26 @@ fn credentials_that_are_wrong_or_missing_are_one_line() {
     command.env("AWS_METADATA_ENDPOINT", proxy.endpoint());
     let line = fails(Answer::of(command.output().unwrap()));
     assert!(line.contains("no credentials"), "{line}");
+}
+
+#[test]
+fn who_has_credentials_is_not_told_to_set_some() {
+    for (code, says) in [
+        ("AccessDenied", "s3:PutObject and s3:GetObject"),
+        ("SignatureDoesNotMatch", "correct AWS_ACCESS_KEY_ID"),
+        ("ExpiredToken", "correct AWS_ACCESS_KEY_ID"),
+    ] {
+        let text = format!("<Error><Code>{code}</Code><Message>No.</Message></Error>");
+        let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n", text.len());
+        let said = Said::start(head + &text, &[]);
+        let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
+        fleet.make(0, 10);
+        let answer = fleet.once();
+        assert_eq!(answer.code, 1, "{answer:?}");
+        assert!(answer.err.contains(&format!("({code}: No.)")), "{answer:?}");
+        assert!(answer.err.contains(says), "{answer:?}");
+        assert!(!answer.err.contains("set AWS"), "{answer:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,6 +108,53 @@ impl Drop for Moto {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// A server that gives the same answer to every request.
+#[derive(Debug)]
+pub(crate) struct Said {
+    address: SocketAddr,
+    sent: Arc<AtomicU64>,
+}
+
+impl Said {
+    /// Answers with `head`, and then with `endless` again and again if it is not empty.
+    pub(crate) fn start(head: String, endless: &'static [u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sent = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&sent);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (head, counted) = (head.clone(), Arc::clone(&counted));
+                thread::spawn(move || {
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    let mut line = String::new();
+                    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                        line.clear();
+                    }
+                    let mut stream = stream;
+                    stream.write_all(head.as_bytes()).ok();
+                    while !endless.is_empty() && stream.write_all(endless).is_ok() {
+                        counted.fetch_add(endless.len() as u64, Ordering::Relaxed);
+                    }
+                    // What was not read of the request would reset the connection.
+                    stream.shutdown(Shutdown::Write).ok();
+                    io::copy(&mut reader, &mut io::sink()).ok();
+                });
+            }
+        });
+        Self { address, sent }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Bytes of endless answers so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 }
 

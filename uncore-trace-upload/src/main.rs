@@ -3,6 +3,7 @@
 //! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
 //! an HTTP client. `uncore-trace upload` runs this program with the same options.
 
+mod answers;
 mod backoff;
 mod figures;
 mod journal;

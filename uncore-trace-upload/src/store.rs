@@ -25,6 +25,8 @@ use tokio::time::timeout;
 
 use uncore_trace::config::Upload;
 
+use crate::answers::{Connector, Largest};
+
 /// Time limit of a request, in addition to the time for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -46,6 +48,8 @@ pub(crate) struct Store {
     directory: Option<PathBuf>,
     /// The bucket, if the store is one.
     bucket: Option<String>,
+    /// The longest object that it may answer with.
+    largest: Largest,
 }
 
 impl Store {
@@ -80,6 +84,7 @@ impl Store {
         let path = Path::parse(format!("{}{name}", self.prefix));
         let path = path.map_err(|error| error.to_string())?;
         self.remove_staged(name);
+        self.largest.allow(bytes.len() as u64);
         let put = self.put_new(&path, Bytes::from(bytes)).await;
         put.map_err(|failure| self.explain(&failure))
     }
@@ -165,7 +170,10 @@ impl Store {
             | object_store::Error::PermissionDenied { .. }
                 if self.bucket.is_some() =>
             {
-                format!("the store refuses it ({why}); {CREDENTIALS}")
+                // Without credentials there would have been no request.
+                let is_known = !UNKNOWN.iter().any(|code| why.starts_with(code));
+                let way_out = if is_known { PERMISSION } else { CORRECT };
+                format!("the store refuses it ({why}); {way_out}")
             }
             object_store::Error::NotFound { .. } if why.starts_with("NoSuchBucket") => {
                 "there is no such bucket; make it first".to_owned()
@@ -242,6 +250,7 @@ fn directory(settings: &Upload, path: &str) -> Result<Store> {
         name: settings.url.clone(),
         directory: Some(directory),
         bucket: None,
+        largest: Largest::default(),
     })
 }
 
@@ -263,11 +272,13 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
     ensure!(is_plain, "{url:?}: the prefix is no path; write s3://BUCKET/PREFIX");
     install_tls();
     let client = AmazonS3ConfigKey::Client;
+    let largest = Largest::default();
     let agent = concat!("uncore-trace/", env!("CARGO_PKG_VERSION"));
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_region(region)
         .with_unsigned_payload(false)
+        .with_http_connector(Connector(largest.clone()))
         .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
         .with_config(client(ClientConfigKey::ConnectTimeout), "5s")
         // `within` sets the time limit, which depends on the size.
@@ -295,12 +306,30 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
         name,
         directory: None,
         bucket: Some(bucket.to_owned()),
+        largest,
     })
 }
 
 /// How to give credentials, for messages.
 pub(crate) const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
                                       environment, or give the instance a role";
+
+/// The errors of S3 for credentials that it does not accept (API Reference, Error responses).
+const UNKNOWN: [&str; 6] = [
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+];
+
+/// What to do about credentials that are not accepted, for messages.
+const CORRECT: &str = "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, the \
+                       instance's role, or the clock";
+
+/// What to do about credentials that are accepted and do not suffice, for messages.
+const PERMISSION: &str = "allow its credentials s3:PutObject and s3:GetObject there, in the bucket's policy or the role's";
 
 /// Selects the TLS implementation. Later calls have no effect.
 fn install_tls() {

@@ -41,6 +41,7 @@
 
 // The groups are in the order of imports: see above.
 
+pub mod bounds;
 pub mod clock;
 pub mod confine;
 pub mod count;

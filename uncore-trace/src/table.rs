@@ -1,6 +1,6 @@
 //! Tables of text that fit the width of a terminal.
 //!
-//! Guarantee: without a width, each row is one line with all columns. With a width, no line is
+//! Guarantee: without a width, each row is one line with all columns, in which long names are shortened. With a width, no line is
 //! wider, unless columns of numbers that cannot be dropped need more.
 
 use std::cmp::Reverse;
@@ -15,6 +15,9 @@ const SENTENCE: usize = 24;
 /// Least width of a column of names, as a divisor of the width, if it needs that much; other
 /// columns are dropped for it.
 const NAME_PART: usize = 3;
+/// Most of a name that is shown if there is no width: a tenant may have a path of 4096 bytes, and all
+/// lines would be as long.
+const NAME_MOST: usize = 160;
 /// Least width of a column of names, however narrow the terminal is.
 const NAME_LEAST: usize = 8;
 
@@ -82,7 +85,10 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
     let range = |at| of(at).map(|it| it.range(width.unwrap_or(usize::MAX))).fold((0, 0), larger);
     let ranges: Vec<_> = (0..count).map(range).collect();
     let Some(width) = width else {
-        return ranges.into_iter().map(|(_, most)| Some(most)).collect();
+        let is_name = |at: usize| of(at).any(|column| column.fit == Fit::Shorten);
+        let most = |at: usize| if is_name(at) { NAME_MOST } else { usize::MAX };
+        let widths = ranges.into_iter().enumerate();
+        return widths.map(|(at, (_, whole))| Some(whole.min(most(at)))).collect();
     };
     let rank = |at: usize| of(at).filter_map(|column| column.fit.rank()).max();
     // No gap before the first column.

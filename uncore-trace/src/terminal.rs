@@ -26,6 +26,14 @@ pub fn columns() -> Option<usize> {
     choose(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
+/// Width of tables with all columns and whole names.
+pub const WHOLE: usize = 1 << 20;
+
+/// Width for tables that can be shown whole.
+pub fn width(whole: bool) -> Option<usize> {
+    if whole { Some(WHOLE) } else { columns() }
+}
+
 /// The first of the two that is a positive number. A new pseudo-terminal reports 0 columns.
 fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     let variable = variable.and_then(|text| text.trim().parse().ok());

@@ -77,6 +77,20 @@ pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
     }
 }
 
+/// Characters at the begin of a cell that make a spreadsheet compute it, with the wide forms that
+/// some take for them.
+const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
+
+/// A text from the machine in a cell of CSV: printable, and behind `'` if a spreadsheet would take it
+/// for a formula. A text that begins with `'` has another one, so that one can be taken away.
+pub fn csv_text(text: &str) -> Cow<'_, str> {
+    let text = printable(text);
+    if text.starts_with(FORMULA) || text.starts_with('\'') {
+        return Cow::Owned(format!("'{text}"));
+    }
+    text
+}
+
 /// `text` after `prefix`, wrapped to lines of at most `width` cells if there is a limit; later
 /// lines are indented to the first one's text. A longer word gets a line of its own and is not
 /// broken, so that paths and commands can be copied.
@@ -123,6 +137,25 @@ mod tests {
             assert_eq!(csv_field(field, ","), quoted);
         }
         assert_eq!(csv_field("a,b", ";"), "a,b");
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        let cases = [
+            ("=1+1", "'=1+1"),
+            ("+1", "'+1"),
+            ("-bash", "'-bash"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("＝1", "'＝1"),
+            ("'a", "''a"),
+            ("\t=1", "\\t=1"),
+            ("a=1", "a=1"),
+            ("/a", "/a"),
+            ("", ""),
+        ];
+        for (text, cell) in cases {
+            assert_eq!(csv_text(text), cell);
+        }
     }
 
     #[test]

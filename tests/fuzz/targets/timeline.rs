@@ -196,6 +196,7 @@ fuzz_target!(|input: &[u8]| {
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),
         cgroup_mount: None,
+        trusted_cgroups: Vec::new(),
         only_cgroups: Vec::new(),
         cgroup_depth: None,
         io: true,

@@ -342,6 +342,7 @@ impl Consumer {
         let name = |what: &str| format!("{what} has changed: restart the agent for that");
         anyhow::ensure!(new.cluster == old.cluster, name("cluster"));
         anyhow::ensure!(new.record == old.record, name("[record]"));
+        anyhow::ensure!(new.identity == old.identity, name("[identity]"));
         anyhow::ensure!(new.ring == old.ring, name("[ring]"));
         anyhow::ensure!(new.triggers == old.triggers, name("[[trigger]]"));
         anyhow::ensure!(new.kept.directory == old.kept.directory, name("kept.directory"));

@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn a_reader_has_its_bytes_though_its_record_comes_first() {
         let root = tempfile::tempdir().unwrap();
-        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut names =
+            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut moved = IoUse::new(root.path(), 1000, 0);
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
@@ -249,7 +250,8 @@ mod tests {
     #[test]
     fn a_record_counts_once_though_it_was_read_before_it_was_sent() {
         let root = tempfile::tempdir().unwrap();
-        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut names =
+            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         let record = |sequence, boundary| {
             let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
@@ -273,7 +275,8 @@ mod tests {
     #[test]
     fn interfaces_that_come_and_go_are_forgotten() {
         let root = tempfile::tempdir().unwrap();
-        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut names =
+            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         for number in 0..2 * MOST_NAMES as u64 {
             let boundary = (number + 1) * 1_000_000;

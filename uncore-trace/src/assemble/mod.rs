@@ -113,6 +113,8 @@ pub struct Setup<'a> {
     pub root: &'a Path,
     /// Mount point of the cgroup v2 hierarchy.
     pub cgroup_mount: Option<&'a Path>,
+    /// Cgroups below which all names of containers and pods are believed.
+    pub trusted_cgroups: Vec<String>,
     /// Cgroups with owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
     /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
@@ -174,7 +176,7 @@ impl Timeline {
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
-        let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
+        let cgroups = Cgroups::new(setup.cgroup_mount, setup.root, setup.trusted_cgroups.clone());
         let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
         cpus.follow(&Change { gone: setup.away.to_vec(), ..Change::default() });
         if raw {
@@ -647,6 +649,10 @@ impl Timeline {
                     output.cgroup(id, names, end);
                 }
             }
+        }
+        for names in cgroups.take_refused() {
+            let detail = format!("{}: others than root may have named it", names.path);
+            self.ledger.explain(Cause::NameRefused, end, None, &detail);
         }
     }
 

@@ -145,6 +145,7 @@ fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>
         method: config.record.method(),
         canary: config.record.canary,
         cgroup_depth: config.record.cgroup_depth,
+        trusted_cgroups: config.identity.trusted.clone(),
         lag: LAG.min(flush / 2),
         // Roll-ups and metrics sum each cgroup, however small.
         min_share: 0.0,

@@ -11,6 +11,7 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, ensure};
 
 use super::heading::COUNT;
+use crate::bounds;
 use crate::catalog::Catalog;
 use crate::catalog::overlay::FamilyFile;
 
@@ -78,7 +79,8 @@ fn files(dir: &Path) -> Result<Vec<FamilyFile>> {
     paths.sort();
     let file = |path: PathBuf| {
         let name = path.display().to_string();
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let text =
+            bounds::text(&path, bounds::TEXT).with_context(|| format!("cannot read {name}"))?;
         Ok(FamilyFile { name, text })
     };
     paths.into_iter().map(file).collect()

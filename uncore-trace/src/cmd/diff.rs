@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> Result<u8> {
         warn(&diff);
         print(&json::json(&diff).context("cannot write the comparison as JSON")?)?;
     } else {
-        let style = Style { ascii: args.ascii, width: terminal::columns().filter(|_| !args.wide) };
+        let style = Style { ascii: args.ascii, width: terminal::width(args.wide) };
         print(&text::text(&diff, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };

@@ -69,7 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     openmetrics: Option<PathBuf>,
 
-    /// Write the rows of a table as CSV
+    /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it, so
+    /// that no spreadsheet takes it for a formula
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     csv: Option<PathBuf>,
 

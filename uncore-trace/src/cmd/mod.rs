@@ -29,6 +29,7 @@ mod root;
 pub mod select;
 pub mod stat;
 pub mod top;
+mod trust;
 pub mod typed;
 pub mod upload;
 mod values;

@@ -13,6 +13,7 @@ pub use self::args::Args;
 use super::after;
 use super::output::print;
 use super::select::nanos;
+use super::trust::as_cgroup;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};
 use crate::plan::Plan;
@@ -185,7 +186,7 @@ fn options(
     {
         bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");
     }
-    let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
+    let cgroups = args.cgroups.iter().map(|path| as_cgroup(path)).collect();
     Ok(Options {
         root: args.root.dir().to_owned(),
         output,
@@ -205,6 +206,7 @@ fn options(
         min_gap: args.min_gap,
         flush,
         cgroups,
+        trusted_cgroups: args.trust.cgroups(),
         cgroup_depth: args.cgroup_depth,
         method: args.method,
         lag,
@@ -236,13 +238,6 @@ fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
         bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
     }
     Ok(mib << 20)
-}
-
-/// A cgroup path as in the tables: from the root of the hierarchy, without a slash at its end.
-fn cgroup(path: &str) -> String {
-    let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
-    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
-    format!("/{}", path.trim_matches('/'))
 }
 
 /// A missing cgroup is only warned of, because it may be created during the recording.

@@ -155,7 +155,8 @@ pub struct Args {
     /// Print JSON lines instead of tables
     #[arg(long, conflicts_with = "csv", help_heading = PRINT)]
     pub json: bool,
-    /// Print CSV instead of tables
+    /// Print CSV instead of tables. A text that begins with =, +, -, @ or ' has a ' before it, so that no
+    /// spreadsheet takes it for a formula
     #[arg(long, help_heading = PRINT)]
     pub csv: bool,
     /// Draw with ASCII only
@@ -197,7 +198,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let question = question(&recording, args)?;
     let mut usage = usage(&recording, &question)?;
-    let width = terminal::columns().filter(|_| !args.wide);
+    let width = terminal::width(args.wide);
     let style = Style { ascii: args.ascii, width };
     let mut answer = String::new();
     if !args.json && !args.csv {
@@ -292,7 +293,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
         printable(&recording.path().display().to_string())
     );
     let ways = headroom(recording, &links, &question(recording, args)?)?;
-    let width = terminal::columns().filter(|_| !args.wide);
+    let width = terminal::width(args.wide);
     print(&if args.json {
         headroom::draw::json(&ways, &links, args.by.name()).context("cannot write JSON")?
     } else {

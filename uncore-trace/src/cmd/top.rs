@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::heading::{COST, LINE, PRINT, SPAN, TIME, WRITE};
 use super::record::{millis, seconds};
 use super::select::{SelectArgs, nanos};
+use super::trust::TrustArgs;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::plan::traffic::traffic;
@@ -68,6 +69,9 @@ pub struct Args {
 
     #[command(flatten)]
     select: SelectArgs,
+
+    #[command(flatten)]
+    trust: TrustArgs,
 
     /// Time between updates of the screen; a bare number is seconds
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds, help_heading = TIME)]
@@ -170,8 +174,12 @@ fn measure(args: &Args) -> Result<()> {
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
         log::warn!("{warning}");
     }
-    let recording =
-        Options { lag: LAG, catalog: catalog.outside, ..Options::for_view(&machine, &plan) };
+    let recording = Options {
+        lag: LAG,
+        catalog: catalog.outside,
+        trusted_cgroups: args.trust.cgroups(),
+        ..Options::for_view(&machine, &plan)
+    };
     top::run(&machine, &plan, &recording, &options(args, notice))
 }
 

@@ -8,8 +8,14 @@ use crate::catalog::suggest::{did_you_mean, list};
 use crate::text::printable;
 
 /// The keys of each section; the first section is the top level.
-pub(super) const KEYS: [(&str, &[&str]); 8] = [
-    ("", &["cluster", "record", "ring", "rollup", "metrics", "upload", "trigger", "kept"]),
+pub(super) const KEYS: [(&str, &[&str]); 9] = [
+    (
+        "",
+        &[
+            "cluster", "record", "identity", "ring", "rollup", "metrics", "upload", "trigger",
+            "kept",
+        ],
+    ),
     (
         "record",
         &[
@@ -24,6 +30,7 @@ pub(super) const KEYS: [(&str, &[&str]); 8] = [
             "canary",
         ],
     ),
+    ("identity", &["trusted"]),
     ("ring", &["directory", "part", "keep", "reserve", "mode"]),
     ("rollup", &["directory", "window", "owners", "keep", "mode"]),
     ("metrics", &["listen", "beyond-loopback", "mode", "token-file", "textfile", "owners"]),

@@ -9,7 +9,6 @@ mod keys;
 mod listen;
 mod value;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use serde::Deserialize;
 use self::value::{Size, Time};
 
 use crate::attribute::Choice;
+use crate::bounds;
 use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
 use crate::tables::hours::encoded;
@@ -62,6 +62,8 @@ pub struct Config {
     pub cluster: String,
     /// The counters, and how they are read and divided.
     pub record: Record,
+    /// Whose names are believed.
+    pub identity: Identity,
     /// Raw tables on the local disk; `None`: not kept.
     pub ring: Option<Ring>,
     /// `fabric` in longer windows; `None`: not made.
@@ -132,6 +134,27 @@ impl Record {
     /// Method of attribution.
     pub const fn method(&self) -> Choice {
         self.method
+    }
+}
+
+/// `[identity]`: whose names of containers, pods and virtual machines are believed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Identity {
+    /// Cgroups at and below which all names are believed, as with `--trust-cgroup`.
+    pub trusted: Vec<String>,
+}
+
+impl Identity {
+    fn checked(self) -> Result<Self> {
+        for path in &self.trusted {
+            ensure!(
+                path.starts_with('/') && !path.starts_with("/sys/fs/"),
+                "identity.trusted has {path:?}: write the path of a cgroup from the root of the hierarchy, such \
+                 as /system.slice/ci.service"
+            );
+        }
+        Ok(self)
     }
 }
 
@@ -230,6 +253,8 @@ struct File {
     cluster: String,
     #[serde(default)]
     record: Record,
+    #[serde(default)]
+    identity: Identity,
     ring: Option<RingFile>,
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
@@ -249,6 +274,7 @@ fn default_cluster() -> String {
 struct RingFile {
     directory: PathBuf,
     part: String,
+    #[serde(deserialize_with = "value::word")]
     keep: String,
     reserve: Option<Size>,
     mode: String,
@@ -378,7 +404,7 @@ impl Config {
     /// It cannot be read, or a key or value is invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = bounds::text(path, bounds::TEXT).map_err(|error| {
             anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
         })?;
         let text = environment::expanded(&text, |name| std::env::var(name).ok());
@@ -393,13 +419,14 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self> {
         keys::known(text)?;
         let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
-        let File { cluster, record, ring, rollup, metrics, upload, trigger, kept } = file;
+        let File { cluster, record, identity, ring, rollup, metrics, upload, trigger, kept } = file;
         let cluster = self::cluster(&cluster)?;
         let config = Self {
             cluster,
             ring: ring.map(RingFile::checked).transpose()?,
             rollup: rollup.map(|rollup| rollup.checked(&record)).transpose()?,
             record,
+            identity: identity.checked()?,
             metrics: metrics.map(MetricsFile::checked).transpose()?,
             upload: upload.map(UploadFile::checked).transpose()?,
             triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,

@@ -41,6 +41,8 @@ method = 'auto'
 cause = 'cpu'
 cgroup-depth = 2
 canary = false
+[identity]
+trusted = ['/system.slice/ci.service']
 [ring]
 directory = '/r'
 part = '1min'
@@ -86,6 +88,13 @@ pause = '1s'
 }
 
 #[test]
+fn a_number_of_parts_needs_no_quotes() {
+    for text in ["[ring]\nkeep = 10", "[ring]\nkeep = '10'"] {
+        assert_eq!(Config::parse(text).unwrap().ring.unwrap().keep, Keep::Parts(10));
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
     for (text, says) in [
         ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
@@ -102,6 +111,9 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ),
         ("[ring]\ndirectory = 'here'", "write the path from /"),
         ("[ring]\nkeep = '3MiB'\npart = '1MiB'", "at least four times"),
+        ("[ring]\nkeep = 0", "at least one part is kept"),
+        ("[ring]\nkeep = -1", "neither a number of parts nor a size"),
+        ("[ring]\nkeep = 1.5", "neither a number of parts nor a size"),
         ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
         ("[metrics]\nlisten = '0.0.0.0:9'", "beyond-loopback = true"),
         ("[metrics]\nlisten = 'x'", "line 2"),
@@ -122,6 +134,8 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[ring]\ndirectory = '/a/b'\n[kept]\ndirectory = '/a'", "such as /a/b/kept"),
         ("[kept]\ndirectory = 'here'", "kept.directory is here: write the path from /"),
         ("cluster = ''", "name it, or leave it out"),
+        ("[identity]\ntrusted = ['ci.service']", "from the root of the hierarchy"),
+        ("[identity]\ntrusted = ['/sys/fs/cgroup/a']", "from the root of the hierarchy"),
         ("x", "line 1"),
     ] {
         let error = error(text);

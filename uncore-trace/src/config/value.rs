@@ -36,6 +36,20 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// A text, or a number without a unit as one: how many.
+pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "it is neither a number of parts nor a size such as \"20GiB\"")]
+    enum Word {
+        Text(String),
+        Number(u32),
+    }
+    Ok(match Word::deserialize(deserializer)? {
+        Word::Text(text) => text,
+        Word::Number(number) => number.to_string(),
+    })
+}
+
 /// Parses the name of a method.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;

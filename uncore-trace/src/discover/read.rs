@@ -3,11 +3,12 @@
 //! A missing file is `None`. A file that cannot be read or parsed is `None` with a line in
 //! [`Problems`], so that one broken file does not affect the rest.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::bounds;
 use crate::text::printable;
 
 /// Size limit of a file. Files of sysfs have at most one page (4 KiB; 64 KiB on kernels with large
@@ -90,7 +91,7 @@ impl Problems {
 /// The file's bytes, up to [`MAX_LEN`].
 pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
+    bounds::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use super::containers::{Inside, label};
 use super::machines::launched;
-use super::runtimes::{Named, Runtimes};
+use super::runtimes::Runtimes;
+use super::trust::Trust;
 use crate::schema::cgroups::{CgroupNames, ancestor};
 
 /// How long a removed cgroup keeps its path, ns: longer than a recorder lags behind.
@@ -41,6 +42,9 @@ struct KnownCgroup {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     runtimes: Runtimes,
+    trust: Trust,
+    /// Cgroups whose path has names that are not believed, and that were not taken yet.
+    refused: Vec<Arc<CgroupNames>>,
     by_id: HashMap<u64, KnownCgroup>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
@@ -52,11 +56,14 @@ pub struct Cgroups {
 
 impl Cgroups {
     /// Paths below the mount point of the v2 hierarchy. Without a mount point no path is known.
-    /// Names of containers come from files below `root`.
-    pub fn new(mount: Option<&Path>, root: &Path) -> Self {
+    /// Names of containers come from files below `root`. Below the cgroups `trusted`, all names are
+    /// believed.
+    pub fn new(mount: Option<&Path>, root: &Path, trusted: Vec<String>) -> Self {
         Self {
             mount: mount.map(Path::to_owned),
             runtimes: Runtimes::new(root),
+            trust: Trust::new(mount, trusted),
+            refused: Vec::new(),
             by_id: HashMap::new(),
             removed: VecDeque::new(),
             walked_at: None,
@@ -87,7 +94,10 @@ impl Cgroups {
         }
         let known = self.by_id.get_mut(&id)?;
         if !known.named {
-            known.name(&self.runtimes);
+            known.named = true;
+            if known.name(id, &self.trust, &self.runtimes) {
+                self.refused.push(Arc::clone(&known.names));
+            }
         }
         Some(&known.names)
     }
@@ -163,6 +173,12 @@ impl Cgroups {
         }
     }
 
+    /// The cgroups whose path has the form of a container or pod that others than root may have
+    /// named, since the last call.
+    pub fn take_refused(&mut self) -> Vec<Arc<CgroupNames>> {
+        std::mem::take(&mut self.refused)
+    }
+
     /// At most `most` ids whose path became known since they were last taken.
     pub fn take_new(&mut self, most: usize) -> Vec<u64> {
         self.fresh.drain(..most.min(self.fresh.len())).collect()
@@ -196,13 +212,17 @@ impl Cgroups {
 }
 
 impl KnownCgroup {
-    fn name(&mut self, runtimes: &Runtimes) {
-        self.named = true;
-        let inside = Inside::parse(&self.names.path);
+    /// Finds container and pod; whether the path has names of them that are not believed.
+    fn name(&mut self, id: u64, trust: &Trust, runtimes: &Runtimes) -> bool {
+        let claimed = Inside::parse(&self.names.path);
+        if claimed == Inside::default() {
+            return false;
+        }
+        let inside = Inside::parse(trust.believed(id, &self.names.path));
+        let is_refused = inside != claimed;
         let (mut container, mut pod) = (None, None);
         if let Some(id) = inside.container.as_deref() {
-            // A user may name a cgroup of their own session after another container.
-            let named = if inside.of_user { Named::default() } else { runtimes.container(id) };
+            let named = runtimes.container(id, inside.pod.is_some());
             // The container with this name has the virtual machine of a pod of KubeVirt.
             let of_machine = named.container.as_deref() == Some("compute");
             let launched = named.pod.as_deref().filter(|_| of_machine).and_then(launched);
@@ -210,9 +230,7 @@ impl KnownCgroup {
             pod = named.pod;
         }
         if let Some(uid) = inside.pod.as_deref() {
-            if !inside.of_user {
-                pod = pod.or_else(|| runtimes.pod(uid));
-            }
+            pod = pod.or_else(|| runtimes.pod(uid));
             pod = Some(label(pod.as_deref(), uid));
         }
         if container.is_some() || pod.is_some() {
@@ -220,6 +238,7 @@ impl KnownCgroup {
             names.container = container.map(Into::into);
             names.pod = pod.map(Into::into);
         }
+        is_refused
     }
 }
 
@@ -235,7 +254,7 @@ mod tests {
         let inner = root.path().join("tenants/a");
         fs::create_dir_all(&inner).unwrap();
         let ino = |path: &Path| fs::metadata(path).unwrap().ino();
-        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"));
+        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"), Vec::new());
         assert_eq!(cgroups.path(ino(root.path()), 1), Some("/"));
         assert_eq!(cgroups.path(ino(&inner), 2), Some("/tenants/a"));
         assert_eq!(cgroups.path(u64::MAX, 3), None);
@@ -246,7 +265,7 @@ mod tests {
     #[test]
     fn walks_that_find_nothing_become_rare() {
         let root = tempfile::tempdir().unwrap();
-        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"));
+        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"), Vec::new());
         let mut walks = 0;
         let mut last = None;
         for second in 1..=320 {
@@ -263,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_removed_cgroup_keeps_its_path_for_a_while() {
-        let mut cgroups = Cgroups::new(None, Path::new("/nonexistent"));
+        let mut cgroups = Cgroups::new(None, Path::new("/nonexistent"), Vec::new());
         cgroups.learn(7, "/gone".to_owned());
         cgroups.forget(7, 2);
         assert_eq!(cgroups.known(7), Some("/gone"));
@@ -277,12 +296,21 @@ mod tests {
         let inner = root.path().join("a/b/c");
         fs::create_dir_all(&inner).unwrap();
         let ino = |path: &str| fs::metadata(root.path().join(path)).unwrap().ino();
-        let mut cgroups = Cgroups::new(Some(root.path()), root.path());
+        let mut cgroups = Cgroups::new(Some(root.path()), root.path(), Vec::new());
         for (depth, ancestor) in [(0, ""), (1, "a"), (2, "a/b"), (3, "a/b/c"), (9, "a/b/c")] {
             assert_eq!(cgroups.ancestor(ino("a/b/c"), depth, 1), ino(ancestor), "{depth}");
         }
         assert_eq!(cgroups.ancestor(ino(""), 1, 1), ino(""));
         assert_eq!(cgroups.ancestor(u64::MAX, 1, 1), u64::MAX);
+    }
+
+    /// A hierarchy with these cgroups below `root`, and what names them.
+    fn hierarchy(root: &Path, paths: &[&str]) -> Cgroups {
+        let mount = root.join("cgroup");
+        for path in paths {
+            fs::create_dir_all(mount.join(path)).unwrap();
+        }
+        Cgroups::new(Some(&mount), root, Vec::new())
     }
 
     #[test]
@@ -301,9 +329,11 @@ mod tests {
             .map(|(key, value)| format!(r#""io.kubernetes.cri.{key}":"{value}""#));
             let config = format!(r#"{{"annotations":{{{}}}}}"#, annotations.join(","));
             fs::write(task.join("config.json"), config).unwrap();
-            let mut cgroups = Cgroups::new(None, root.path());
-            cgroups.learn(1, format!("/kubepods/burstable/pod{uid}/{id}"));
-            let names = cgroups.names(1, 1).unwrap().clone();
+            let path = format!("kubepods/burstable/pod{uid}/{id}");
+            let mut cgroups = hierarchy(root.path(), &[&path]);
+            let cgroup = cgroups.id(Path::new(&path)).unwrap();
+            let names = cgroups.names(cgroup, 1).unwrap().clone();
+            assert!(cgroups.take_refused().is_empty());
             (names.container.clone().unwrap(), names.pod.clone().unwrap())
         };
         let pod = format!("shop/virt-launcher-db-x2k9p@{uid}");
@@ -317,19 +347,32 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_named_but_not_by_a_user() {
+    fn names_that_others_may_have_given_are_null_and_counted_once() {
+        use std::os::unix::fs::PermissionsExt as _;
         let id = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+        let uid = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join(format!("var/lib/docker/containers/{id}"));
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("config.v2.json"), r#"{"Name":"/web"}"#).unwrap();
-        let mut cgroups = Cgroups::new(None, root.path());
-        cgroups.learn(1, format!("/system.slice/docker-{id}.scope/init"));
-        cgroups.learn(2, format!("/user.slice/user-7.slice/docker-{id}.scope"));
-        cgroups.learn(3, "/system.slice".to_owned());
-        let mut container = |id| cgroups.names(id, 1).unwrap().container.clone();
-        assert_eq!(container(1).as_deref(), Some("web@3f4e5d6c7b8a"));
-        assert_eq!(container(2).as_deref(), Some("3f4e5d6c7b8a"));
-        assert_eq!(container(3), None);
+        let real = format!("system.slice/docker-{id}.scope/init");
+        let fake = format!("ci.service/docker-{id}.scope");
+        let inner = format!("kubepods/pod{uid}/x.scope/docker-{id}.scope");
+        let mut cgroups = hierarchy(root.path(), &[&real, &fake, &inner]);
+        for dir in ["ci.service", &format!("kubepods/pod{uid}/x.scope")] {
+            let dir = root.path().join("cgroup").join(dir);
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut names = |path: &str| {
+            let id = cgroups.id(Path::new(path)).unwrap();
+            let names = cgroups.names(id, 1).unwrap().clone();
+            cgroups.names(id, 1).unwrap();
+            let refused = cgroups.take_refused().len();
+            (names.container.clone(), names.pod.clone(), refused)
+        };
+        assert_eq!(names(&real), (Some("web@3f4e5d6c7b8a".into()), None, 0));
+        assert_eq!(names(&fake), (None, None, 1));
+        assert_eq!(names(&inner), (None, Some(uid.into()), 1));
+        assert_eq!(names("system.slice"), (None, None, 0));
     }
 }

@@ -4,6 +4,8 @@
 //! the cgroupfs and the systemd driver, and those of LXC. [`super::machines`] has those of virtual
 //! machines.
 //!
+//! Who made the path decides whether its names are believed: see [`super::trust`].
+//!
 //! Guarantee: the cgroups below a container do not change the answer. A container may create
 //! cgroups with any name in its own subtree, so the outermost container of a path counts.
 
@@ -22,8 +24,6 @@ pub struct Inside<'a> {
     pub container: Option<Cow<'a, str>>,
     /// The pod: the uid as Kubernetes writes it (with `-`), or the id of a podman pod.
     pub pod: Option<Cow<'a, str>>,
-    /// Whether it is in a user's session: the user, not a system's runtime, chose the names.
-    pub of_user: bool,
 }
 
 impl<'a> Inside<'a> {
@@ -33,7 +33,6 @@ impl<'a> Inside<'a> {
         let mut kubernetes = false;
         let mut above = "";
         for component in path.split('/').filter(|component| !component.is_empty()) {
-            inside.of_user |= component == "user.slice";
             // A systemd path given to the cgroupfs driver: `PARENT.slice:cri-containerd:ID`.
             for part in component.split(':') {
                 if inside.pod.is_none() {
@@ -275,7 +274,6 @@ mod tests {
             let inside = Inside::parse(&path);
             assert_eq!(inside.container.as_deref(), *container, "{shape}");
             assert_eq!(inside.pod.as_deref(), *pod, "{shape}");
-            assert_eq!(inside.of_user, path.starts_with("/user.slice"), "{shape}");
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! The kernel counts the time of a process in guests (field 43 of `/proc/PID/stat`),
 //! in clock ticks, which no process can forge. A machine that has just started has none yet, so the
-//! usual names of virtual CPUs' threads count too. A process that takes such a name has its traffic
-//! divided with less confidence, and that of its neighbours, and nothing else happens.
+//! usual names of virtual CPUs' threads count for the first second in which a process is seen. A
+//! process that takes such a name has its traffic divided with less confidence in that second, and
+//! that of its neighbours, and nothing else happens.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,9 +27,13 @@ const GUEST_TIME: usize = 43 - 3;
 /// A process.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
+    /// Whether it had time in guests.
     runs: bool,
-    /// The time of the last look.
+    /// The time of the first and of the last look.
+    first: u64,
     at: u64,
+    /// Whether a thread had the name of a virtual CPU.
+    named: bool,
 }
 
 /// The processes that run virtual machines.
@@ -51,19 +56,20 @@ impl Guests {
         if task.tid == 0 {
             return false;
         }
-        if is_virtual_cpu(&task.comm.text()) {
-            self.remember(task.pid, Seen { runs: true, at: now });
-            return true;
+        let is_new = !self.seen.contains_key(&task.pid);
+        if is_new && self.seen.len() >= MOST {
+            self.seen.clear();
         }
-        let seen = self.seen.get(&task.pid).copied();
-        let known = seen.is_some_and(|seen| seen.runs);
-        if seen.is_some_and(|seen| now < seen.at + AGAIN_NS) || !self.may_look(now) {
-            return known;
+        let nothing = Seen { runs: false, first: now, at: 0, named: false };
+        let mut seen = *self.seen.entry(task.pid).or_insert(nothing);
+        seen.named |= is_virtual_cpu(&task.comm.text());
+        if (is_new || now >= seen.at + AGAIN_NS) && self.may_look(now) {
+            // A process that has ended keeps what was known.
+            seen.runs = self.look(task.pid).unwrap_or(seen.runs);
+            seen.at = now;
         }
-        // A process that has ended keeps what was known.
-        let runs = self.look(task.pid).unwrap_or(known);
-        self.remember(task.pid, Seen { runs, at: now });
-        runs
+        self.seen.insert(task.pid, seen);
+        seen.runs || seen.named && now < seen.first + AGAIN_NS
     }
 
     fn may_look(&mut self, now: u64) -> bool {
@@ -72,13 +78,6 @@ impl Guests {
         }
         self.looks.1 += 1;
         self.looks.1 <= MOST_LOOKS
-    }
-
-    fn remember(&mut self, pid: u32, seen: Seen) {
-        if self.seen.len() >= MOST {
-            self.seen.clear();
-        }
-        self.seen.insert(pid, seen);
     }
 
     fn look(&self, pid: u32) -> Option<bool> {
@@ -155,6 +154,7 @@ mod tests {
         let mut guests = Guests::new(Path::new("/nonexistent"));
         assert!(guests.runs(&task(5, "vcpu0"), 1));
         assert!(guests.runs(&task(5, "worker"), 2), "its other threads are of the same machine");
+        assert!(!guests.runs(&task(5, "vcpu0"), 1 + AGAIN_NS), "it has had no time in guests");
     }
 
     #[test]
@@ -163,6 +163,6 @@ mod tests {
         for pid in 1..=2 * MOST_LOOKS {
             guests.runs(&task(pid, "a"), AGAIN_NS);
         }
-        assert_eq!(guests.seen.len(), MOST_LOOKS as usize);
+        assert_eq!(guests.seen.values().filter(|seen| seen.at > 0).count(), MOST_LOOKS as usize);
     }
 }

@@ -10,3 +10,4 @@ pub mod irqs;
 mod machines;
 pub mod names;
 pub mod runtimes;
+pub mod trust;

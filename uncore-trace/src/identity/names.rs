@@ -301,7 +301,7 @@ mod tests {
         write("status", "Name:\tx\nState:\tR (running)\nTgid:\t7\n");
         write("comm", "x\n");
         write("cgroup", "0::/from\n");
-        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
+        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path(), Vec::new());
         let mut names = Names::new(root.path(), cgroups, Vec::new());
         let (from, to) = (id("from"), id("to"));
         let running = |names: &Names| {
@@ -334,7 +334,7 @@ mod tests {
         fs::write(dir.join("cgroup"), b"1:name=\xff:/\n0::/\xff\n").unwrap();
         let cgroup = root.path().join("cg").join(OsStr::from_bytes(b"\xff"));
         fs::create_dir_all(&cgroup).unwrap();
-        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
+        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path(), Vec::new());
         let found = Names::new(root.path(), cgroups, Vec::new()).running(7);
         let (comm, cgroup_id) =
             (Comm::from_bytes(b"\xff\xfe"), fs::metadata(cgroup).unwrap().ino());
@@ -345,7 +345,7 @@ mod tests {
     fn a_task_looked_up_after_its_move_was_where_it_was() {
         let mut names = Names::new(
             Path::new("/nonexistent"),
-            Cgroups::new(None, Path::new("/nonexistent")),
+            Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
             Vec::new(),
         );
         let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn the_cgroup_of_a_thread_does_not_outlive_it_for_long() {
         let nowhere = Path::new("/nonexistent");
-        let mut names = Names::new(nowhere, Cgroups::new(None, nowhere), Vec::new());
+        let mut names = Names::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
         let event = |tid, time| {
             let task = Task { tid, pid: 7, cgroup_id: 3, ..Task::default() };
             TaskEvent { time, task, change: TaskChange::Exit }

@@ -1,17 +1,19 @@
 //! Names of containers and pods, from files of the container runtimes and the kubelet.
 //!
 //! Guarantees: no daemon is asked. No file outside the given root is opened, whatever symbolic
-//! links point to. Only regular files of at most [`LARGEST`] bytes are read. If a file is missing
-//! or has another form, the name stays unknown.
+//! links point to. Only regular files of at most [`LARGEST`] bytes are read, to which root alone can
+//! write. If a file is missing, belongs to another user or has another form, the name stays unknown.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+
+use super::trust::Root;
 
 /// Size limit of a file in bytes. An OCI configuration has some 10 to 50 kB.
 const LARGEST: u64 = 2 << 20;
@@ -25,6 +27,8 @@ const CONTAINERD: [&str; 2] = [
     "run/containerd/io.containerd.runtime.v2.task",
     "run/k3s/containerd/io.containerd.runtime.v2.task",
 ];
+/// The namespace of Kubernetes there (`k8sContainerdNamespace`, containerd 2.1).
+const KUBERNETES: &str = "k8s.io";
 /// Directories of CRI-O and podman with their containers.
 const STORAGE: [&str; 2] =
     ["var/lib/containers/storage/overlay-containers", "run/containers/storage/overlay-containers"];
@@ -47,6 +51,7 @@ pub struct Named {
 #[derive(Debug)]
 pub struct Runtimes {
     root: PathBuf,
+    owner: Option<Root>,
 }
 
 /// Docker's `config.v2.json` (`container.Container` in moby 28).
@@ -82,7 +87,7 @@ struct Stored {
 impl Runtimes {
     /// Files below `root`.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), owner: Root::of(root) }
     }
 
     /// The directories that are read, below `root`.
@@ -92,12 +97,14 @@ impl Runtimes {
     }
 
     /// The names of a container, from the files of the runtimes. `id` must be a single path
-    /// component.
-    pub fn container(&self, id: &str) -> Named {
+    /// component. The names of Kubernetes count only for a container that is in a pod: elsewhere who
+    /// made an image may have put them into its labels.
+    pub fn container(&self, id: &str, in_pod: bool) -> Named {
         if id.contains(['/', '\0']) || id.starts_with('.') {
             return Named::default();
         }
-        self.docker(id).or_else(|| self.bundles(id)).or_else(|| self.stored(id)).unwrap_or_default()
+        let named = self.docker(id, in_pod).or_else(|| self.bundles(id, in_pod));
+        named.or_else(|| self.stored(id)).unwrap_or_default()
     }
 
     /// `namespace/name` of a pod, from the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
@@ -108,25 +115,32 @@ impl Runtimes {
         sane(format!("{namespace}/{name}"))
     }
 
-    fn docker(&self, id: &str) -> Option<Named> {
+    fn docker(&self, id: &str, in_pod: bool) -> Option<Named> {
         let docker: Docker = self.json(&format!("{DOCKER}/{id}/config.v2.json"))?;
         let labels = docker.config.and_then(|config| config.labels).unwrap_or_default();
-        let mut named = by_labels(&labels);
+        let mut named = if in_pod { by_labels(&labels) } else { Named::default() };
         if named.container.is_none() {
             named.container = sane(docker.name.trim_start_matches('/').to_owned());
         }
         Some(named)
     }
 
-    fn bundles(&self, id: &str) -> Option<Named> {
+    fn bundles(&self, id: &str, in_pod: bool) -> Option<Named> {
         let containerd = CONTAINERD.iter().flat_map(|dir| {
             let namespaces = self.list(dir).into_iter();
-            namespaces.map(move |namespace| format!("{dir}/{namespace}/{id}/config.json"))
+            namespaces.map(move |namespace| {
+                let path = format!("{dir}/{namespace}/{id}/config.json");
+                (path, in_pod || namespace == KUBERNETES)
+            })
         });
-        let storage = STORAGE.iter().map(|dir| format!("{dir}/{id}/userdata/config.json"));
-        containerd.chain(storage).find_map(|path| {
+        let storage =
+            STORAGE.iter().map(|dir| (format!("{dir}/{id}/userdata/config.json"), in_pod));
+        containerd.chain(storage).find_map(|(path, in_pod)| {
             let bundle: Bundle = self.json(&path)?;
-            let named = by_labels(&bundle.annotations.unwrap_or_default());
+            let annotations = bundle.annotations.unwrap_or_default();
+            let named = if in_pod { by_labels(&annotations) } else { Named::default() };
+            let by_nerdctl = || annotations.get("nerdctl/name").cloned().and_then(sane);
+            let named = Named { container: named.container.or_else(by_nerdctl), ..named };
             (named != Named::default()).then_some(named)
         })
     }
@@ -159,7 +173,7 @@ impl Runtimes {
     fn read(&self, path: &str) -> Option<Vec<u8>> {
         let file = self.open(path, OFlags::empty())?;
         let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || metadata.len() > LARGEST {
+        if !metadata.is_file() || metadata.len() > LARGEST || !self.is_roots(&metadata) {
             return None;
         }
         let mut bytes = Vec::new();
@@ -167,9 +181,16 @@ impl Runtimes {
         Some(bytes)
     }
 
-    /// Sorted names of the entries of a directory; empty if it cannot be read.
+    fn is_roots(&self, metadata: &Metadata) -> bool {
+        self.owner.is_some_and(|root| root.alone_writes(metadata))
+    }
+
+    /// Sorted names of the entries of a directory; empty if it cannot be read, or if others than
+    /// root may write to it.
     fn list(&self, path: &str) -> Vec<String> {
-        let dir = self.open(path, OFlags::DIRECTORY).and_then(|dir| Dir::new(dir).ok());
+        let is_roots = |dir: &File| dir.metadata().is_ok_and(|metadata| self.is_roots(&metadata));
+        let dir = self.open(path, OFlags::DIRECTORY).filter(is_roots);
+        let dir = dir.and_then(|dir| Dir::new(dir).ok());
         let entries = dir.into_iter().flatten().flatten().take(MOST_ENTRIES);
         let names = entries.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
         let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
@@ -179,15 +200,11 @@ impl Runtimes {
 }
 
 /// The names from the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with
-/// Docker and CRI-O), the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
-/// 2.1) or those of nerdctl.
+/// Docker and CRI-O), or the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
+/// 2.1).
 fn by_labels(labels: &BTreeMap<String, String>) -> Named {
     let first = |keys: &[&str]| keys.iter().find_map(|key| sane(labels.get(*key)?.clone()));
-    let container = first(&[
-        "io.kubernetes.container.name",
-        "io.kubernetes.cri.container-name",
-        "nerdctl/name",
-    ]);
+    let container = first(&["io.kubernetes.container.name", "io.kubernetes.cri.container-name"]);
     let pod = first(&["io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-name"]);
     let namespace = first(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
     let pod = namespace.zip(pod).map(|(namespace, pod)| format!("{namespace}/{pod}"));
@@ -272,9 +289,51 @@ mod tests {
         for (path, content, wanted) in cases {
             let root = root(&path, &content);
             let runtimes = Runtimes::new(root.path());
-            assert_eq!(runtimes.container(ID), wanted, "{path}");
-            assert_eq!(runtimes.container(&ID.replace('3', "4")), Named::default());
+            assert_eq!(runtimes.container(ID, true), wanted, "{path}");
+            assert_eq!(runtimes.container(&ID.replace('3', "4"), true), Named::default());
         }
+    }
+
+    #[test]
+    fn the_labels_of_an_image_name_no_pod() {
+        let labels = r#"{"io.kubernetes.container.name":"app","io.kubernetes.pod.name":"web-0",
+            "io.kubernetes.pod.namespace":"shop"}"#;
+        let docker = format!("var/lib/docker/containers/{ID}/config.v2.json");
+        let storage = "var/lib/containers/storage/overlay-containers";
+        let bundle = format!(r#"{{"annotations":{labels}}}"#);
+        let of_docker = format!(r#"{{"Name":"/mine","Config":{{"Labels":{labels}}}}}"#);
+        let tasks = "run/containerd/io.containerd.runtime.v2.task";
+        let unknown = Named::default;
+        for (path, content, wanted) in [
+            (docker, &of_docker, named("mine", None)),
+            (format!("{storage}/{ID}/userdata/config.json"), &bundle, unknown()),
+            (format!("{tasks}/moby/{ID}/config.json"), &bundle, unknown()),
+            (format!("{tasks}/k8s.io/{ID}/config.json"), &bundle, named("app", Some("shop/web-0"))),
+        ] {
+            let root = root(&path, content);
+            let runtimes = Runtimes::new(root.path());
+            assert_eq!(runtimes.container(ID, false), wanted, "{path}");
+            assert_eq!(runtimes.container(ID, true), named("app", Some("shop/web-0")), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_others_may_write_names_nothing() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let open_to_all = |path: &Path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        };
+        let file = format!("var/lib/docker/containers/{ID}/config.v2.json");
+        let root = root(&file, r#"{"Name":"/web"}"#);
+        let pods = root.path().join(PODS);
+        fs::create_dir_all(pods.join(format!("shop_web-0_{UID}"))).unwrap();
+        let runtimes = Runtimes::new(root.path());
+        assert_eq!(runtimes.container(ID, false), named("web", None));
+        assert!(runtimes.pod(UID).is_some());
+        open_to_all(&root.path().join(file));
+        open_to_all(&pods);
+        assert_eq!(runtimes.container(ID, false), Named::default());
+        assert_eq!(runtimes.pod(UID), None);
     }
 
     #[test]
@@ -297,16 +356,16 @@ mod tests {
         };
         let runtimes = Runtimes::new(inside.path());
         link(outside.path());
-        assert_eq!(runtimes.container(ID), Named::default());
+        assert_eq!(runtimes.container(ID, true), Named::default());
         // The same link, with its target inside the root.
         let copy = inside.path().join("moved");
         fs::create_dir(&copy).unwrap();
         fs::write(copy.join("config.v2.json"), r#"{"Name":"/inside"}"#).unwrap();
         link(Path::new("/moved"));
-        assert_eq!(runtimes.container(ID), named("inside", None));
+        assert_eq!(runtimes.container(ID, true), named("inside", None));
         link(Path::new("../../../../../../../../../../../moved"));
-        assert_eq!(runtimes.container(ID), named("inside", None));
-        assert_eq!(runtimes.container("../../../../moved"), Named::default());
+        assert_eq!(runtimes.container(ID, true), named("inside", None));
+        assert_eq!(runtimes.container("../../../../moved", true), Named::default());
     }
 
     #[test]
@@ -317,13 +376,13 @@ mod tests {
         let deep = "[".repeat(100_000);
         for content in ["", "{", r#"{"Name":7}"#, r#"{"Name":""}"#, &long, &large, &deep] {
             let root = root(&path, content);
-            assert_eq!(Runtimes::new(root.path()).container(ID), Named::default());
+            assert_eq!(Runtimes::new(root.path()).container(ID, true), Named::default());
         }
         let root = root("x", "");
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
             .unwrap();
-        assert_eq!(Runtimes::new(root.path()).container(ID), Named::default());
+        assert_eq!(Runtimes::new(root.path()).container(ID, true), Named::default());
     }
 }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::system::uname;
 
 use super::SAMPLE;
+use crate::bounds;
 
 /// The kernel's own type information.
 pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
@@ -78,8 +79,8 @@ impl Types {
     /// The file cannot be read or has no BTF.
     pub fn of_file(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let data =
-            std::fs::read(path).with_context(|| format!("cannot read the BTF file {shown}"))?;
+        let data = bounds::bytes(path, bounds::TYPES)
+            .with_context(|| format!("cannot read the BTF file {shown}"))?;
         let data = if data.starts_with(b"\x7fELF") {
             let section = section(&data, ".BTF").map(<[u8]>::to_vec);
             section.with_context(|| {

@@ -73,6 +73,8 @@ pub struct Options {
     pub flush: Duration,
     /// Cgroups with rows of their own.
     pub cgroups: Vec<String>,
+    /// Cgroups below which all names of containers and pods are believed.
+    pub trusted_cgroups: Vec<String>,
     /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// The method of attribution.
@@ -172,6 +174,7 @@ impl Options {
             min_gap: Duration::ZERO,
             flush: FLUSH.max(window),
             cgroups: Vec::new(),
+            trusted_cgroups: Vec::new(),
             cgroup_depth: None,
             method: Choice::Auto,
             lag: Duration::ZERO,

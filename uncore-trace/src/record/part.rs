@@ -133,6 +133,7 @@ impl Draft {
             clock,
             root: &machine.root,
             cgroup_mount: machine.cgroups.v2.as_deref(),
+            trusted_cgroups: options.trusted_cgroups.clone(),
             only_cgroups: options.cgroups.clone(),
             cgroup_depth: options.cgroup_depth,
             io: options.io,

@@ -13,8 +13,8 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     id: Bits => Plain, "Inode number of the cgroup's directory.";
     path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
-    container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none.";
-    pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none.";
+    container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
+    pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
 }
 

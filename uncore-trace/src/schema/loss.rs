@@ -115,6 +115,9 @@ causes! {
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;
+    /// The path of a cgroup has the form of a container, pod or virtual machine, but others than root may
+    /// have named it: `container` or `pod` is null. `detail` has the path.
+    NameRefused = "name_refused", ["name of a container or pod was not believed", "names of containers or pods were not believed"], Cost::Precision;
     /// A record was dropped because the ring was full.
     RingFull = "ring_full", ["record was dropped", "records were dropped"], Cost::Counts(LARGER_BUFFER);
     /// There is no record for `span_ns` of a CPU's time before `mono_ns`.
@@ -239,7 +242,13 @@ pub fn words(cause: &str, count: u64) -> String {
 pub fn does_hold(cause: &str) -> bool {
     matches!(
         known(cause),
-        Some(Cause::NotOpened | Cause::WitnessLost | Cause::CpuNotPlanned | Cause::IoUnseen)
+        Some(
+            Cause::NotOpened
+                | Cause::WitnessLost
+                | Cause::CpuNotPlanned
+                | Cause::IoUnseen
+                | Cause::NameRefused
+        )
     )
 }
 

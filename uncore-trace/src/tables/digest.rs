@@ -23,6 +23,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::writer::SerializedFileWriter;
 use twox_hash::XxHash64;
 
+use crate::bounds;
 use crate::schema::metadata;
 
 /// Prefix of a digest, which names the algorithm.
@@ -184,6 +185,12 @@ fn locate(file: &File) -> io::Result<Option<DigestPosition>> {
     let Some(footer) = trailer.checked_sub(length).filter(|footer| *footer >= 4) else {
         return Ok(None);
     };
+    if length > bounds::FOOTER {
+        let most = bounds::FOOTER;
+        return Err(io::Error::other(format!(
+            "its footer is larger than {most} bytes, the most that is read"
+        )));
+    }
     let pair = pair();
     // What a name in the metadata may look like comes before the pair, so the last one counts. Pieces
     // overlap: one that begins in a piece may end in the next.

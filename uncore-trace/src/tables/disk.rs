@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 
+use crate::bounds;
+
 /// The wording of an I/O error in the chain; otherwise the error's own text.
 ///
 /// The Parquet writer sometimes passes on only the text of an I/O error, so the text is searched
@@ -75,6 +77,11 @@ pub(super) fn doing<T, E: Error + 'static>(
     result: std::result::Result<T, E>,
 ) -> Result<T> {
     result.map_err(|error| failed(act, path, &error))
+}
+
+/// Opens a regular file to read it.
+pub(super) fn open(path: &Path) -> Result<File> {
+    doing("open", path, bounds::open(path))
 }
 
 /// The directory that contains `path`.

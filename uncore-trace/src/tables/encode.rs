@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, AsArray as _, RecordBatch, RecordBatchReader as _, UInt32Array};
 use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::Int32Type;
 use arrow::error::ArrowError;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
@@ -26,7 +27,7 @@ use parquet::file::writer::SerializedFileWriter;
 
 use super::digest::{self, Footer, Groups};
 use super::mode::Mode;
-use super::{disk, later};
+use super::{disk, later, pages};
 use crate::schema::{Packing, TableDef, metadata};
 
 /// Largest number of rows in a row group: the readers of DuckDB and pandas process one row group at
@@ -159,10 +160,8 @@ pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<
     let mut new = form.create(path, Packing::Kept)?;
     let (mut unsorted, mut rows) = (Vec::new(), 0);
     for part in parts {
-        let (file, footer) = sound(part)?;
-        let absent = later::absent(form.def, footer.schema());
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
-        let reader = disk::doing("read", part, reader.with_batch_size(MERGE_ROWS).build())?;
+        let reader = reader(part, MERGE_ROWS)?;
+        let absent = later::absent(form.def, &reader.schema());
         for batch in reader {
             let batch = later::completed(disk::doing("read", part, batch)?, &absent)?;
             if !form.def.sorts_groups {
@@ -188,7 +187,7 @@ pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<
 ///
 /// The file cannot be read, or its footer was changed.
 pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
-    let file = disk::doing("open", path, File::open(path))?;
+    let file = disk::open(path)?;
     let digest = disk::doing("read", path, digest::footer(&file))?;
     if !matches!(digest, Footer::Sound(_)) {
         bail!("cannot read {}: it is damaged or not complete", path.display());
@@ -209,6 +208,22 @@ pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
         bail!("cannot read {}: its row group {group} is damaged", path.display());
     }
     Ok((file, footer))
+}
+
+/// Reads a file that is sound and not larger than what is read, in batches of at most `rows` rows.
+///
+/// # Errors
+///
+/// Those of [`sound`], or a part of it is larger.
+pub(super) fn reader(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
+    let (file, footer) = sound(path)?;
+    let mut least = rows;
+    for group in footer.metadata().row_groups() {
+        least = pages::batch_rows(&file, footer.schema(), group, |_| true, least)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
+    disk::doing("read", path, reader.with_batch_size(least).build())
 }
 
 /// Whether a file is compressed as a final file ([`Packing::Kept`]), with all columns of the table.

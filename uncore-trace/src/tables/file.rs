@@ -31,7 +31,7 @@ use parquet::file::statistics::Statistics;
 use super::digest::{self, Footer, Groups};
 use super::mode::Mode;
 use super::source::OpenedFile;
-use super::{disk, later, stream};
+use super::{disk, later, pages, stream};
 use crate::schema::{TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
@@ -316,6 +316,7 @@ impl FileScan {
                 self.group = None;
                 continue;
             };
+            pages::texts(&batch)?;
             group.rows += batch.num_rows() as i64;
             self.rows += batch.num_rows() as i64;
             return later::completed(group.filled(batch)?, &self.absent).map(Some);
@@ -328,7 +329,10 @@ impl FileScan {
             bail!("row group {number} is not what was written");
         }
         let group = self.footer.metadata().row_group(number);
-        let length = usize::try_from(group.num_rows()).unwrap_or(BATCH_ROWS).min(BATCH_ROWS);
+        let is_wanted = |name: &str| self.columns.iter().any(|field| field.name() == name);
+        let schema = self.footer.schema();
+        let most = pages::batch_rows(&self.source, schema, group, is_wanted, BATCH_ROWS)?;
+        let length = usize::try_from(group.num_rows()).unwrap_or(most).min(most);
         let null = |field: &FieldRef| {
             let is_null = is_null(&self.source, group, field)?;
             Ok(is_null.then(|| new_null_array(field.data_type(), length)))
@@ -343,7 +347,7 @@ impl FileScan {
                 self.footer.clone(),
             );
             let mask = ProjectionMask::columns(builder.parquet_schema(), decoded.iter().copied());
-            let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
+            let builder = builder.with_projection(mask).with_batch_size(most);
             let built = builder.with_row_groups(vec![number]).build();
             built.map_err(|error| anyhow!("{}", disk::explain(&error)))
         })?;

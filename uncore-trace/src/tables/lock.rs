@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow};
 use super::disk;
 use super::mode::Mode;
 use super::segment::partial_dir;
+use crate::bounds;
 
 /// The command that has locked an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -170,7 +171,7 @@ fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
 
 /// The process that is writing the output, if any.
 pub fn holder(fabric_target: &Path) -> Option<Holder> {
-    let mut file = File::open(path_of(fabric_target)).ok()?;
+    let mut file = bounds::open(&path_of(fabric_target)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read(&mut file)),
         Ok(()) => {

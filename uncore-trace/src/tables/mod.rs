@@ -21,6 +21,7 @@ pub mod mode;
 pub mod names;
 mod open_spans;
 pub mod output;
+mod pages;
 pub mod place;
 mod queue;
 pub mod reader;

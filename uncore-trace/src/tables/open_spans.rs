@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use anyhow::Result;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use super::file::BATCH_ROWS;
 use super::segment::Partial;
 use super::{disk, encode};
 use crate::schema::columns::{i64s, texts};
@@ -44,9 +44,7 @@ fn rows(partial: &Partial) -> Result<HashSet<(i64, String)>> {
     let mut there = HashSet::new();
     for range in &partial.segments {
         let path = partial.path(*range);
-        let (file, footer) = encode::sound(&path)?;
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer).build();
-        for batch in disk::doing("read", &path, reader)? {
+        for batch in encode::reader(&path, BATCH_ROWS)? {
             let batch = disk::doing("read", &path, batch)?;
             let (begin, text) = (i64s(&batch, "mono_ns")?, texts(&batch, "text")?);
             let row = |row| (begin.value(row), text.value(row).to_owned());

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::bounds;
+
 /// Name of the journal in the directory of the roll-up.
 pub const JOURNAL: &str = ".uploaded";
 
@@ -32,7 +34,7 @@ impl Stamp {
 ///
 /// The journal cannot be read.
 pub fn read(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
-    match fs::read(root.join(JOURNAL)) {
+    match bounds::bytes(&root.join(JOURNAL), bounds::JOURNAL) {
         Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error),

@@ -25,7 +25,7 @@ pub(super) struct OpenedFile {
 
 impl OpenedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = disk::doing("open", path, File::open(path))?;
+        let file = disk::open(path)?;
         let metadata = disk::doing("read", path, file.metadata())?;
         let mode = Mode::of_metadata(&metadata);
         Ok(Self { file: Arc::new(file), length: metadata.len(), mode })

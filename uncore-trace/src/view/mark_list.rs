@@ -12,7 +12,7 @@ use super::marks::Mark;
 use super::render::Style;
 use crate::table::{Fit, Table};
 use crate::terminal::mark;
-use crate::text::{csv_field, escape_json, printable};
+use crate::text::{csv_field, csv_text, escape_json, printable};
 
 /// The first `most` marks as a table, with a heading above; empty without marks. `start_ns` is the
 /// begin of the recording.
@@ -78,7 +78,7 @@ pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
     let mut out = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
         let object = Object::new(mark, start_ns);
-        let text = |text: &str| csv_field(&printable(text), ",").into_owned();
+        let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
             text(object.text),
             object.kind.to_owned(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::canary::Credit;
 use super::incomplete::Incomplete;
 use super::usage::{Event, Line, Usage};
-use crate::text::{csv_field, escape_json, printable};
+use crate::text::{csv_field, csv_text, escape_json, printable};
 
 /// The object of a line; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
@@ -145,7 +145,7 @@ pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
     let mut out = FIELDS.join(",");
     out.push('\n');
     for object in objects(usage, incomplete) {
-        let text = |text: &str| csv_field(&printable(text), ",").into_owned();
+        let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
             text(object.event),
             text(object.unit),

@@ -7,7 +7,11 @@ use crate::drain::{CgroupChange, CgroupEvent};
 use crate::identity::cgroups::Cgroups;
 
 fn names() -> Names {
-    Names::new(Path::new("/nonexistent"), Cgroups::new(None, Path::new("/nonexistent")), Vec::new())
+    Names::new(
+        Path::new("/nonexistent"),
+        Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
+        Vec::new(),
+    )
 }
 
 fn task(tid: u32) -> Task {

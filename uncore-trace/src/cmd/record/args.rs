@@ -8,6 +8,7 @@ use super::super::heading::{COST, DIVIDE, OWNER, PRINT, TIME, WRITE};
 use super::super::output::{self, ModeArg};
 use super::super::root::RootArg;
 use super::super::select::SelectArgs;
+use super::super::trust::TrustArgs;
 use super::super::witness::{WitnessArgs, percent};
 use super::{millis, seconds};
 use crate::attribute::{Choice, MIN_SHARE};
@@ -125,6 +126,9 @@ pub struct Args {
     /// be given several times
     #[arg(long = "cgroup", value_name = "PATH", help_heading = OWNER)]
     pub(super) cgroups: Vec<String>,
+
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
 
     /// Count cgroups deeper than N below the root towards their ancestor of depth N; 0: the root
     /// only

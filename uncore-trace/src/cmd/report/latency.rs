@@ -44,7 +44,7 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
         latency::json::json(&latencies, args.by, incomplete.is_none())
             .context("cannot write JSON")?
     } else {
-        let width = terminal::columns().filter(|_| !args.wide);
+        let width = terminal::width(args.wide);
         latency::text::text(&latencies, args.by, args.top, Style { ascii: args.ascii, width })
     })?;
     Ok(0)

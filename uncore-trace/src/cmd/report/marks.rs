@@ -73,7 +73,7 @@ pub(super) fn list(args: &Args, recording: &Recording) -> Result<u8> {
     } else if marks.is_empty() {
         "there are no marks\n".to_owned()
     } else {
-        let width = terminal::columns().filter(|_| !args.wide);
+        let width = terminal::width(args.wide);
         mark_list::table(&marks, start_ns, usize::MAX, Style { ascii: args.ascii, width })
     };
     print(&text)?;

@@ -1,7 +1,8 @@
 //! A table as CSV (RFC 4180), with a header.
 //!
 //! Guarantees: null is an empty field; a record is one line, because control characters of names
-//! are escaped (`\n`, `\u{1b}`), as in `report --csv`; numbers are as recorded.
+//! are escaped (`\n`, `\u{1b}`), and no text is a formula of a spreadsheet, as in `report --csv`;
+//! numbers are as recorded.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
 
 use super::Selection;
-use crate::text::printable;
+use crate::text::csv_text;
 
 /// Writes the rows; returns their number.
 ///
@@ -69,7 +70,7 @@ fn column_shown(column: &ArrayRef) -> ArrayRef {
 }
 
 fn strings(values: &StringArray) -> StringArray {
-    values.iter().map(|value| value.map(printable)).collect()
+    values.iter().map(|value| value.map(csv_text)).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,177 @@
+//! Small files that become large, and names that lead to no file: each reader ends soon, in a
+//! limited memory, with one line.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use uncore_trace::schema::{SCHEMA_VERSION, TableDef, fabric, loss, metadata};
+use uncore_trace::tables::writer::{Create, Target, Writer};
+
+use crate::PROGRAM;
+use crate::command::{Answer, Place};
+use crate::small::one_row;
+
+/// Memory that a reader may take, bytes.
+const MEMORY: u64 = 512 << 20;
+
+/// Longest time that a reader may take, s.
+const PATIENCE: &str = "20";
+
+/// Runs the program with little memory and time.
+fn limited(place: &Place, args: &[&str]) -> Answer {
+    let mut command = Command::new("timeout");
+    command.args([PATIENCE, "prlimit", &format!("--data={MEMORY}"), PROGRAM]).args(args);
+    let answer = Answer::of(command.current_dir(place.path("")).output().unwrap());
+    assert_ne!(answer.code, 124, "{args:?} does not end");
+    assert!(!answer.err.contains("memory allocation"), "{args:?}: {answer:?}");
+    answer
+}
+
+/// A row whose process has a name of `length` bytes.
+fn named(length: usize) -> arrow::array::RecordBatch {
+    let name = "a".repeat(length);
+    let mut rows = fabric::Builder::default();
+    rows.append(&fabric::Row {
+        ts: 1_700_000_000_000_000_000,
+        mono_ns: 10_000_000,
+        window_ns: 10_000_000,
+        host: "test",
+        boot_id: "3f4e5d6c",
+        subsystem: "host",
+        pmu: "software",
+        event: "page-faults",
+        unit: "count",
+        owner: "task",
+        pid: Some(7),
+        comm: Some(&name),
+        value: Some(1.0),
+        total: Some(1.0),
+        running: 1.0,
+        method: "exact",
+        ..fabric::Row::default()
+    });
+    rows.finish()
+}
+
+fn write(target: Target, tables: &[(&'static TableDef, arrow::array::RecordBatch)]) {
+    let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+    let pairs: BTreeMap<_, _> = [version].into();
+    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    for (table, rows) in tables {
+        writer.write(table, rows).unwrap();
+    }
+    writer.finish(&pairs).unwrap();
+}
+
+#[test]
+fn a_file_with_one_name_of_a_gigabyte_takes_little_memory() {
+    let place = Place::new();
+    write(Target::File(place.path("bomb.parquet")), &[(&fabric::TABLE, named(1 << 30))]);
+    let size = fs::metadata(place.path("bomb.parquet")).unwrap().len();
+    assert!(size < 200 << 10, "{size}");
+    for args in [
+        &["report", "bomb.parquet"][..],
+        &["report", "bomb.parquet", "--by", "pid"],
+        &["diff", "bomb.parquet", "bomb.parquet"],
+        &["check", "bomb.parquet"],
+        &["top", "bomb.parquet", "--once"],
+        &["cut", "bomb.parquet", "--from", "0s", "-o", "cut.parquet"],
+        &["export", "bomb.parquet", "--csv", "-"],
+    ] {
+        let answer = limited(&place, args);
+        assert!([1, 2].contains(&answer.code), "{args:?}: {answer:?}");
+        let said = format!("{}{}", answer.out, answer.err);
+        assert!(said.contains("bytes, more than the 8388608 that are read"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_name_that_no_process_can_have_is_refused_and_a_long_one_is_not() {
+    let place = Place::new();
+    for (length, is_read) in [(64 << 10, true), ((64 << 10) + 1, false)] {
+        write(Target::File(place.path("long.parquet")), &[(&fabric::TABLE, named(length))]);
+        let answer = limited(&place, &["report", "long.parquet", "--by", "pid"]);
+        assert_eq!(answer.code == 0, is_read, "{length}: {}", answer.err);
+        let says = "column comm has a text of more than the 65536 bytes that are read";
+        assert_eq!(answer.err.contains(says), !is_read, "{length}: {}", answer.err);
+        fs::remove_file(place.path("long.parquet")).unwrap();
+    }
+}
+
+/// Rows that repeat a text are each as long as it when they are decoded.
+#[test]
+fn a_reason_that_is_repeated_takes_little_memory() {
+    let place = Place::new();
+    let reason = "b".repeat(60 << 10);
+    let mut rows = loss::Builder::default();
+    for _ in 0..20_000 {
+        let detail = Some(reason.as_str());
+        rows.append(&loss::Row {
+            host: "test",
+            cause: "late_tick",
+            count: 1,
+            detail,
+            ..loss::Row::default()
+        });
+    }
+    let tables = [(&fabric::TABLE, one_row()), (&loss::TABLE, rows.finish())];
+    write(Target::Dataset(place.path("run")), &tables);
+    let size = fs::metadata(place.path("run/loss.parquet")).unwrap().len();
+    println!("{size} bytes");
+    for args in [&["check", "run"][..], &["export", "run", "--csv", "-", "--table", "loss"]] {
+        let answer = limited(&place, args);
+        assert!((0..=2).contains(&answer.code), "{args:?}: {answer:?}");
+    }
+}
+
+fn fifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for() {
+    let place = Place::new();
+    write(Target::File(place.path("good.parquet")), &[(&fabric::TABLE, one_row())]);
+    fifo(&place.path("pipe.parquet"));
+    fifo(&place.path("pipe.toml"));
+    fs::create_dir(place.path("run")).unwrap();
+    fifo(&place.path("run/fabric.parquet"));
+    for args in [
+        &["report", "pipe.parquet"][..],
+        &["report", "run"],
+        &["check", "pipe.parquet"],
+        &["top", "pipe.parquet", "--once"],
+        &["diff", "good.parquet", "pipe.parquet"],
+        &["cut", "pipe.parquet", "--from", "0s", "-o", "cut.parquet"],
+        &["attribute", "run", "-o", "again.parquet"],
+        &["agent", "--check", "--config", "pipe.toml"],
+        &["upload", "--once", "--config", "pipe.toml"],
+        &["list", "--catalog", "."],
+        &["record", "--btf", "pipe.toml", "-p", "host", "--duration", "0.1s", "-o", "x.parquet"],
+    ] {
+        let line = limited(&place, args).refused();
+        assert!(
+            line.contains("it is a pipe (FIFO), and only regular files are read"),
+            "{args:?}: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_is_not_read_beyond_its_limit() {
+    let place = Place::new();
+    let config = File::create(place.path("large.toml")).unwrap();
+    config.set_len(300_000_000).unwrap();
+    for args in [&["agent", "--check", "--config", "large.toml"][..], &["list", "--catalog", "."]] {
+        let line = limited(&place, args).refused();
+        assert!(
+            line.contains("larger than 4194304 bytes, the most that is read"),
+            "{args:?}: {line}"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Limits what a store may answer: an endless error page would otherwise fill the memory.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http_body_util::{BodyExt as _, Limited};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
+};
+use uncore_trace::bounds;
+
+/// The most bytes of the largest object that is read back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Largest(Arc<AtomicU64>);
+
+impl Largest {
+    /// Lets an answer have as many bytes as an object of this size.
+    pub(crate) fn allow(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    fn most(&self) -> u64 {
+        self.0.load(Ordering::Relaxed).max(bounds::ANSWER)
+    }
+}
+
+/// Makes clients whose answers are limited.
+#[derive(Debug)]
+pub(crate) struct Connector(pub(crate) Largest);
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let inner = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Service { inner, largest: self.0.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    inner: HttpClient,
+    largest: Largest,
+}
+
+/// What `async_trait` makes of `HttpService::call`.
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+
+impl HttpService for Service {
+    fn call<'life0, 'async_trait>(&'life0 self, request: HttpRequest) -> Answer<'async_trait>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            let answer = self.inner.execute(request).await?;
+            // An error is never as long as an object.
+            let is_object = answer.status().is_success();
+            let most = if is_object { self.largest.most() } else { bounds::ANSWER };
+            let too_long = move |_| {
+                let why = format!("the store's answer has more than {most} bytes");
+                HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
+            };
+            let limit = usize::try_from(most).unwrap_or(usize::MAX);
+            let bounded = |body| HttpResponseBody::new(Limited::new(body, limit).map_err(too_long));
+            Ok(answer.map(bounded))
+        })
+    }
+}

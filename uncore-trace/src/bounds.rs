@@ -1,0 +1,131 @@
+//! Limits of everything that is read, and the opening of files of which none hangs.
+//!
+//! A file may come from another machine, and a name may lead to anything. So each reader opens
+//! regular files only, and knows how much of one it takes before it takes it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// Largest configuration or file of the catalog, bytes. Those of the catalog have at most 200 kB; a
+/// parser of TOML takes some 20 times that.
+pub const TEXT: u64 = 4 << 20;
+
+/// Largest journal of an upload, bytes: a line of some 150 bytes for each file of the roll-up.
+pub const JOURNAL: u64 = 64 << 20;
+
+/// Largest file with the types of a kernel, bytes. A `vmlinux` with debug information has some 500
+/// MB.
+pub const TYPES: u64 = 2 << 30;
+
+/// Largest footer of a Parquet file, bytes: some 100 bytes for each column of each row group.
+pub const FOOTER: u64 = 64 << 20;
+
+/// Largest page of a Parquet file when it is decoded, bytes. The writer ends a page at 1 MiB.
+pub const PAGE: u64 = 8 << 20;
+
+/// Most bytes of the texts of a batch that come from a dictionary, where they are repeated.
+pub const REPEATED: u64 = 16 << 20;
+
+/// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1 million
+/// rows, and paths have some 100 bytes.
+pub const COLUMN: u64 = 128 << 20;
+
+/// Longest string in a table, bytes: a path has at most 4096 (`PATH_MAX`), and a reason or a mark is
+/// shorter.
+pub const STRING: usize = 64 << 10;
+
+/// Most bytes of an answer of a store that is no object, bytes.
+pub const ANSWER: u64 = 1 << 20;
+
+/// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
+/// not waited for.
+///
+/// # Errors
+///
+/// It cannot be opened, or is no regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    // The bits of open(2) are few.
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    // A socket cannot be opened.
+    let is_socket = || path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    let file = match opened {
+        Err(_) if is_socket() => return Err(refused("a socket")),
+        opened => opened?,
+    };
+    let kind = file.metadata()?.file_type();
+    match kind {
+        _ if kind.is_file() => Ok(file),
+        _ if kind.is_dir() => Err(Errno::ISDIR.into()),
+        _ if kind.is_fifo() => Err(refused("a pipe (FIFO)")),
+        _ => Err(refused("a device")),
+    }
+}
+
+fn refused(kind: &str) -> io::Error {
+    io::Error::other(format!("it is {kind}, and only regular files are read: copy it to one"))
+}
+
+/// The content of a regular file that has at most `most` bytes.
+///
+/// # Errors
+///
+/// As of [`open`], it cannot be read, or is larger.
+pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!(
+            "it is larger than {most} bytes, the most that is read"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// The content of a regular file of at most `most` bytes, as text.
+///
+/// # Errors
+///
+/// As of [`bytes()`], or it is not UTF-8.
+pub fn text(path: &Path, most: u64) -> io::Result<String> {
+    let bytes = bytes(path, most)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_a_limited_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "12345").unwrap();
+        assert_eq!(text(&at("file"), 5).unwrap(), "12345");
+        let error = text(&at("file"), 4).unwrap_err().to_string();
+        assert_eq!(error, "it is larger than 4 bytes, the most that is read");
+        mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        for (path, says) in [
+            (at("fifo"), "it is a pipe (FIFO), and only regular files are read"),
+            (at("socket"), "it is a socket"),
+            ("/dev/zero".into(), "it is a device"),
+            (at("."), "directory"),
+            (at("absent"), "No such file"),
+        ] {
+            let error = open(&path).unwrap_err().to_string();
+            assert!(error.contains(says), "{}: {error}", path.display());
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Options about cgroups that name containers, shared by the commands that record.
+
+use super::heading::OWNER;
+
+// Not a doc comment: clap would make it the description of the command that has these options.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct TrustArgs {
+    /// Believe all names of containers, pods and virtual machines that cgroups at and below this one
+    /// have. Elsewhere only those count that root alone can have given; may be given several times
+    #[arg(long = "trust-cgroup", value_name = "PATH", help_heading = OWNER)]
+    trusted: Vec<String>,
+}
+
+impl TrustArgs {
+    /// The cgroups, as in the tables.
+    pub(super) fn cgroups(&self) -> Vec<String> {
+        self.trusted.iter().map(|path| as_cgroup(path)).collect()
+    }
+}
+
+/// A cgroup path as in the tables: from the root of the hierarchy, without a slash at its end.
+pub(super) fn as_cgroup(path: &str) -> String {
+    let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
+    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
+    format!("/{}", path.trim_matches('/'))
+}
