@@ -101,7 +101,9 @@ impl Driver {
 
     /// What is said of a machine that has none of its devices.
     pub(super) fn missing(&self) -> String {
-        self.devices().map(|(_, said, names)| format!("{said} {}", names.join(" or "))).collect()
+        let said =
+            |(_, said, names): (_, &str, &Vec<String>)| format!("{said} {}", names.join(" or "));
+        self.devices().next().map_or_else(String::new, said)
     }
 }
 
