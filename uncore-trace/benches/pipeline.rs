@@ -410,6 +410,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         // There are no files: the names come from the records.
         root: &run.join("nowhere"),
         cgroup_mount: None,
+        trusted_cgroups: Vec::new(),
         only_cgroups: Vec::new(),
         cgroup_depth: None,
         io: false,
