@@ -247,7 +247,7 @@ pub fn textfile(page: &str) -> String {
                     && counters.contains(name) =>
             {
                 let rest = words.next().unwrap_or_default();
-                text.push_str(&format!("# {} {name}_total {rest}", head.1));
+                text.extend(["# ", head.1, " ", name, "_total ", rest]);
             }
             _ => text.push_str(line),
         }

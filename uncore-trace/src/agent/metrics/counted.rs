@@ -198,7 +198,9 @@ impl Counted {
         }
         let quiet = self.shown.iter().filter(|(name, its)| its.idle > QUIET && !name.is_fixed());
         let quiet: Vec<Name> = quiet.map(|(name, _)| name.clone()).collect();
-        quiet.into_iter().for_each(|name| self.end(name, most));
+        for name in quiet {
+            self.end(name, most);
+        }
         self.waiting.values_mut().for_each(|its| its.recent *= FORGETTING);
         self.waiting.retain(|_, its| its.recent > 0.5);
         let mut replaced = 0;
