@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::{Array, AsArray as _, RecordBatch, StringArray};
+use arrow::array::{AsArray as _, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Schema};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;

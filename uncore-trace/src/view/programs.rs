@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::canary::Credit;
 use super::incomplete::Incomplete;
 use super::usage::{Event, Line, Usage};
-use crate::text::{csv_field, csv_text, escape_json, printable};
+use crate::text::{csv_field, csv_text, escape_json};
 
 /// The object of a line; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
