@@ -162,12 +162,12 @@ fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
-    let options = ["-p", "host", "-I", "10ms", "--buffer", "32"];
+    let options = ["-p", "host", "-I", "10ms", "--buffer", "64"];
     let mut recorder = Recorder::start(&output, &options);
     let load = Load::with_pauses(0);
     sleep(Duration::from_millis(500));
     recorder.signal(Signal::STOP);
-    sleep(Duration::from_millis(2500));
+    sleep(STOPPED);
     recorder.signal(Signal::CONT);
     sleep(Duration::from_secs(1));
     drop(load);

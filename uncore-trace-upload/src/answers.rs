@@ -1,5 +1,6 @@
 //! Limits what a store may answer: an endless error page would otherwise fill the memory.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,12 +60,16 @@ impl HttpService for Service {
             // An error is never as long as an object.
             let is_object = answer.status().is_success();
             let most = if is_object { self.largest.most() } else { bounds::ANSWER };
-            let too_long = move |_| {
-                let why = format!("the store's answer has more than {most} bytes");
-                HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
-            };
             let limit = usize::try_from(most).unwrap_or(usize::MAX);
-            let bounded = |body| HttpResponseBody::new(Limited::new(body, limit).map_err(too_long));
+            let explained = move |error: Box<dyn Error + Send + Sync>| match error.downcast() {
+                Ok(error) => *error,
+                Err(_) => {
+                    let why = format!("the store's answer has more than {most} bytes");
+                    HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
+                }
+            };
+            let bounded =
+                |body| HttpResponseBody::new(Limited::new(body, limit).map_err(explained));
             Ok(answer.map(bounded))
         })
     }
