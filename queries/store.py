@@ -27,14 +27,26 @@ def each(act, these):
         return list(pool.map(act, these))
 
 
+def s3(bucket):
+    """The store of a bucket. pyarrow itself gives up after 3 s, and a store may be busy for longer."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    scheme, _, address = os.environ.get("AWS_ENDPOINT_URL", "").partition("://")
+    options = {"scheme": scheme, "endpoint_override": address} if address else {}
+    if not region and not address:
+        region = fs.resolve_s3_region(bucket)
+    retry = fs.AwsStandardS3RetryStrategy(max_attempts=10)
+    return fs.S3FileSystem(region=region, request_timeout=60, retry_strategy=retry, **options)
+
+
 class Root:
     def __init__(self, root):
         self.url = str(root).rstrip("/")
         scheme, mark, rest = self.url.partition("://")
         if mark and scheme != "file":
             # Only the bucket is a URI: names in it have %XX, which is not decoded.
-            scheme = {"s3a": "s3"}.get(scheme, scheme)
-            self.files, _ = fs.FileSystem.from_uri(f"{scheme}://{rest.split('/')[0]}")
+            bucket = rest.split("/")[0]
+            is_s3 = scheme in ("s3", "s3a")
+            self.files = s3(bucket) if is_s3 else fs.FileSystem.from_uri(f"{scheme}://{bucket}")[0]
             self.path = rest
         else:
             self.files = fs.LocalFileSystem()
