@@ -243,7 +243,7 @@ mod tests {
         assert!(missing[0].contains("dwc_pcie_pmu") && missing[1].contains("alibaba"));
     }
 
-    /// Kunpeng 920 and AmpereOne, of which there was no list.
+    /// Kunpeng 920 and Ampere's own cores, of which there was no list.
     #[test]
     fn each_named_processor_has_its_drivers() {
         let config = (CONFIG, "CONFIG_HISI_PMU=m\nCONFIG_AMPERE_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n");

@@ -260,7 +260,6 @@ mod tests {
             core: Some((cpu % 2) as i32),
             cluster: Some(7),
             cache: (cpu < 2).then_some(cpus::Cache { level: 3, first: 0 }),
-            ..cpus::CpuPlace::default()
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();
