@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::{AsArray as _, RecordBatch, StringArray};
+use arrow::array::{AnyDictionaryArray, AsArray as _, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Schema};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
@@ -60,7 +60,7 @@ pub(super) fn batch_rows(
 /// One is.
 pub(super) fn texts(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let of_dictionary = column.as_any_dictionary_opt().map(|dictionary| dictionary.values());
+        let of_dictionary = column.as_any_dictionary_opt().map(AnyDictionaryArray::values);
         let texts = of_dictionary.unwrap_or(column).as_string_opt::<i32>();
         let is_long = |texts: &StringArray| {
             texts.value_data().len() > bounds::STRING
