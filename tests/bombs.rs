@@ -90,7 +90,6 @@ fn a_file_with_one_name_of_a_gigabyte_takes_little_memory() {
         &["diff", "bomb.parquet", "bomb.parquet"],
         &["check", "bomb.parquet"],
         &["top", "bomb.parquet", "--once"],
-        &["cut", "bomb.parquet", "--from", "0s", "-o", "cut/"],
         &["export", "bomb.parquet", "--csv", "-"],
     ] {
         let answer = limited(&place, args);
