@@ -245,7 +245,7 @@ fn an_answer_without_end_is_not_read_to_its_end() {
         "HTTP/1.1 500 Internal Server Error\r\n\r\n",
         "HTTP/1.1 200 OK\r\nETag: \"x\"\r\n\r\n",
     ] {
-        let said = Said::start(head.to_owned(), &[b' '; 64 << 10]);
+        let said = Said::start(head.to_owned(), &[b' '; 8 << 10]);
         let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
         fleet.make(0, 10);
         let begin = Instant::now();

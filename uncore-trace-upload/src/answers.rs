@@ -61,12 +61,12 @@ impl HttpService for Service {
             let is_object = answer.status().is_success();
             let most = if is_object { self.largest.most() } else { bounds::ANSWER };
             let limit = usize::try_from(most).unwrap_or(usize::MAX);
-            let explained = move |error: Box<dyn Error + Send + Sync>| match error.downcast() {
-                Ok(error) => *error,
-                Err(_) => {
-                    let why = format!("the store's answer has more than {most} bytes");
-                    HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
-                }
+            let too_long = move || {
+                let why = format!("the store's answer has more than {most} bytes");
+                HttpError::new(HttpErrorKind::Decode, io::Error::other(why))
+            };
+            let explained = move |error: Box<dyn Error + Send + Sync>| {
+                error.downcast().map_or_else(|_| too_long(), |error| *error)
             };
             let bounded =
                 |body| HttpResponseBody::new(Limited::new(body, limit).map_err(explained));
