@@ -193,110 +193,103 @@ const fn root(path: &'static str, container: Option<&'static str>, pod: bool) ->
 }
 
 /// The cgroups of the runtimes, as they make them.
+const LAYOUTS: &[Case] = &[
+    // Kubernetes, systemd: containerd marks its scopes, whose processes make more below.
+    Case { marked: &[SCOPE], ..root(SCOPE, SHORT, true) },
+    Case {
+        path: "kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope/container/docker-OTHER.scope",
+        marked: &["kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope"],
+        others: &["kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope/container"],
+        container: SHORT,
+        pod: true,
+    },
+    // A pod with a user namespace: the container's root has the scope.
+    Case { marked: &[SCOPE], others: &[SCOPE], ..root(SCOPE, SHORT, true) },
+    // Kubernetes, cgroupfs; a systemd path given to it.
+    root("kubepods/burstable/podPOD/ID", SHORT, true),
+    Case {
+        marked: &["system.slice/containerd.service"],
+        ..root(
+            "system.slice/containerd.service/kubepods-burstable-podPOD_.slice:cri-containerd:ID",
+            SHORT,
+            true,
+        )
+    },
+    // Docker, both drivers; podman by root, alone and in a unit of its own (Quadlet).
+    Case {
+        marked: &["system.slice/docker-ID.scope"],
+        ..root("system.slice/docker-ID.scope/init", SHORT, false)
+    },
+    root("docker/ID", SHORT, false),
+    Case {
+        marked: &["machine.slice/libpod-ID.scope"],
+        ..root("machine.slice/libpod-ID.scope/container", SHORT, false)
+    },
+    Case {
+        marked: &["system.slice/web.service"],
+        ..root("system.slice/web.service/libpod-payload-ID", SHORT, false)
+    },
+    // LXC with a user namespace; libvirt and systemd-nspawn, whose scopes are marked.
+    Case {
+        others: &["lxc.payload.web", "lxc.payload.web/system.slice"],
+        ..root("lxc.payload.web/system.slice", Some("web"), false)
+    },
+    Case {
+        marked: &[r"machine.slice/machine-qemu\x2d1\x2dvm.scope"],
+        ..root(r"machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/vcpu0", Some("vm"), false)
+    },
+    Case {
+        marked: &["machine.slice/systemd-nspawn@web.service"],
+        others: &["machine.slice/systemd-nspawn@web.service/payload"],
+        ..root("machine.slice/systemd-nspawn@web.service/payload", Some("web"), false)
+    },
+    root("qemu.slice/100.scope", Some("100"), false),
+    root("firecracker/vm-7", Some("vm-7"), false),
+    // A container in a job of Slurm, whose directories are root's.
+    Case {
+        marked: &["system.slice/slurmstepd.scope"],
+        ..root("system.slice/slurmstepd.scope/job_7/step_0/user/ID", SHORT, false)
+    },
+    // What users make: in their session, in a service of theirs, and below a pod of theirs.
+    Case {
+        marked: &["user.slice/user-1000.slice/user@1000.service"],
+        others: &[
+            "user.slice/user-1000.slice/user@1000.service",
+            "user.slice/user-1000.slice/user@1000.service/user.slice",
+        ],
+        ..root(SESSION, None, false)
+    },
+    Case {
+        others: &["system.slice/ci.service"],
+        ..root("system.slice/ci.service/docker-ID.scope", None, false)
+    },
+    Case {
+        others: &["system.slice/ci.service"],
+        ..root(r"system.slice/ci.service/machine.slice/machine-qemu\x2d1\x2dvm.scope", None, false)
+    },
+    Case {
+        others: &["system.slice/slurmstepd.scope/job_7/step_0/user"],
+        ..root("system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/podPOD/ID", None, false)
+    },
+    // Root in a container that no rule knows has what it makes: the mark tells.
+    Case {
+        marked: &["system.slice/other-7.scope"],
+        ..root(
+            "system.slice/other-7.scope/kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope",
+            None,
+            false,
+        )
+    },
+    Case {
+        marked: &["kubepods/podPOD/other"],
+        ..root("kubepods/podPOD/other/docker-ID.scope", None, true)
+    },
+];
+
 #[test]
 fn the_layouts_of_runtimes_are_believed() {
     let _machine = root_or_skip!();
-    let cases = [
-        // Kubernetes, systemd: containerd marks its scopes, whose processes make more below.
-        Case { marked: &[SCOPE], ..root(SCOPE, SHORT, true) },
-        Case {
-            path: "kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope/container/docker-OTHER.scope",
-            marked: &["kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope"],
-            others: &["kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope/container"],
-            container: SHORT,
-            pod: true,
-        },
-        // A pod with a user namespace: the container's root has the scope.
-        Case { marked: &[SCOPE], others: &[SCOPE], ..root(SCOPE, SHORT, true) },
-        // Kubernetes, cgroupfs; a systemd path given to it.
-        root("kubepods/burstable/podPOD/ID", SHORT, true),
-        Case {
-            marked: &["system.slice/containerd.service"],
-            ..root(
-                "system.slice/containerd.service/kubepods-burstable-podPOD_.slice:cri-containerd:ID",
-                SHORT,
-                true,
-            )
-        },
-        // Docker, both drivers; podman by root, alone and in a unit of its own (Quadlet).
-        Case {
-            marked: &["system.slice/docker-ID.scope"],
-            ..root("system.slice/docker-ID.scope/init", SHORT, false)
-        },
-        root("docker/ID", SHORT, false),
-        Case {
-            marked: &["machine.slice/libpod-ID.scope"],
-            ..root("machine.slice/libpod-ID.scope/container", SHORT, false)
-        },
-        Case {
-            marked: &["system.slice/web.service"],
-            ..root("system.slice/web.service/libpod-payload-ID", SHORT, false)
-        },
-        // LXC with a user namespace; libvirt and systemd-nspawn, whose scopes are marked.
-        Case {
-            others: &["lxc.payload.web", "lxc.payload.web/system.slice"],
-            ..root("lxc.payload.web/system.slice", Some("web"), false)
-        },
-        Case {
-            marked: &[r"machine.slice/machine-qemu\x2d1\x2dvm.scope"],
-            ..root(r"machine.slice/machine-qemu\x2d1\x2dvm.scope/libvirt/vcpu0", Some("vm"), false)
-        },
-        Case {
-            marked: &["machine.slice/systemd-nspawn@web.service"],
-            others: &["machine.slice/systemd-nspawn@web.service/payload"],
-            ..root("machine.slice/systemd-nspawn@web.service/payload", Some("web"), false)
-        },
-        root("qemu.slice/100.scope", Some("100"), false),
-        root("firecracker/vm-7", Some("vm-7"), false),
-        // A container in a job of Slurm, whose directories are root's.
-        Case {
-            marked: &["system.slice/slurmstepd.scope"],
-            ..root("system.slice/slurmstepd.scope/job_7/step_0/user/ID", SHORT, false)
-        },
-        // What users make: in their session, in a service of theirs, and below a pod of theirs.
-        Case {
-            marked: &["user.slice/user-1000.slice/user@1000.service"],
-            others: &[
-                "user.slice/user-1000.slice/user@1000.service",
-                "user.slice/user-1000.slice/user@1000.service/user.slice",
-            ],
-            ..root(SESSION, None, false)
-        },
-        Case {
-            others: &["system.slice/ci.service"],
-            ..root("system.slice/ci.service/docker-ID.scope", None, false)
-        },
-        Case {
-            others: &["system.slice/ci.service"],
-            ..root(
-                r"system.slice/ci.service/machine.slice/machine-qemu\x2d1\x2dvm.scope",
-                None,
-                false,
-            )
-        },
-        Case {
-            others: &["system.slice/slurmstepd.scope/job_7/step_0/user"],
-            ..root(
-                "system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/podPOD/ID",
-                None,
-                false,
-            )
-        },
-        // Root in a container that no rule knows has what it makes: the mark tells.
-        Case {
-            marked: &["system.slice/other-7.scope"],
-            ..root(
-                "system.slice/other-7.scope/kubepods.slice/kubepods-podPOD_.slice/crio-ID.scope",
-                None,
-                false,
-            )
-        },
-        Case {
-            marked: &["kubepods/podPOD/other"],
-            ..root("kubepods/podPOD/other/docker-ID.scope", None, true)
-        },
-    ];
-    for (number, case) in cases.iter().enumerate() {
+    for (number, case) in LAYOUTS.iter().enumerate() {
         let tree = or_skip!(Tree::new(&format!("layout-{number}")));
         let spelled = |text: &str| {
             let text = text.replace("POD_", POD_).replace("podPOD", &format!("pod{POD}"));
