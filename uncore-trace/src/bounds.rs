@@ -96,7 +96,7 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// As of [`bytes()`], or it is not UTF-8.
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let bytes = bytes(path, most)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
+    String::from_utf8(bytes).map_err(|error| io::Error::other(format!("it is not UTF-8: {error}")))
 }
 
 #[cfg(test)]
