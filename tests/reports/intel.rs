@@ -101,8 +101,8 @@ fn every_metric_of_intel_is_planned() {
                     plan(&machine, &catalog, &Request { metrics, ..request(&[], &[]) }).ok()
                 });
                 let plan = plans.next();
-                let count = plan.map(|plan| plan.metrics.len());
-                assert_eq!(count, Some(1), "{processor} {}", metric.name);
+                let planned = plan.map(|plan| plan.metrics.len());
+                assert_eq!(planned, Some(1), "{processor} {}", metric.name);
                 count += 1;
             }
         }
