@@ -148,7 +148,7 @@ fn expanded(expression: &str, all: &BTreeMap<&str, &Value>, depth: usize) -> Res
         match all.get(name.as_str()) {
             Some(metric) => {
                 let inner = expanded(text(metric, "MetricExpr"), all, depth + 1)?;
-                made.push_str(&format!("({inner})"));
+                made.extend(["(", &inner, ")"]);
             }
             None => made.push_str(name.as_str()),
         }
