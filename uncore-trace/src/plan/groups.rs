@@ -123,19 +123,22 @@ impl<'a> Resolver<'a> {
             if here.is_empty() || (!globs.iter().any(has) && self.is_replaced(family, group)) {
                 continue;
             }
+            let mut all: Vec<&String> = self.persistent(family, group).iter().collect();
             if let Some(better) = self.yields(family, group) {
                 self.notes.push(format!(
                     "{}: not opened for {group}, {better} counts the same traffic",
                     family.family
                 ));
-                continue;
+                // The better one may not count persistent memory.
+                all.retain(|_| !self.counts_persistent(better));
+            } else {
+                for glob in globs.iter().filter(|glob| !has(glob)) {
+                    self.notes.push(format!("{}: no event {glob} on this machine", family.family));
+                }
+                all.splice(0..0, globs);
             }
-            for glob in globs.iter().filter(|glob| !has(glob)) {
-                self.notes.push(format!("{}: no event {glob} on this machine", family.family));
-            }
-            let globs: Vec<_> = globs.iter().chain(self.persistent(family, group)).collect();
             for words in here {
-                resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
+                resolved.extend(all.iter().flat_map(|glob| self.matching(words, glob, group)));
             }
         }
         if group == Group::Mem {

@@ -129,7 +129,7 @@ impl<'a> Resolver<'a> {
         rest.retain(|name| !is_counted(name));
         Ok((!rest.is_empty()).then(|| {
             format!(
-                "-M {} does not count {}: they have events of the cores, of several PMUs or of none here",
+                "-M {} does not count {}: they have events of the cores, of several PMUs, or that are not here",
                 printable(typed),
                 list(rest)
             )

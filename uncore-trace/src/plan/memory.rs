@@ -110,11 +110,12 @@ impl<'a> Resolver<'a> {
 
     /// The first family here that has events of persistent memory.
     fn has_persistent(&self) -> Option<&'a Family> {
-        let has = |words: &Words<'a>| {
-            let events = words.family.map_or(&[][..], |family| &family.persistent);
-            events.iter().any(|event| words.event(event).is_some())
-        };
-        self.words().find(has)?.family
+        self.words().find(has_persistent)?.family
+    }
+
+    /// Whether a PMU of the family called `name` has such events.
+    pub(super) fn counts_persistent(&self, name: &str) -> bool {
+        self.words().any(|words| words.family_name() == name && has_persistent(&words))
     }
 
     /// The same if it is not known whether this machine has such memory, and these events do not count
@@ -141,6 +142,11 @@ impl Measured<'_> {
             && (self.metric.vendor || self.metric.name.starts_with(OF_ALL))
             && inputs.any(|event| opens(&event.encoded.event))
     }
+}
+
+fn has_persistent(words: &Words<'_>) -> bool {
+    let events = words.family.map_or(&[][..], |family| &family.persistent);
+    events.iter().any(|event| words.event(event).is_some())
 }
 
 fn names(pmus: &[Words<'_>]) -> String {

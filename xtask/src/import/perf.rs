@@ -178,13 +178,14 @@ fn sys_folders(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The entries of the JSON files of a directory.
+/// The events and metrics of the JSON files of a directory.
 pub(super) fn entries(dir: &Path) -> Result<Vec<Value>> {
     let files = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut all = Vec::new();
     for file in files {
         let path = file.with_context(|| format!("cannot list {}", dir.display()))?.path();
-        if path.extension().is_none_or(|end| end != "json") {
+        // This one has descriptions of groups.
+        if path.extension().is_none_or(|end| end != "json") || path.ends_with("metricgroups.json") {
             continue;
         }
         let read = || format!("cannot read {}", path.display());
