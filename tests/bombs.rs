@@ -102,11 +102,11 @@ fn a_file_with_one_name_of_a_gigabyte_takes_little_memory() {
 #[test]
 fn a_name_that_no_process_can_have_is_refused_and_a_long_one_is_not() {
     let place = Place::new();
-    for (length, is_read) in [(64 << 10, true), ((64 << 10) + 1, false)] {
+    for (length, is_read) in [(4 << 20, true), ((4 << 20) + 1, false)] {
         write(&place.path("long.parquet"), &named(length));
         let answer = limited(&place, &["report", "long.parquet", "--by", "pid"]);
         assert_eq!(answer.code == 0, is_read, "{length}: {}", answer.err);
-        let says = "column comm has a text of more than the 65536 bytes that are read";
+        let says = "column comm has a text of more than the 4194304 bytes that are read";
         assert_eq!(answer.err.contains(says), !is_read, "{length}: {}", answer.err);
         fs::remove_file(place.path("long.parquet")).unwrap();
     }

@@ -35,9 +35,9 @@ pub const REPEATED: u64 = 16 << 20;
 /// rows, and paths have some 100 bytes.
 pub const COLUMN: u64 = 128 << 20;
 
-/// Longest string in a table, bytes: a path has at most 4096 (`PATH_MAX`), and a reason or a mark is
-/// shorter.
-pub const STRING: usize = 64 << 10;
+/// Longest string in a table, bytes. The longest is the command that was recorded: its arguments have
+/// at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
+pub const STRING: usize = 4 << 20;
 
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;
