@@ -18,7 +18,7 @@ use uncore_trace::tables::digest;
 
 use crate::PROGRAM;
 use crate::command::{Answer, Place};
-use crate::small::one_row;
+use crate::small::{one_row, row};
 
 /// Memory that a reader may take, bytes.
 const MEMORY: u64 = 512 << 20;
@@ -40,25 +40,7 @@ fn limited(place: &Place, args: &[&str]) -> Answer {
 fn named(length: usize) -> RecordBatch {
     let name = "a".repeat(length);
     let mut rows = fabric::Builder::default();
-    rows.append(&fabric::Row {
-        ts: 1_700_000_000_000_000_000,
-        mono_ns: 10_000_000,
-        window_ns: 10_000_000,
-        host: "test",
-        boot_id: "3f4e5d6c",
-        subsystem: "host",
-        pmu: "software",
-        event: "page-faults",
-        unit: "count",
-        owner: "task",
-        pid: Some(7),
-        comm: Some(&name),
-        value: Some(1.0),
-        total: Some(1.0),
-        running: 1.0,
-        method: "exact",
-        ..fabric::Row::default()
-    });
+    rows.append(&fabric::Row { comm: Some(&name), ..row() });
     rows.finish()
 }
 

@@ -43,7 +43,13 @@ pub(crate) fn rows(values: &[f64], confidence: Option<f32>) -> RecordBatch {
 }
 
 fn append(rows: &mut fabric::Builder, pid: i32, value: f64, total: f64, confidence: Option<f32>) {
-    rows.append(&fabric::Row {
+    let (value, total) = (Some(value), Some(total));
+    rows.append(&fabric::Row { pid: Some(pid), value, total, confidence, ..row() });
+}
+
+/// All of a counter's window for a process with a hostile name.
+pub(crate) fn row<'a>() -> fabric::Row<'a> {
+    fabric::Row {
         ts: 1_700_000_000_000_000_000,
         mono_ns: 10_000_000,
         window_ns: 10_000_000,
@@ -54,17 +60,16 @@ fn append(rows: &mut fabric::Builder, pid: i32, value: f64, total: f64, confiden
         event: "page-faults",
         unit: "count",
         owner: "task",
-        pid: Some(pid),
+        pid: Some(7),
         comm: Some("a\u{1b}[2Jb\nc"),
         cgroup_id: Some(1),
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
         container: Some("c\u{9b}31m,\"\n\u{1b}[2J"),
         pod: Some("p\u{202e}\r\n=1+1"),
-        value: Some(value),
-        total: Some(total),
+        value: Some(1.0),
+        total: Some(1.0),
         running: 1.0,
         method: "exact",
-        confidence,
         ..fabric::Row::default()
-    });
+    }
 }

@@ -69,15 +69,19 @@ impl<'a> Words<'a> {
     /// The events of perf's tables, if the family is described by them, except those that it has
     /// itself.
     fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        let pmu = self.pmu;
+        let words = *self;
         let family = self.family.filter(|family| family.imports).into_iter();
         family.flat_map(move |family| {
             let is_own = |event: &NamedEvent| {
                 family.events.iter().any(|own| own.names.contains(&event.names[0]))
             };
-            let events = vendor::events(pmu).map(|event| -> &'a NamedEvent { event });
-            events.filter(move |event| !is_own(event))
+            words.of_vendor().filter(move |event| !is_own(event))
         })
+    }
+
+    /// The events of the imported tables, whatever the family says.
+    fn of_vendor(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event })
     }
 
     /// Whether an event of the catalog is of this processor, and the PMU has its fields.
@@ -141,8 +145,7 @@ impl<'a> Words<'a> {
         let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
         // Few of the many events have the name, so that it is compared first.
         let added = self.in_catalog().filter(is_it).find(|event| self.has(event));
-        let imported = vendor::events(pmu).map(|event| -> &'a NamedEvent { event });
-        let imported = || imported.filter(is_it).find(|event| self.fits(&event.encoding));
+        let imported = || self.of_vendor().filter(is_it).find(|event| self.fits(&event.encoding));
         let Some(event) = added.or_else(imported) else {
             return self.generic(CACHE, cache_names::config(wanted)?);
         };
@@ -193,8 +196,7 @@ impl<'a> Words<'a> {
         let own = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
         let added = self.added().flat_map(|event| event.names.iter().cloned());
         let known: HashSet<String> = own.chain(added).collect();
-        let all = vendor::events(self.pmu).map(|event| -> &'a NamedEvent { event });
-        let others = all.filter(move |event| {
+        let others = self.of_vendor().filter(move |event| {
             let its = &event.encoding;
             is_it(its) && words.fits(its) && !known.contains(&event.names[0])
         });
