@@ -12,6 +12,7 @@ pub mod devices;
 pub mod event;
 pub mod format;
 pub mod name;
+pub mod nodes;
 pub mod pci;
 pub mod pmu;
 pub mod processor;

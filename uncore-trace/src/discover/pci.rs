@@ -105,6 +105,9 @@ pub struct Function {
     /// The position of the Tegra410 root port above it, or of itself; `None` if its configuration
     /// space cannot be read in full, which needs root.
     pub tegra: Option<TegraPort>,
+    /// For a virtual function (SR-IOV), the physical function that it is of (`physfn`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub physical: Option<Address>,
     /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
@@ -167,6 +170,7 @@ fn function(
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
+        physical: physical(&dir),
         speed: None,
     };
     if function.is_root_port() {
@@ -176,6 +180,12 @@ fn function(
         function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
     }
     Some(function)
+}
+
+/// The physical function of a virtual one, to which its link leads.
+fn physical(dir: &Path) -> Option<Address> {
+    let target = fs::read_link(dir.join("physfn")).ok()?;
+    target.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
@@ -189,6 +199,12 @@ pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
         dir.push(name);
     }
     Some(dir)
+}
+
+/// The function on the root bus above a function: its root port, or itself.
+pub fn top(root: &Path, address: Address) -> Option<Address> {
+    let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;
+    above(&link).first().copied()
 }
 
 /// The addresses in a path, from the root bus down.
