@@ -112,6 +112,10 @@ causes! {
     /// The recorder was late. Rates are learnt less often, windows are divided by the last rates or by
     /// residency, or windows are longer; `detail` says which. Counts are complete.
     Overload = "overload", ["time the recorder was late and divided counts less exactly", "times the recorder was late and divided counts less exactly"], Cost::Precision;
+    /// It was not seen who holds which device, for `span_ns` before `mono_ns`: the kernel lacks what it
+    /// takes, or records were dropped. What was missed is found when all files are read again.
+    /// `detail` says why.
+    HolderUnseen = "holder_unseen", ["time it was not seen who holds which device", "times it was not seen who holds which device"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;

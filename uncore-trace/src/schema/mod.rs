@@ -18,6 +18,7 @@ pub mod columns;
 pub mod counters;
 pub mod cpus;
 pub mod fabric;
+pub mod holders;
 pub mod io;
 pub mod irqs;
 pub mod kind;
@@ -97,6 +98,7 @@ tables! {
     slices,
     irqs,
     io,
+    holders,
     monitors,
     tasks,
     cgroups,

@@ -14,6 +14,7 @@ use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
 pub(super) mod facts;
+mod holders;
 mod intact;
 mod io;
 mod marks;
@@ -115,6 +116,7 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         readers::readings(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
     );
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
+    findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
