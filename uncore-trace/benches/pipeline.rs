@@ -414,6 +414,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         only_cgroups: Vec::new(),
         cgroup_depth: None,
         io: false,
+        holders: false,
     };
     let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
     for id in 0..size.cgroups {

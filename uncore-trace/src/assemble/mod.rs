@@ -8,6 +8,7 @@
 pub mod cpu;
 mod cpus;
 mod cputime;
+mod holders;
 mod io;
 mod looks;
 mod loss;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
+use self::holders::Holders;
 use self::io::IoUse;
 use self::looks::{Look, Looks};
 pub use self::loss::Ledger;
@@ -49,7 +51,8 @@ use crate::clock::Snapshot;
 use crate::count::Count;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
-    CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
+    CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
+    TaskEvent,
 };
 use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
@@ -121,6 +124,8 @@ pub struct Setup<'a> {
     pub cgroup_depth: Option<usize>,
     /// Whether I/O is recorded.
     pub io: bool,
+    /// Whether it is recorded who holds which device.
+    pub holders: bool,
 }
 
 /// The state of a live recording.
@@ -139,6 +144,7 @@ pub struct Timeline {
     consumer: Box<dyn Consumer>,
     times: CpuTimes,
     io: Option<IoUse>,
+    holders: Option<Holders>,
     statistics: Statistics,
     monitors: Monitors,
     cpus: Cpus,
@@ -201,6 +207,7 @@ impl Timeline {
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            holders: setup.holders.then(|| Holders::new(setup.root, start)),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
             unnamed: Unnamed::default(),
@@ -234,6 +241,49 @@ impl Timeline {
                 if let Some(io) = &mut self.io {
                     io.feed(&moved, &mut self.names);
                 }
+            }
+            Record::File(event) => self.file_event(&event, sink),
+        }
+    }
+
+    fn file_event(&mut self, event: &FileEvent, sink: &mut Sink) {
+        let is_over = self.span.stop.is_some_and(|stop| event.time > stop);
+        if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
+            let new = holders.feed(event, &mut self.names, sink);
+            self.need_names(new);
+        }
+    }
+
+    /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
+    /// must have been fed, except with the first one.
+    pub fn files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
+        let is_over = self.span.stop.is_some_and(|stop| span.0 > stop);
+        if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
+            let new = holders.read(span, files, &mut self.names, sink);
+            self.need_names(new);
+        }
+    }
+
+    /// Whether all files of watched devices should be read again, since the last call.
+    pub const fn take_doubt(&mut self) -> bool {
+        match &mut self.holders {
+            Some(holders) => holders.take_doubt(),
+            None => false,
+        }
+    }
+
+    /// Enters the devices that are still held, at the end.
+    pub fn end_holders(&mut self, sink: &mut Sink) {
+        if let Some(holders) = &mut self.holders {
+            holders.finish(sink);
+        }
+    }
+
+    /// Requests the names of cgroups.
+    fn need_names(&mut self, cgroups: Vec<u64>) {
+        for id in cgroups {
+            if !self.names.cgroups.is_logged(id) {
+                self.unnamed.add(id);
             }
         }
     }
@@ -687,7 +737,12 @@ impl Timeline {
     fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
         self.names.task_event(event);
         let what = match event.change {
-            TaskChange::Exec => "exec",
+            TaskChange::Exec => {
+                if let Some(holders) = &mut self.holders {
+                    holders.renamed(&event.task);
+                }
+                "exec"
+            }
             TaskChange::Exit => {
                 self.seen.exit(event.task.tid, event.time);
                 "exit"
@@ -706,6 +761,13 @@ impl Timeline {
             if self.span.has(event.time) {
                 sink.task(&task, event.time, "move");
             }
+        }
+        if let CgroupChange::Attached(tid) = event.change
+            && self.span.stop.is_none_or(|stop| event.time <= stop)
+            && let Some(holders) = &mut self.holders
+            && holders.moved(tid, event.cgroup_id, event.time, sink)
+        {
+            self.need_names(vec![event.cgroup_id]);
         }
         self.names.cgroup_event(event);
     }

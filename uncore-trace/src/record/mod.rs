@@ -4,6 +4,7 @@ mod args;
 mod asked;
 pub mod canary;
 mod child;
+mod holders;
 pub mod load;
 pub mod marks;
 mod metadata;

@@ -44,6 +44,8 @@ pub(super) struct Common<'a> {
     pub dropped: BTreeMap<u32, String>,
     /// What is left out now.
     pub relief: Relief,
+    /// Whether it is recorded who holds which device.
+    pub holders: bool,
 }
 
 impl<'a> Common<'a> {
@@ -57,8 +59,8 @@ impl<'a> Common<'a> {
         let read = session.layouts().values().flat_map(Layout::ids);
         let opened = read.chain(session.statistics().ids()).collect();
         let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
-        let relief = Relief::None;
-        Self { options, machine, plan, cpus, opened, stopped, dropped, relief }
+        let (relief, holders) = (Relief::None, session.sees_holders());
+        Self { options, machine, plan, cpus, opened, stopped, dropped, relief, holders }
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
@@ -137,6 +139,7 @@ impl Draft {
             only_cgroups: options.cgroups.clone(),
             cgroup_depth: options.cgroup_depth,
             io: options.io,
+            holders: common.holders,
         };
         let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
         let unopened = session.unopened().iter().map(|its| (its.counter, its.reason.as_str()));
@@ -172,8 +175,14 @@ impl Draft {
         for unseen in session.unseen() {
             ledger.explain(Cause::IoUnseen, now, None, unseen);
         }
+        if let Some(why) = session.unseen_holders() {
+            ledger.explain(Cause::HolderUnseen, now, None, why);
+        }
         if common.relief > Relief::None {
             ledger.relieved(now, 0, Relief::None, common.relief);
+        }
+        if let Some(files) = session.files() {
+            super::holders::enter(files, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
@@ -270,6 +279,7 @@ impl Part {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
         marks.note(&mut self.pairs)?;
         self.note_canary()?;
+        self.timeline.end_holders(&mut self.sink);
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.losses().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;

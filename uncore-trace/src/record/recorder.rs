@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use uncore_trace_common::record::KIND_FILE;
 
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
+use super::holders::Reread;
 use super::load::{Changed, Load};
 use super::marks::Marks;
 use super::monitors::{self, Monitors};
@@ -84,6 +86,8 @@ struct Recorder<'a> {
     /// The value of `Drops::moved` when the counters were last followed.
     followed: u64,
     sealed: Instant,
+    /// When all files of watched devices are read again.
+    reread: Reread,
     /// Whether it keeps up.
     load: Load,
     /// The time up to which all records were fed.
@@ -128,6 +132,7 @@ pub async fn record(
         None => (None, target),
     };
     let about = canary.as_ref().map(Canary::about);
+    let holders = options.io && matches!(first, Target::Dataset(_));
     let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
@@ -136,7 +141,7 @@ pub async fn record(
         &machine.root,
         &online,
         possible,
-        session_options(options),
+        open::Options { holders, ..session_options(options) },
         options.btf.as_deref(),
     )?;
     warn_of_unopened(plan, &session, options);
@@ -175,6 +180,7 @@ pub async fn record(
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
+        reread: Reread::default(),
         load,
         fed: mono_ns() as u64,
         backlog: vec![0; rings],
@@ -351,6 +357,7 @@ impl Recorder<'_> {
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
         self.fed = fed;
+        self.reread.look(&self.session, &mut self.parts, fed);
         self.relieve(now, behind);
         if emptied {
             self.backlog.fill(0);
@@ -579,6 +586,11 @@ impl Recorder<'_> {
         let new = self.drops.advance(self.session.drops()?);
         for (kind, lost) in new.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
             let detail = format!("{lost} records of kind {kind}");
+            if kind == KIND_FILE as usize {
+                self.reread.has_lost();
+                self.parts.ledger(now).explain(Cause::HolderUnseen, now, None, &detail);
+                continue;
+            }
             self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
         }
         for (count, cause) in [
@@ -662,6 +674,7 @@ fn session_options(options: &Options) -> open::Options {
         sample_on_irq: options.sample_on.contains(&Sampling::Irq),
         min_gap_ns: options.min_gap.as_nanos() as u64,
         io: options.io,
+        holders: false,
         timer: options.timer,
         buffer_bytes: options.buffer,
     }
