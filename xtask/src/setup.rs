@@ -38,7 +38,7 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
 /// `DuckDB` reads a bucket through pyarrow. `mcp`, the SDK of the Model Context Protocol, is 3 MB;
 /// with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn, httpx2,
 /// opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway.
-const READERS: Venv = Venv {
+pub(crate) const READERS: Venv = Venv {
     name: "venv",
     packages: &[
         "duckdb==2.0.0",
