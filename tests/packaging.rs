@@ -197,7 +197,17 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
         let labels = label.captures_iter(labels).map(|found| found[1].to_owned()).collect();
         (name.to_owned(), labels)
     };
-    series.map(metric).collect()
+    // The upload's metrics have no labels.
+    let upload = of_the_upload().into_iter().map(|name| (name, BTreeSet::new()));
+    series.map(metric).chain(upload).collect()
+}
+
+/// The metrics of the upload, as its documentation lists them.
+fn of_the_upload() -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/upload.md");
+    let page = fs::read_to_string(page).unwrap();
+    let name = Regex::new(r"(?m)^\| `(uncore_trace_upload_\w+)` \|").unwrap();
+    name.captures_iter(&page).map(|found| found[1].to_owned()).collect()
 }
 
 /// All queries of the dashboard, with the labels in their legends.
@@ -287,7 +297,7 @@ fn alerts(rules: &str) -> Vec<String> {
 fn the_alerts_ask_for_what_is_exported() {
     let exported = exported();
     let alerts = alerts(&text("prometheus/rules.yml"));
-    assert_eq!(alerts.len(), 6, "{alerts:?}");
+    assert_eq!(alerts.len(), 7, "{alerts:?}");
     for query in &alerts {
         let wrong = unknown(query, "", &exported);
         assert!(wrong.is_empty(), "{query}: {wrong:?}");

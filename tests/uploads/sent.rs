@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use crate::command::{Answer, NOBODY, Place};
@@ -288,4 +289,12 @@ fn figures_are_there_for_prometheus() {
     File::open(path).unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("\nuncore_trace_upload_sent_files_total 1\n"), "{text}");
     assert!(text.contains("\nuncore_trace_upload_waiting_files 0\n"), "{text}");
+    // The dashboard and the alerts take the names of the documentation.
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/upload.md");
+    let page = fs::read_to_string(page).unwrap();
+    let documented = page.lines().filter_map(|line| line.strip_prefix("| `uncore_trace_upload_"));
+    let documented = documented.filter_map(|line| line.split('`').next());
+    let names = text.lines().filter_map(|line| line.strip_prefix("uncore_trace_upload_"));
+    let names = names.filter_map(|line| line.split(' ').next());
+    assert_eq!(names.collect::<Vec<_>>(), documented.collect::<Vec<_>>());
 }
