@@ -139,7 +139,12 @@ impl Soak {
 fn files(rollup: &Path) -> (usize, usize) {
     let journal = fs::read_to_string(rollup.join(".uploaded")).unwrap_or_default();
     let sent = journal.lines().filter(|line| line.contains(".parquet")).count();
-    let complete = walk(rollup).filter(|path| path.extension().is_some_and(|it| it == "parquet"));
+    // The current hour is a directory of unfinished files.
+    let is_complete = |path: &PathBuf| {
+        let name = path.display().to_string();
+        name.ends_with(".parquet") && !name.contains(".partial/")
+    };
+    let complete = walk(rollup).filter(is_complete);
     (complete.count(), sent)
 }
 
@@ -201,7 +206,10 @@ fn series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
     none("a scrape failed", "avg_over_time(up{job='uncore-trace'}[1d]) < 1")?;
     let short = format!("last_over_time({{cgroup=~'.*/{SHORT}.*'}}[1d])");
     none("a cgroup that existed for a moment has a series", &short)?;
-    none("a counter went down", "resets({__name__=~'uncore_trace_.+_total'}[1d]) > 0")?;
+    for counter in prometheus.ask("count by (__name__) ({__name__=~'uncore_trace_.+_total'})")? {
+        let name = counter.metric.get("__name__").context("a metric has no name")?;
+        none("a counter went down", &format!("resets({name}[1d]) > 0"))?;
+    }
     none("rows were not written", "uncore_trace_unwritten_rows_total > 0")?;
     let parts = "sum without(owner, owner_pod, cgroup, container, device)(uncore_trace_owner_event_seconds_total) \
                  + uncore_trace_unattributed_event_seconds_total";
