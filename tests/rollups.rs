@@ -196,6 +196,13 @@ fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() 
         let is_said = |line: &str| line.contains(name) && line.contains(says);
         assert!(answer.err.lines().any(is_said), "{answer:?}");
         assert_same(&values(&answer.out), &one, 1.0);
+        // Where nothing else is, there is nothing to report.
+        let alone = to.parent().unwrap().to_str().unwrap();
+        if !alone.ends_with("hour=09") {
+            let refused = place.run(["report", alone]).refused();
+            assert!(refused.contains(says), "{refused}");
+            assert_eq!(place.run(["check", alone]).code, 1, "{alone}");
+        }
         std::fs::remove_file(to).unwrap();
     }
     assert!(place.run(["check", "rollups"]).ok().contains("none failed"));

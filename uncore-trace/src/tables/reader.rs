@@ -45,6 +45,10 @@ impl Recording {
         if let Some(damaged) = left_out.iter().find(|it| it.is_damaged) {
             bail!("{}", damaged.why);
         }
+        let is_empty = recording.is_rollup() && recording.files(&fabric::TABLE)?.is_empty();
+        if let Some(LeftOut { path, why, .. }) = left_out.first().filter(|_| is_empty) {
+            bail!("{} does not belong there: {why}", path.display());
+        }
         for LeftOut { path, why, .. } in left_out.iter().take(NAMED) {
             let path = path.display().to_string();
             log::warn!("{} is left out: {}", printable(&path), printable(why));
