@@ -163,10 +163,7 @@ def pruned(engine, root, large):
     few = {"groups": spread, "rows": spread * largest}
     probes = [("large files, a host", large, f"host = '{HOST}'", few)]
     if engine != "polars":
-        # The small files have words in dictionaries. Polars takes those for categories, which the view casts,
-        # and no statistics are compared with what is cast. It reads no bloom filters either, and by the least
-        # and greatest a pod may be nearly anywhere.
-        probes.append(("small files, a host", root, f"host = '{HOST}'", count(own)))
+        # Polars reads no bloom filters, and by the least and greatest a pod may be nearly anywhere.
         # A bloom filter says yes to one in a hundred values that are not there (DuckDB's default ratio).
         wrong = count(files[large])["groups"] // 50
         spread += wrong
