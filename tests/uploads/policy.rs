@@ -1,5 +1,7 @@
 //! Tests of `upload` with the policy of `docs/fleet.md`, which keeps a host to its own objects.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
 use std::path::Path;
 use std::process::Command;
 
@@ -27,7 +29,7 @@ fn policy() -> String {
 fn a_host_writes_its_own_objects_and_no_others() {
     // A bucket, and of each host a user, a policy and a key.
     let free = (1 + 3 * HOSTS.len()).to_string();
-    let moto = Moto::with_env(&[("INITIAL_NO_AUTH_ACTION_COUNT", &free)]);
+    let moto = Moto::with_env(&[("INITIAL_NO_AUTH_ACTION_COUNT", free.as_str())]);
     let address = format!("http://{}", moto.address());
     let mut command = Command::new(python());
     command.args(["-c", include_str!("policy.py"), &address, &policy()]).args(HOSTS);
@@ -38,7 +40,8 @@ fn a_host_writes_its_own_objects_and_no_others() {
     let mut fleet = Fleet::to_bucket(&address, "");
     fleet.make(8, 10);
     for (host, line) in HOSTS.into_iter().zip(keys.lines()) {
-        let [name, key, secret] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let [name, key, secret]: [&str; 3] =
+            line.split(' ').collect::<Vec<_>>().try_into().unwrap();
         assert_eq!(name, host);
         let mut command = fleet.tool(&["--once"]);
         command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", secret);
@@ -47,7 +50,10 @@ fn a_host_writes_its_own_objects_and_no_others() {
             assert_eq!(answer.ok(), "1 file sent, 10 B\n");
         } else {
             assert_eq!(answer.code, 1, "{answer:?}");
-            assert!(answer.err.contains("host=one/") && answer.err.contains("AccessDenied"), "{answer:?}");
+            assert!(
+                answer.err.contains("host=one/") && answer.err.contains("AccessDenied"),
+                "{answer:?}"
+            );
         }
     }
 }
