@@ -28,6 +28,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.transforms import HourTransform
 
 TABLE = "uncore_trace.rollup"
+# As variables of the environment name it: PYICEBERG_CATALOG__UNCORE_TRACE__CREDENTIAL.
+NAME = "uncore-trace"
 PARTITION = ["cluster", "ts"]
 
 
@@ -35,7 +37,7 @@ def catalog(uri, warehouse):
     """The credentials are those of the environment."""
     known = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
     known = {name: os.environ[it] for name, it in known.items() if it in os.environ}
-    return load_catalog("uncore_trace", uri=uri, warehouse=warehouse, **known)
+    return load_catalog(NAME, uri=uri, warehouse=warehouse, **known)
 
 
 def footer(url):

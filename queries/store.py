@@ -8,6 +8,7 @@ hour: {"version": 1, "files": {NAME: BYTES}}. Files that it does not name are of
 """
 
 import fnmatch
+import functools
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -27,15 +28,32 @@ def each(act, these):
         return list(pool.map(act, these))
 
 
+# Seconds for a request. pyarrow itself gives up after 3, and a store may be busy for longer.
+PATIENCE = 60
+
+
+@functools.cache
 def s3(bucket):
-    """The store of a bucket. pyarrow itself gives up after 3 s, and a store may be busy for longer."""
+    """The store of a bucket."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     scheme, _, address = os.environ.get("AWS_ENDPOINT_URL", "").partition("://")
     options = {"scheme": scheme, "endpoint_override": address} if address else {}
     if not region and not address:
         region = fs.resolve_s3_region(bucket)
     retry = fs.AwsStandardS3RetryStrategy(max_attempts=10)
-    return fs.S3FileSystem(region=region, request_timeout=60, retry_strategy=retry, **options)
+    return fs.S3FileSystem(region=region, request_timeout=PATIENCE, retry_strategy=retry, **options)
+
+
+@functools.cache
+def objects(bucket):
+    """Reads objects of a bucket with one request each. pyarrow asks for the size of an object first."""
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise SystemExit(f"store: to read files of s3://{bucket} needs obstore: pip install obstore") from error
+    address = os.environ.get("AWS_ENDPOINT_URL") or None
+    options = {"timeout": f"{PATIENCE}s", "allow_http": (address or "").startswith("http://")}
+    return S3Store(bucket, endpoint=address, region=s3(bucket).region, client_options=options)
 
 
 class Root:
@@ -52,6 +70,7 @@ class Root:
             self.files = fs.LocalFileSystem()
             self.path = self.url = os.path.abspath(rest if mark else self.url)
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
+        self.is_s3 = isinstance(self.files, fs.S3FileSystem)
 
     def _find(self, at, recursive=False):
         base = f"{self.path}/{at}".rstrip("/")
@@ -75,6 +94,9 @@ class Root:
         }
 
     def read(self, at):
+        if self.is_s3:
+            bucket, _, key = f"{self.path}/{at}".partition("/")
+            return objects(bucket).get(key).bytes().to_bytes()
         with self.files.open_input_stream(f"{self.path}/{at}") as file:
             return file.read()
 
