@@ -132,13 +132,31 @@ def reach(connection, root):
         return
     from fsspec.implementations.arrow import ArrowFSWrapper
 
+    known = {}
+
     class Bucket(ArrowFSWrapper):
+        """DuckDB opens a file several times. What a listing says of it is not asked again."""
+
         protocol = ("s3",)
 
         @classmethod
         def _strip_protocol(cls, path):
             # As it is: names have %XX.
             return str(path).removeprefix("s3://").rstrip("/")
+
+        def _make_entry(self, info):
+            entry = super()._make_entry(info)
+            known[entry["name"]] = entry
+            return entry
+
+        def info(self, path, **options):
+            return known.get(self._strip_protocol(path)) or super().info(path, **options)
+
+        def modified(self, path):
+            return self.info(path)["mtime"]
+
+        def _open(self, path, *args, **options):
+            return store.Object(path, self.info(path)["size"])
 
     connection.register_filesystem(Bucket(store.Root(root).files))
 

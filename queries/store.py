@@ -56,6 +56,29 @@ def objects(bucket):
     return S3Store(bucket, endpoint=address, region=s3(bucket).region, client_options=options)
 
 
+class Object:
+    """An object `bucket/key` to read from: each read is one request, and to open it is none."""
+
+    def __init__(self, path, size):
+        bucket, _, self.key = path.partition("/")
+        self.store, self.size, self.at = objects(bucket), size, 0
+
+    def seek(self, offset):
+        self.at = offset
+
+    def tell(self):
+        return self.at
+
+    def read(self, length):
+        length = min(length, self.size - self.at)
+        content = self.store.get_range(self.key, start=self.at, length=length).to_bytes() if length > 0 else b""
+        self.at += len(content)
+        return content
+
+    def close(self):
+        pass
+
+
 class Root:
     def __init__(self, root):
         self.url = str(root).rstrip("/")
