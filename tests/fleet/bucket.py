@@ -109,6 +109,11 @@ def run(kind, root, directory, url, requests, rest=None):
     for path in first:
         put(path)
         put(path, ODD)
+    begin = len(requests)
+    plain(ask, "duckdb", small, SUM)
+    # DuckDB asks for size and time of a file four times.
+    asked = {it for it in requests[begin:] if it[0] == "HEAD" and it[1].endswith(".parquet")}
+    expect("sizes that the listing has", asked, set())
     whole, _ = settled(f"{small}", HOSTS)
     # Half of it is of the other cluster.
     expected = [whole[0] // 2, HOSTS, whole[2] / 2]
