@@ -4,7 +4,8 @@
     iceberg.py sqlite:////srv/catalog.db s3://fleet/iceberg s3://fleet/large
 
 CATALOG is the URI of any catalog of pyiceberg: http://... of a REST catalog, sqlite or postgresql of a SQL
-catalog. ROOT is a directory or a bucket (store.py). Where it has manifests of `compact.py`, what they name is
+catalog. Its other properties are those of pyiceberg, such as PYICEBERG_CATALOG__UNCORE_TRACE__CREDENTIAL of the
+environment. ROOT is a directory or a bucket (store.py). Where it has manifests of `compact.py`, what they name is
 registered, else what matches. Files that the table has already are left out; the others are added in one snapshot:
 readers of the table see all of them or none.
 
