@@ -7,8 +7,8 @@ ENGINE is duckdb or spark. FROM and TO are directories or buckets, what is above
 HOUR `all` is every hour of the day. The rows are the same: rows and sums of each host and event are compared,
 and where they differ it fails and leaves nothing in TO.
 
-A file that is not Parquet, or has rows of another host or cluster than its name, is left out with a message, and
-the exit code is 1.
+A file that is not Parquet, is of another host, cluster or hour than its path, or lies where no file of a host is
+(layout.py) is left out with a message, and the exit code is 1.
 
 It may run again: it reads the files that it has not read, as those of a host that was late, and adds large
 files of them. The manifest of an hour (store.py) names its large files. It is written last, at once: who reads what
@@ -31,9 +31,9 @@ import pathlib
 import sys
 import tempfile
 import threading
-import urllib.parse
 
 import ask
+import layout
 import pyarrow as pa
 import pyarrow.parquet as pq
 import store
@@ -149,16 +149,6 @@ def spark(source, target):
     return before, session.sql(CHECKED.format("after")).collect()
 
 
-def foreign(hour, name, rows):
-    """Why a file is left out that speaks of another host or cluster than its name."""
-    cluster, host = hour.split("/")[0].removeprefix("cluster="), name.rsplit("_", 2)[0]
-    for column, named in (("cluster", cluster), ("host", host)):
-        for value in rows[column].unique().to_pylist():
-            if (value or "unknown") != urllib.parse.unquote(named):
-                return f"it has rows of the {column} {value!r}"
-    return None
-
-
 class Gathered:
     """The small files of a large one, in a directory; those of few rows are put together there.
 
@@ -211,9 +201,9 @@ def merge(engine, small, hour, chunk):
             try:
                 file = pq.ParquetFile(pa.BufferReader(content))
                 few = file.metadata.num_rows < FEW
-                rows = file.read(None if few else ["cluster", "host"], use_threads=False)
-                why = foreign(hour, name, rows)
-            except (pa.ArrowException, OSError, KeyError) as error:
+                rows = file.read(None if few else layout.COLUMNS, use_threads=False)
+                why = layout.stranger(f"{hour}/{name}", file.metadata.metadata or {}, rows)
+            except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
                 return str(error).splitlines()[0]
             if why is None:
                 gathered.add(name, content, file, rows if few else None)
@@ -234,17 +224,17 @@ def merge(engine, small, hour, chunk):
 
 
 def unread(small, large, hour, manifest):
-    """The small files that no file of the manifest has, and their sizes."""
+    """The small files that no file of the manifest has and their sizes, and what is no file of a host."""
     lists = store.each(lambda name: json.loads(large.read(f"{INPUTS}/{hour}/{name}.json")), manifest)
     read = {name: size for inputs in lists for name, size in inputs.items()}
-    found = small.parquet(hour)
+    found, others = small.small(hour)
     for name, size in found.items():
         if read.get(name, size) != size:
             raise SystemExit(
                 f"compact: {small.url}/{hour}/{name} has changed since it was read: remove"
                 f" {large.url}/{store.MANIFESTS}/{hour}.json to compact the hour anew"
             )
-    return {name: size for name, size in found.items() if name not in read}
+    return {name: size for name, size in found.items() if name not in read}, others
 
 
 def compact(engine, source, target, cluster, date, hour, limit=LARGE):
@@ -254,9 +244,10 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
         raise SystemExit(f"compact: FROM and TO are {small.url}: a query would find each row twice")
     hour = place(cluster, date, hour)
     manifest = large.manifest(hour)
-    late = unread(small, large, hour, manifest)
+    late, others = unread(small, large, hour, manifest)
+    left = dict.fromkeys(others, "no file of a host is there")
     if not late:
-        return 0, len(manifest), {}
+        return 0, len(manifest), left
     plan = {}
     for chunk in chunks(late, limit):
         digest = hashlib.sha256(json.dumps(chunk).encode()).hexdigest()
@@ -266,13 +257,13 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
     for name in there.keys() - manifest.keys() - plan.keys():
         large.remove(f"{hour}/{name}")
     named = manifest | {name: there[name] for name in plan if name in there}
-    made, left, done = set(), {}, False
+    made, strangers, done = set(), {}, False
     try:
         for name, chunk in plan.items():
             if name in there:
                 continue
             content, foreign = merge(engine, small, hour, chunk)
-            left |= foreign
+            strangers |= foreign
             if content is None:
                 continue
             inputs = {name: size for name, size in chunk.items() if name not in foreign}
@@ -295,7 +286,7 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
         if not done:
             for name in made & large.parquet(hour).keys() - large.manifest(hour).keys():
                 large.remove(f"{hour}/{name}")
-    return len(late) - len(left), len(named), left
+    return len(late) - len(strangers), len(named), left | strangers
 
 
 def hours(source, cluster, date, hour):

@@ -7,19 +7,19 @@ A root that `compact.py` wrote has `_manifests/cluster=.../date=.../hour=10.json
 hour: {"version": 1, "files": {NAME: BYTES}}. Files that it does not name are of a run that did not end.
 """
 
-import fnmatch
 import functools
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import layout
 from pyarrow import fs
 
 # Requests under way at once: what a store takes long for is to begin an answer.
 REQUESTS = 32
 MANIFESTS = "_manifests"
 VERSION = 1
-FILES = "cluster=*/date=*/hour=*/*.parquet"
+FILES = layout.FILES
 
 
 def each(act, these):
@@ -108,8 +108,15 @@ class Root:
     def directories(self, at):
         return sorted(name for name, it in self._find(at) if it.type == fs.FileType.Directory)
 
+    def small(self, hour):
+        """The files of the hosts of an hour and their sizes, and what lies where no file of a host is."""
+        found = sorted(self.list(hour, recursive=True).items())
+        files = {name: size for name, size in found if layout.is_small(f"{hour}/{name}")}
+        others = [name for name, _ in found if name not in files and not layout.is_unfinished(name)]
+        return files, others
+
     def parquet(self, at):
-        """The complete files of an hour and their sizes."""
+        """The large files of an hour and their sizes."""
         return {
             name: size
             for name, size in sorted(self.list(at).items())
@@ -162,17 +169,15 @@ class Root:
         self.write(f"{MANIFESTS}/{hour}.json", content.encode())
 
     def named(self, pattern=FILES):
-        """The files that the manifests name, of those that match; None where there are no manifests."""
+        """The files that the manifests name, of hours that match; None where there are no manifests."""
         hours = sorted(it.removesuffix(".json") for it in self.list(MANIFESTS, recursive=True))
         if not hours:
             return None
-        of, _, name = pattern.rpartition("/")
-        hours = [hour for hour in hours if fnmatch.fnmatchcase(hour, of)]
+        # A large file has all hosts.
+        of = "/".join(pattern.split("/")[:3])
+        hours = [hour for hour in hours if layout.matches(hour, of)]
         found = [
-            f"{hour}/{file}"
-            for hour, files in zip(hours, each(self.manifest, hours))
-            for file in files
-            if fnmatch.fnmatchcase(file, name)
+            f"{hour}/{file}" for hour, files in zip(hours, each(self.manifest, hours)) for file in files
         ]
         if not found:
             raise SystemExit(f"{self.url}: no hour that is compacted matches {pattern}")
@@ -181,12 +186,15 @@ class Root:
     def matching(self, pattern=FILES):
         """The paths of all that the manifests name or, without them, of all that is there."""
         named = self.named(pattern)
-        named = self._walk(pattern, "") if named is None else named
+        named = self._small(pattern) if named is None else named
         return [f"{self.url}/{it}" for it in named]
 
-    def _walk(self, pattern, at):
-        first, _, rest = pattern.partition("/")
-        if not rest:
-            return [at + name for name in self.parquet(at) if fnmatch.fnmatchcase(name, first)]
-        below = [it for it in self.directories(at) if fnmatch.fnmatchcase(it, first)]
-        return [file for it in below for file in self._walk(rest, f"{at}{it}/")]
+    def is_compacted(self):
+        """Whether manifests name its files."""
+        return bool(self.list(MANIFESTS, recursive=True))
+
+    def _small(self, pattern):
+        """The files of hosts that match. One listing of what they have in common: a directory takes a request."""
+        above = layout.above(pattern)
+        found = [f"{above}/{name}".lstrip("/") for name in self.list(above, recursive=True)]
+        return sorted(it for it in found if layout.matches(it, pattern) and layout.is_small(it))

@@ -64,16 +64,21 @@ class Ran(Exception):
 def run(kind, root, directory, url, requests, rest=None):
     import ask
     import compact
+    import layout
     import store
 
     said = []
     small, large = f"{url}/small", f"{url}/large"
     files, target = store.Root(small), store.Root(large)
     hour = compact.place(CLUSTER, DATE, HOUR)
-    (*first, late) = sorted((root / hour).glob("*.parquet"))[: HOSTS + 1]
+    every = sorted((root / hour).glob("host=*/*.parquet"))
+    (*first, late) = every[: HOSTS + 1]
+
+    def name_of(path):
+        return f"{path.parent.name}/{path.name}"
 
     def put(path, cluster=CLUSTER):
-        place = compact.place(cluster, DATE, HOUR)
+        place = f"{compact.place(cluster, DATE, HOUR)}/{path.parent.name}"
         content = path.read_bytes()
         if cluster != CLUSTER:
             rows = renamed(pq.read_table(path), urllib.parse.unquote(cluster))
@@ -89,8 +94,9 @@ def run(kind, root, directory, url, requests, rest=None):
         counts = compact.compact("duckdb", small, large, cluster, DATE, HOUR, limit)
         read = [it for it in requests[begin:] if "/small/" in it[1] and ".parquet" in it[1]]
         if kind != "directory":
-            # A listing has the sizes: a file is one request.
-            expect("requests for small files", len(read), counts[0] + len(counts[2]))
+            # A listing has the sizes: a file is one request. What is no file of a host is not read.
+            looked = [name for name in counts[2] if layout.is_small(f"{hour}/{name}")]
+            expect("requests for small files", len(read), counts[0] + len(looked))
             expect("requests for small files", sorted(read), sorted(set(read)))
         left.update(counts[2])
         return counts[:2]
@@ -112,8 +118,11 @@ def run(kind, root, directory, url, requests, rest=None):
     begin = len(requests)
     plain(ask, "duckdb", small, SUM)
     # DuckDB asks for size and time of a file four times.
-    asked = {it for it in requests[begin:] if it[0] == "HEAD" and it[1].endswith(".parquet")}
-    expect("sizes that the listing has", asked, set())
+    asked = [it for it in requests[begin:] if it[0] == "HEAD" and it[1].endswith(".parquet")]
+    expect("sizes that the listing has", asked, [])
+    # A listing for each host would take longer than its file.
+    listings = [it for it in requests[begin:] if "list-type" in it[1]]
+    expect("listings of DuckDB are few", len(listings) < HOSTS, True)
     whole, _ = settled(f"{small}", HOSTS)
     # Half of it is of the other cluster.
     expected = [whole[0] // 2, HOSTS, whole[2] / 2]
@@ -142,14 +151,13 @@ def run(kind, root, directory, url, requests, rest=None):
     # Its file has been written and compared, so no run reads that host again.
     begin = len(requests)
     expect("the next run", compact.compact("duckdb", small, large, CLUSTER, DATE, HOUR), (1, 5, {}))
-    expect("what it reads", [it for it in requests[begin:] if late.name in it[1]], [])
+    expect("what it reads", [it for it in requests[begin:] if late.parent.name in it[1]], [])
     settled(large, HOSTS + 1)
     expect("its large files", held.items() <= target.parquet(hour).items(), True)
 
     # What nothing names is removed once there is something to add.
     target.write(f"{hour}/compact_0.parquet", late.read_bytes())
-    other = sorted((root / hour).glob("*.parquet"))[HOSTS + 1]
-    put(other)
+    put(every[HOSTS + 1])
     settled(large, HOSTS + 1)
     # Another run writes the hour at the same time.
     manifest = target.manifest(hour)
@@ -166,28 +174,46 @@ def run(kind, root, directory, url, requests, rest=None):
     rows, count = settled(large, HOSTS + 2)
 
     # A store that keeps other bytes than it was given.
-    put(sorted((root / hour).glob("*.parquet"))[HOSTS + 2])
+    put(every[HOSTS + 2])
     write = store.Root.write
     with patched(store.Root, "write", lambda self, at, content: write(self, at, content + b"x")):
         refused("the store has", merge)
     expect("rows", settled(large, HOSTS + 2), (rows, count))
-    content = files.read(f"{hour}/{late.name}")
-    files.write(f"{hour}/{late.name}", content + b"x")
+    content = files.read(f"{hour}/{name_of(late)}")
+    files.write(f"{hour}/{name_of(late)}", content + b"x")
     refused("has changed", merge)
-    files.write(f"{hour}/{late.name}", content)
+    files.write(f"{hour}/{name_of(late)}", content)
 
     # What a host may not say: that is left out, each time, and the others are added.
+    (other_hour,) = (root / compact.place(CLUSTER, DATE, HOUR - 1)).glob("host=node-0001/*.parquet")
     spoiled = {
-        "zzz_1_1.parquet": b"PAR1 and no more",
+        "host=zzz/1_1.parquet": b"PAR1 and no more",
+        "host=node-9999/1_1.parquet": late.read_bytes(),
+        f"{late.parent.name}/1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{name_of(first[0])}"),
+        "host=node-0001/1_1.parquet": other_hour.read_bytes(),
+        # Not where a file of a host is, also where a policy lets a host write: it names the last `host=`.
         "node-9999_1_1.parquet": late.read_bytes(),
-        f"{late.name[:9]}_1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{first[0].name}"),
-        f"{late.name[:9]}_1_2.parquet": damaged(late),
+        f"{late.parent.name}/1_2.parquet": damaged(late),
+        f"{late.parent.name}/host=node-9999/1_1.parquet": late.read_bytes(),
+        f"{late.parent.name}/hour=10/host=node-9999/1_1.parquet": late.read_bytes(),
+        "host=%6Eode-0012/1_1.parquet": late.read_bytes(),
     }
     for name, content in spoiled.items():
         files.write(f"{hour}/{name}", content)
     expect("the last host", merge(), (1, 7))
     expect("what is left out", left.keys(), spoiled.keys())
     expect("a run for what is left out", merge(), (0, 7))
+    # In the small files themselves cluster and host are those of the path. Engines take any spelling of it, which no
+    # policy lets a host write.
+    for name in ("host=zzz/1_1.parquet", "host=%6Eode-0012/1_1.parquet", f"{late.parent.name}/1_2.parquet"):
+        files.remove(f"{hour}/{name}")
+        del spoiled[name]
+    query = "SELECT count(*) FROM rollup WHERE host = '{}' AND cluster = 'north'"
+    own = pq.read_metadata(late).num_rows
+    for engine in ENGINES:
+        rows = [plain(ask, engine, small, query.format(host))[0] for host in ("node-9999", late.parent.name[5:])]
+        more = pq.read_metadata(first[0]).num_rows
+        expect(f"{engine}: rows of a host that speaks of others", rows, [own, own + more])
     for name in spoiled:
         files.remove(f"{hour}/{name}")
 

@@ -17,6 +17,9 @@ use crate::store::BUCKET;
 /// Time limit of a request or a wait.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
+/// The directory of the host in that of an hour.
+pub(crate) const HOST: &str = "host=one";
+
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// A roll-up directory with a configuration, and all files that were created in it.
@@ -68,7 +71,7 @@ impl Fleet {
     pub(crate) fn make_named(&mut self, hour: &str, size: usize) -> String {
         let seed = self.made.len() as u64;
         let bytes: Vec<u8> = (0..size as u64).map(|at| noise(seed << 32 | at)).collect();
-        let name = format!("{hour}/host_12345678_{seed}.parquet");
+        let name = format!("{hour}/{HOST}/12345678_{seed}.parquet");
         let path = self.rollup().join(&name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path.with_extension("tmp"), &bytes).unwrap();

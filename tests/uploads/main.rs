@@ -1,5 +1,5 @@
 //! Tests of `uncore-trace-upload`: `sent` sends files to a directory and to an S3 server, `faults`
-//! does so while the store, the disk or the network fails.
+//! does so while the store, the disk or the network fails, `policy` with the rights of one host.
 
 #[allow(dead_code, reason = "the other tests use the rest")]
 #[path = "../command.rs"]
@@ -13,6 +13,7 @@ mod skip;
 
 mod faults;
 mod fleet;
+mod policy;
 mod sent;
 mod store;
 

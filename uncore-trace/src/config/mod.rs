@@ -21,17 +21,18 @@ use crate::attribute::Choice;
 use crate::bounds;
 use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
-use crate::tables::hours::encoded;
+use crate::schema::rollup::LONGEST_WINDOW_NS;
+use crate::tables::layout::encoded;
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 
 pub use self::listen::Listen;
 
 /// The shortest window of a roll-up.
-const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest window of a roll-up: an hour has twelve.
-const LONGEST_WINDOW: Duration = Duration::from_mins(5);
+/// The longest window of a roll-up.
+pub(crate) const LONGEST_WINDOW: Duration = Duration::from_nanos(LONGEST_WINDOW_NS as u64);
 
 /// Longest name of a file or directory on common file systems, bytes.
 const NAME_MAX: usize = 255;
