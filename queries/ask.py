@@ -136,6 +136,9 @@ def reach(connection, root):
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow import fs
 
+    # An error within DuckDB would be of many lines.
+    store.objects(root.removeprefix("s3://").split("/")[0])
+
     known = {}
 
     class Bucket(ArrowFSWrapper):

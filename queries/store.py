@@ -1,4 +1,4 @@
-"""Roll-ups in a directory or in a bucket, by one implementation: pyarrow's file systems.
+"""Roll-ups in a directory or in a bucket: pyarrow's file systems, and obstore to read objects.
 
 A root is `/path` or `s3://bucket/prefix`. Credentials, region and address of a store are those of the
 environment, as of AWS's own tools: AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, or the role of the instance.
