@@ -134,14 +134,43 @@ def reach(connection, root):
         connection.execute(f"CREATE SECRET (TYPE s3, {', '.join(pairs)})")
         return
     from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow import fs
+
+    # An error within DuckDB would be of many lines.
+    store.objects(root.removeprefix("s3://").split("/")[0])
+
+    known = {}
 
     class Bucket(ArrowFSWrapper):
+        """DuckDB opens a file several times. What a listing says of it is not asked again."""
+
         protocol = ("s3",)
 
         @classmethod
         def _strip_protocol(cls, path):
             # As it is: names have %XX.
             return str(path).removeprefix("s3://").rstrip("/")
+
+        def _make_entry(self, info):
+            entry = super()._make_entry(info)
+            known[entry["name"]] = entry
+            return entry
+
+        def info(self, path, **options):
+            return known.get(self._strip_protocol(path)) or super().info(path, **options)
+
+        def modified(self, path):
+            return self.info(path)["mtime"]
+
+        def glob(self, path, **options):
+            # By one listing. fsspec has one for each directory, as each host is.
+            path = self._strip_protocol(path)
+            found = self.fs.get_file_info(fs.FileSelector(layout.above(path), allow_not_found=True, recursive=True))
+            names = [self._make_entry(it)["name"] for it in found]
+            return sorted(it for it in names if layout.matches(it, path))
+
+        def _open(self, path, *args, **options):
+            return store.Object(path, self.info(path)["size"])
 
     connection.register_filesystem(Bucket(store.Root(root).files))
 

@@ -24,11 +24,13 @@ only where not all of a column chunk is in a dictionary; so the three columns ge
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import pathlib
 import sys
 import tempfile
+import threading
 
 import ask
 import layout
@@ -42,10 +44,15 @@ ROWS = 131072
 BLOCK = 6 * 2**20
 PAGE_ROWS = 10_000
 LARGE = 256_000_000
+# Of files of fewer rows so many are put together.
+FEW = 4096
+TOGETHER = 256
 # Of each large file the small files that are in it: {NAME: BYTES}.
 INPUTS = "_inputs"
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
+# Of the metadata of the files. Large ones have all values that there are.
+KEPT = [b"uncore_trace.rollup_version", b"uncore_trace.tool_version", b"uncore_trace.cluster"]
 # Values that must be equal before and after, for each host and event.
 CHECKED = """
 SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(mono_ns),
@@ -103,12 +110,11 @@ def duckdb(source, target):
 
 
 def versions(connection, listed):
-    """The versions of the files, for the metadata of the large ones: all that there are."""
+    """The versions of the files, for the metadata of the large ones."""
     rows = connection.execute(
         f"""SELECT decode(key), string_agg(DISTINCT decode(value), ',' ORDER BY decode(value))
         FROM parquet_kv_metadata([{listed}])
-        WHERE decode(key) IN ('uncore_trace.rollup_version', 'uncore_trace.tool_version',
-            'uncore_trace.cluster')
+        WHERE decode(key) IN ({", ".join(quoted(key.decode()) for key in KEPT)})
         GROUP BY 1"""
     ).fetchall()
     pairs = ", ".join(f'"{key}": {quoted(value)}' for key, value in rows)
@@ -143,12 +149,44 @@ def spark(source, target):
     return before, session.sql(CHECKED.format("after")).collect()
 
 
-def foreign(hour, name, content):
-    """Why a file is left out: it is not Parquet, or speaks of another host, cluster or hour than its path."""
-    try:
-        return layout.stranger(f"{hour}/{name}", pq.ParquetFile(pa.BufferReader(content)))
-    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-        return str(error).splitlines()[0]
+class Gathered:
+    """The small files of a large one, in a directory; those of few rows are put together there.
+
+    To open a file costs an engine more than a few rows of it, and memory as long as it reads any. Only files of
+    one schema and version are put together: so the engine finds all that there are.
+    """
+
+    def __init__(self, directory):
+        self.directory, self.lock = directory, threading.Lock()
+        self.numbers, self.rows, self.waiting = itertools.count(), 0, {}
+
+    def add(self, name, content, file, rows):
+        """A file as it is or, where it has few rows, these."""
+        with self.lock:
+            self.rows += file.metadata.num_rows
+        if rows is None:
+            # The engine names the file if it cannot read it.
+            path = self.directory / f"{next(self.numbers)}_{name.replace('/', '_')}"
+            path.write_bytes(content)
+            return
+        found = rows.schema.metadata or {}
+        rows = rows.replace_schema_metadata({it: found[it] for it in KEPT if it in found})
+        key = (rows.schema, *(found.get(it) for it in KEPT))
+        with self.lock:
+            tables = self.waiting.setdefault(key, [])
+            tables.append(rows)
+            if len(tables) < TOGETHER:
+                return
+            del self.waiting[key]
+        self.write(tables)
+
+    def write(self, tables):
+        together = pa.concat_tables(tables).unify_dictionaries()
+        pq.write_table(together, self.directory / f"few_{next(self.numbers)}.parquet")
+
+    def end(self):
+        for tables in self.waiting.values():
+            self.write(tables)
 
 
 def merge(engine, small, hour, chunk):
@@ -156,22 +194,31 @@ def merge(engine, small, hour, chunk):
     with tempfile.TemporaryDirectory(prefix="compact-") as work:
         source, target = pathlib.Path(work) / "small", pathlib.Path(work) / "large.parquet"
         source.mkdir()
+        gathered = Gathered(source)
 
         def fetch(name):
             content = small.read(f"{hour}/{name}")
-            why = foreign(hour, name, content)
+            try:
+                file = pq.ParquetFile(pa.BufferReader(content))
+                few = file.metadata.num_rows < FEW
+                rows = file.read(None if few else layout.COLUMNS, use_threads=False)
+                why = layout.stranger(f"{hour}/{name}", file.metadata.metadata or {}, rows)
+            except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
+                return str(error).splitlines()[0]
             if why is None:
-                (source / name.replace("/", "_")).write_bytes(content)
+                gathered.add(name, content, file, rows if few else None)
             return why
 
         left = {name: why for name, why in zip(chunk, store.each(fetch, chunk)) if why}
         if len(left) == len(chunk):
             return None, left
+        gathered.end()
         try:
             before, after = {"duckdb": duckdb, "spark": spark}[engine](source, target)
         except Exception as error:
             raise SystemExit(f"compact: {small.url}/{hour}: {str(error).splitlines()[0]}") from error
-        if not before or not same(before, after):
+        rows = sum(row[2] for row in before)
+        if rows != gathered.rows or not before or not same(before, after):
             raise SystemExit(f"compact: {small.url}/{hour}: the rows of the large file are not the same")
         return target.read_bytes(), left
 

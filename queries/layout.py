@@ -59,12 +59,17 @@ def matches(path, pattern):
     return len(path) == len(pattern) and all(map(fnmatch.fnmatchcase, path, pattern))
 
 
-def stranger(path, file):
+def above(pattern):
+    """The directory that all paths of a pattern have in common."""
+    parts = pattern.split("/")[:-1]
+    known = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
+    return "/".join(parts[:known])
+
+
+def stranger(path, metadata, rows):
     """Why a file may not be at a path: its footer or a row is of another host, cluster or hour. A row's host and
     cluster are those of the footer, as the program writes them."""
     cluster, host = HOUR.match(path)[1], FILE.fullmatch(path.split("/", 3)[3])[1]
-    metadata = file.metadata.metadata or {}
-    rows = file.read(columns=COLUMNS, use_threads=False)
     for column, named in (("cluster", cluster), ("host", host)):
         found = {(it or ("default" if column == "cluster" else "")) for it in rows[column].unique().to_pylist()}
         found.add(metadata.get(f"uncore_trace.{column}".encode(), b"default" if column == "cluster" else b"").decode())
