@@ -75,8 +75,8 @@ impl<'a> Resolver<'a> {
         let mut seen = BTreeSet::new();
         for typed in names {
             let globbed = typed.contains(['*', '?', '[']);
-            let named = self.named(typed)?;
-            for &(family, metric) in &named {
+            let matching = self.named(typed)?;
+            for &(family, metric) in &matching {
                 let mut here = self.measured(family, metric);
                 if let Some(better) = self.better(family, metric).filter(|_| !here.is_empty()) {
                     let note = format!(
@@ -103,7 +103,7 @@ impl<'a> Resolver<'a> {
                     measured.extend(here);
                 }
             }
-            if !named.iter().any(|(_, metric)| seen.contains(&std::ptr::from_ref(*metric))) {
+            if !matching.iter().any(|(_, metric)| seen.contains(&std::ptr::from_ref(*metric))) {
                 return Err(self.not_here(typed));
             }
             self.notes.extend(self.rest_of_group(typed, &measured)?);
