@@ -132,6 +132,13 @@ fn the_uploader_has_no_capability_and_the_recorder_no_network() {
         assert_eq!(setting(&unit, "User"), ["uncore-trace"]);
         assert_eq!(setting(&unit, "StateDirectory"), ["uncore-trace"]);
         assert_eq!(setting(&unit, "NoNewPrivileges"), ["yes"]);
+        // They confine themselves; systemd's set of a service's calls has none of these.
+        let calls = setting(&unit, "SystemCallFilter").join(" ");
+        for call in
+            ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+        {
+            assert!(calls.split(' ').any(|it| it == call), "{call}: {calls}");
+        }
     }
 }
 

@@ -181,6 +181,10 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }

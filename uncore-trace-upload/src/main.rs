@@ -7,6 +7,7 @@ mod answers;
 mod backoff;
 mod figures;
 mod journal;
+mod needs;
 mod pass;
 mod store;
 mod tree;

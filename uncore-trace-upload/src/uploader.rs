@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use uncore_trace::config::Upload;
-use uncore_trace::confine::{self, Needs};
+use uncore_trace::confine;
 use uncore_trace::signals::Signals;
 use uncore_trace::tables::lock::{self, Act, Lock};
 use uncore_trace::tables::mode::Mode;
 
 use crate::figures::Figures;
+use crate::needs;
 use crate::pass::Uploader;
 use crate::store::Store;
 
@@ -71,7 +72,8 @@ pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Resul
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
     let _lock = lock(&task.directory)?;
-    confine::thread(&needs(task, &store));
+    // Certificates have been read; the threads that look names up start later.
+    confine::process(&needs::of(task, &store));
     let mut uploader = Uploader::new(task, store)?;
     let result = if once { uploader.once(signals).await } else { uploader.run(signals).await };
     uploader.outcome(result)
@@ -90,26 +92,4 @@ fn directory_exists(directory: &Path) -> Result<()> {
 
 fn lock(directory: &Path) -> Result<Lock> {
     lock::acquire_file(directory, &directory.join(LOCK), Mode::default(), Act::Upload)
-}
-
-/// Directories in which host names and certificates are looked up, also by the C library.
-const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/proc/sys"];
-
-/// Environment variables that name files of certificates or credentials.
-const NAMED_FILES: [&str; 4] = [
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-];
-
-/// The paths that the upload reads and writes after confinement.
-fn needs(task: &Task, store: &Store) -> Needs {
-    let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    reads.extend(NAMED_FILES.iter().filter_map(std::env::var_os).map(PathBuf::from));
-    let mut writes = vec![task.directory.clone()];
-    writes.extend(store.directory().map(Path::to_owned));
-    let textfile = task.textfile.as_deref().and_then(Path::parent);
-    writes.extend(textfile.map(Path::to_owned));
-    Needs { reads, writes, network: true, ..Needs::default() }
 }

@@ -29,6 +29,10 @@ pub fn names(set: CapabilitySet) -> String {
 pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
     let before = capabilities(None).map_err(words)?;
+    // A unit may refuse capset(2) to who has nothing to give up.
+    if (before.permitted | before.inheritable).is_empty() {
+        return Ok(CapabilitySet::empty());
+    }
     let wanted = wanted & before.permitted;
     let set = |effective, permitted| {
         let inheritable = CapabilitySet::empty();
