@@ -1,5 +1,5 @@
 //! Tests of `uncore-trace-upload`: `sent` sends files to a directory and to an S3 server, `faults`
-//! does so while the store, the disk or the network fails.
+//! does so while the store, the disk or the network fails; `otlp` pushes metrics.
 
 #[allow(dead_code, reason = "the other tests use the rest")]
 #[path = "../command.rs"]
@@ -11,8 +11,10 @@ mod needs;
 #[path = "../skip.rs"]
 mod skip;
 
+mod collector;
 mod faults;
 mod fleet;
+mod otlp;
 mod sent;
 mod store;
 

@@ -23,6 +23,7 @@ use uncore_trace::tables::lock::{self, Act, Lock};
 use uncore_trace::tables::mode::Mode;
 
 use crate::figures::Figures;
+use crate::otlp::{self, Push};
 use crate::pass::Uploader;
 use crate::store::Store;
 
@@ -62,19 +63,37 @@ pub(crate) fn check(task: &Task) -> Result<()> {
     directory_exists(&task.directory)
 }
 
-/// Sends files until a signal arrives, or with `once` those that exist now. Needs a tokio runtime.
+/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files that
+/// exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// The settings are wrong, the directory cannot be used, or another process uploads it.
-pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
+pub(crate) async fn run(
+    task: &Task,
+    push: Option<&mut Push>,
+    once: bool,
+    signals: &mut Signals,
+) -> Result<Outcome> {
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
     let _lock = lock(&task.directory)?;
     confine::thread(&needs(task, &store));
     let mut uploader = Uploader::new(task, store)?;
-    let result = if once { uploader.once(signals).await } else { uploader.run(signals).await };
+    let result = if once {
+        uploader.once(signals).await
+    } else {
+        otlp::beside(push, uploader.run(signals)).await
+    };
     uploader.outcome(result)
+}
+
+/// Pushes metrics until a signal arrives, and sends no files; with `once` only gives up privileges.
+pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: &mut Signals) {
+    confine::thread(&to_connect());
+    if !once {
+        otlp::beside(push, signals.next()).await;
+    }
 }
 
 fn directory_exists(directory: &Path) -> Result<()> {
@@ -103,13 +122,18 @@ const NAMED_FILES: [&str; 4] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// The paths that the upload reads and writes after confinement.
-fn needs(task: &Task, store: &Store) -> Needs {
+/// What connecting to other machines needs.
+fn to_connect() -> Needs {
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     reads.extend(NAMED_FILES.iter().filter_map(std::env::var_os).map(PathBuf::from));
+    Needs { reads, network: true, ..Needs::default() }
+}
+
+/// The paths that the upload reads and writes after confinement.
+fn needs(task: &Task, store: &Store) -> Needs {
     let mut writes = vec![task.directory.clone()];
     writes.extend(store.directory().map(Path::to_owned));
     let textfile = task.textfile.as_deref().and_then(Path::parent);
     writes.extend(textfile.map(Path::to_owned));
-    Needs { reads, writes, network: true, ..Needs::default() }
+    Needs { writes, ..to_connect() }
 }
