@@ -184,7 +184,7 @@ fn a_push_goes_on_after_what_was_refused() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_yet_gets_metrics_later() {
+fn who_does_not_answer_is_named() {
     let collector = Collector::start(&json!([{}]));
     let port = collector.port;
     drop(collector);
