@@ -28,7 +28,7 @@ fn text(path: &str) -> String {
 }
 
 /// Sections that are completely examples: one of their keys has no default.
-const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
+const EXAMPLES: [&str; 3] = ["[upload]", "[otlp]", "[[trigger]]"];
 
 /// The configuration with its commented keys enabled; with or without the examples.
 fn uncommented(text: &str, with_examples: bool) -> String {
@@ -65,13 +65,15 @@ fn keys_of(section: &str) -> Vec<String> {
 fn the_configuration_that_is_installed_is_read() {
     let config = Config::parse(&text("agent.toml")).unwrap();
     assert!(config.rollup.is_some() && config.metrics.is_some());
-    assert!(config.ring.is_none() && config.upload.is_none() && config.triggers.is_empty());
+    assert!(config.ring.is_none() && config.triggers.is_empty());
+    assert!(config.upload.is_none() && config.otlp.is_none());
 }
 
 #[test]
 fn its_examples_are_read() {
     let config = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
     assert!(config.ring.is_some() && config.upload.is_some() && config.triggers.len() == 1);
+    assert!(config.otlp.is_some_and(|otlp| otlp.endpoint.is_some() && otlp.interval.is_some()));
 }
 
 #[test]

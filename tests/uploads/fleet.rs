@@ -147,7 +147,8 @@ pub(crate) fn environment(command: &mut Command) {
     }
     command.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("AWS_") {
+        let shown = name.to_string_lossy();
+        if shown.starts_with("AWS_") || shown.starts_with("OTEL_") {
             command.env_remove(name);
         }
     }

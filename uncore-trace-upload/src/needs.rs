@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use uncore_trace::confine::Needs;
 
+use crate::otlp::Push;
 use crate::store::Store;
 use crate::uploader::Task;
 
@@ -20,60 +21,63 @@ const FILES: [&str; 4] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// Environment variables with the address of a store, of a service that gives out credentials, or
-/// of a proxy: those that `object_store` and `reqwest` read.
-const ADDRESSES: [&str; 12] = [
+/// Environment variables with the address of a store, or of a service that gives out credentials:
+/// those that `object_store` reads.
+const STORES: [&str; 6] = [
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL_STS",
     "AWS_METADATA_ENDPOINT",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "HTTP_PROXY",
-    "http_proxy",
-    "ALL_PROXY",
-    "all_proxy",
 ];
+
+/// Environment variables with the address of a proxy: those that `reqwest` reads.
+const PROXIES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 /// Answers that are too long for UDP are asked for over TCP.
 const DNS: u16 = 53;
 
-/// The needs of an upload. One to a directory makes no socket.
-pub(crate) fn of(task: &Task, store: &Store) -> Needs {
+/// The needs of an upload and a push. An upload to a directory makes no socket.
+pub(crate) fn of(upload: Option<(&Task, &Store)>, push: Option<&Push>) -> Needs {
     let variable = |name: &str| std::env::var(name).ok();
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     reads.extend(FILES.iter().filter_map(|name| variable(name)).map(PathBuf::from));
-    let mut writes = vec![task.directory.clone()];
-    writes.extend(store.directory().map(Path::to_owned));
-    let textfile = task.textfile.as_deref().and_then(Path::parent);
-    writes.extend(textfile.map(Path::to_owned));
-    let connects = match store.directory() {
-        Some(_) => Vec::new(),
-        None => ports(task.settings.endpoint.as_deref(), variable),
-    };
-    Needs { reads, writes, connects, ..Needs::default() }
+    let mut needs = Needs { reads, ..Needs::default() };
+    if let Some((task, store)) = upload {
+        needs.writes.push(task.directory.clone());
+        let textfile = task.textfile.as_deref().and_then(Path::parent);
+        needs.writes.extend(store.directory().into_iter().chain(textfile).map(Path::to_owned));
+        if store.directory().is_none() {
+            needs.connects.extend(of_store(task.settings.endpoint.as_deref(), variable));
+        }
+    }
+    if let Some(push) = push {
+        needs.connects.extend(push.ports().chain(of_network(variable)));
+    }
+    needs
 }
 
-/// The ports of the store, of its proxy, of the services that give out credentials, and of DNS.
-fn ports(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<u16> {
-    let named = ADDRESSES.iter().filter_map(|name| variable(name));
-    let mut ports: Vec<u16> =
-        named.chain(endpoint.map(str::to_owned)).filter_map(|address| port(&address)).collect();
-    ports.push(DNS);
-    if endpoint.is_none() {
-        ports.push(HTTPS);
-    }
+/// The ports of the store and of the services that give out credentials.
+fn of_store(endpoint: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<u16> {
+    let named = STORES.iter().filter_map(|name| variable(name));
+    let named = named.chain(endpoint.map(str::to_owned)).filter_map(|address| port(&address));
+    let mut ports: Vec<u16> = named.chain(endpoint.is_none().then_some(HTTPS)).collect();
     // Without keys they are asked for: of the instance or the container (HTTP), or of STS (HTTPS).
     if variable("AWS_ACCESS_KEY_ID").is_none() {
         ports.extend([HTTP, HTTPS]);
     }
-    ports.sort_unstable();
-    ports.dedup();
+    ports.extend(of_network(variable));
     ports
+}
+
+/// The ports of DNS and of the proxy.
+fn of_network(variable: impl Fn(&str) -> Option<String>) -> impl Iterator<Item = u16> {
+    let named = PROXIES.iter().filter_map(move |name| port(&variable(name)?));
+    std::iter::once(DNS).chain(named)
 }
 
 /// The port of a URL, which may lack its scheme as that of a proxy.
@@ -87,6 +91,8 @@ fn port(address: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -96,7 +102,8 @@ mod tests {
                 let found = variables.iter().find(|(key, _)| *key == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            ports(endpoint, value)
+            let ports: BTreeSet<u16> = of_store(endpoint, value).into_iter().collect();
+            ports.into_iter().collect::<Vec<_>>()
         };
         let keys = ("AWS_ACCESS_KEY_ID", "x");
         assert_eq!(of(None, &[keys]), [53, 443]);

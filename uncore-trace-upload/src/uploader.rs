@@ -24,6 +24,7 @@ use uncore_trace::tables::mode::Mode;
 
 use crate::figures::Figures;
 use crate::needs;
+use crate::otlp::{self, Push};
 use crate::pass::Uploader;
 use crate::store::Store;
 
@@ -63,20 +64,38 @@ pub(crate) fn check(task: &Task) -> Result<()> {
     directory_exists(&task.directory)
 }
 
-/// Sends files until a signal arrives, or with `once` those that exist now. Needs a tokio runtime.
+/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files that
+/// exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// The settings are wrong, the directory cannot be used, or another process uploads it.
-pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
+pub(crate) async fn run(
+    task: &Task,
+    push: Option<&mut Push>,
+    once: bool,
+    signals: &mut Signals,
+) -> Result<Outcome> {
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
     let _lock = lock(&task.directory)?;
     // Certificates have been read; the threads that look names up start later.
-    confine::process(&needs::of(task, &store));
+    confine::process(&needs::of(Some((task, &store)), push.as_deref()));
     let mut uploader = Uploader::new(task, store)?;
-    let result = if once { uploader.once(signals).await } else { uploader.run(signals).await };
+    let result = if once {
+        uploader.once(signals).await
+    } else {
+        otlp::beside(push, uploader.run(signals)).await
+    };
     uploader.outcome(result)
+}
+
+/// Pushes metrics until a signal arrives, and sends no files; with `once` only gives up privileges.
+pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: &mut Signals) {
+    confine::process(&needs::of(None, push.as_deref()));
+    if !once {
+        otlp::beside(push, signals.next()).await;
+    }
 }
 
 fn directory_exists(directory: &Path) -> Result<()> {

@@ -149,7 +149,7 @@ fn nothing_harmful() {
     #[expect(deprecated, reason = "its successor is unsafe")]
     denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
     denied("listen", std::net::TcpListener::bind("127.0.0.1:0").map(drop));
-    let traced = [libc::PTRACE_ATTACH as libc::c_long, parent.into(), 0];
+    let traced = [libc::c_long::from(libc::PTRACE_ATTACH), parent.into(), 0];
     assert_eq!(error_of(libc::SYS_ptrace, traced), Some(libc::EPERM));
     // Still allowed: threads and socket pairs.
     spawn(|| ()).join().unwrap();
