@@ -39,7 +39,7 @@ fn metrics() -> Metrics {
             (HOSTILE, None, None),
         ] {
             rows.append(&rollup::Row {
-                ts: 1_800_000_000_000_000 + window * 10_000_000,
+                ts: 1_800_000_000_000_000_000 + window * 10_000_000_000,
                 window_ns: 10_000_000_000,
                 link: Some("memory 0"),
                 direction: Some("in"),
@@ -291,13 +291,15 @@ fn what_cannot_be_pushed_is_refused_in_one_line() {
         ("", "OTEL_SDK_DISABLED", "true", "has no [upload]"),
     ] {
         for option in ["--once", "--check"] {
-            let mut command = served(more).tool(&[option], &[(variable, value)]);
+            let served = served(more);
+            let mut command = served.tool(&[option], &[(variable, value)]);
             let line = Answer::of(command.output().unwrap()).refused();
             assert!(line.contains(says), "{more} {value}: {line}");
         }
     }
     let collector = Collector::start(&json!([{}]));
-    let mut check = served("").tool(&["--check"], &[(ENDPOINT, &collector.endpoint())]);
+    let served = served("");
+    let mut check = served.tool(&["--check"], &[(ENDPOINT, &collector.endpoint())]);
     assert!(Answer::of(check.output().unwrap()).ok().contains("no request was sent"));
     assert_eq!(collector.got(0).len(), 0);
 }

@@ -165,7 +165,7 @@ mod tests {
         let mut rows = rollup::Builder::default();
         for cgroup in owners {
             rows.append(&rollup::Row {
-                ts: number * 100_000_000,
+                ts: number * 100_000_000_000,
                 window_ns: 100_000_000_000,
                 event: "e",
                 unit: "Joules",
