@@ -82,9 +82,10 @@ fn of_network(variable: impl Fn(&str) -> Option<String>) -> impl Iterator<Item =
 
 /// The port of a URL, which may lack its scheme as that of a proxy.
 fn port(address: &str) -> Option<u16> {
-    let url = match address.contains("://") {
-        true => Url::parse(address),
-        false => Url::parse(&format!("http://{address}")),
+    let url = if address.contains("://") {
+        Url::parse(address)
+    } else {
+        Url::parse(&format!("http://{address}"))
     };
     url.ok()?.port_or_known_default()
 }
