@@ -132,6 +132,9 @@ impl<'a> Whose<'a> {
 /// A series of a link or event: whose it is, its value, and from when on it counts.
 type Part<'a> = (Whose<'a>, f64, i64);
 
+/// Links or events of one unit, which is written in UCUM.
+type OfUnit<'a> = (String, Vec<(&'a Thing, &'a Counted)>);
+
 /// A metric with series for links or events.
 struct OfThings {
     name: &'static str,
@@ -151,10 +154,10 @@ fn owners(counted: &Counted) -> Vec<Part<'_>> {
 }
 
 /// Owners with what is known of them, in the order of their names.
-fn known<'a>(
-    counted: &'a Counted,
+fn known(
+    counted: &Counted,
     value: impl Fn(&super::counted::Series) -> Option<f64>,
-) -> Vec<Part<'a>> {
+) -> Vec<Part<'_>> {
     let shown = counted.shown.iter();
     let mut known: Vec<_> =
         shown.filter_map(|(name, its)| Some((name, value(its)?, its.since_ns))).collect();
@@ -295,7 +298,7 @@ impl Metrics {
         let mut table = Vec::new();
         for of in OF_THINGS {
             // By the unit as names have it.
-            let mut things: BTreeMap<String, (String, Vec<(&Thing, &Counted)>)> = BTreeMap::new();
+            let mut things: BTreeMap<String, OfUnit<'_>> = BTreeMap::new();
             for (thing, counted) in &self.things {
                 if thing.unit().is_none() == of.links {
                     let (unit, ucum) = thing.unit().map_or_else(
