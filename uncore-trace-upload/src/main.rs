@@ -76,15 +76,11 @@ fn run(args: &Args) -> Result<u8> {
     let runtime = runtime.context("cannot start the event loop")?;
     let ended: Result<_> = runtime.block_on(async {
         let mut signals = Signals::install()?;
-        let outcome = match &upload {
-            Some(task) => {
-                let run = uploader::run(task, push.as_mut(), args.once, &mut signals);
-                Some(run.await?)
-            }
-            None => {
-                uploader::without_files(push.as_mut(), args.once, &mut signals).await;
-                None
-            }
+        let outcome = if let Some(task) = &upload {
+            Some(uploader::run(task, push.as_mut(), args.once, &mut signals).await?)
+        } else {
+            uploader::without_files(push.as_mut(), args.once, &mut signals).await;
+            None
         };
         // After the files, also if one of them was not sent.
         let pushed = match push.as_mut().filter(|_| args.once) {

@@ -197,12 +197,11 @@ fn header(answer: &Response, name: &str) -> Option<String> {
 
 /// A pause as `Retry-After` has it: seconds, or a date (RFC 9110, 10.2.3).
 fn pause_of(text: &str, now: Timestamp) -> Option<Duration> {
-    let pause = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let until = rfc2822::parse(text).ok()?.timestamp();
-            Duration::try_from(until.duration_since(now)).unwrap_or_default()
-        }
+    let pause = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let until = rfc2822::parse(text).ok()?.timestamp();
+        Duration::try_from(until.duration_since(now)).unwrap_or_default()
     };
     Some(pause.min(LONGEST_PAUSE))
 }
