@@ -211,8 +211,8 @@ fn who_does_not_answer_is_named() {
 #[test]
 fn headers_are_sent_and_never_shown() {
     let secret = "c2VjcmV0LXZhbHVl";
-    let echo = json!({"status": 401, "message": "what is ECHO?"});
-    let collector = Collector::start(&json!([{}, echo]));
+    let unauthorized = json!({"status": 401, "message": "what is ECHO?"});
+    let collector = Collector::start(&json!([{}, unauthorized]));
     let served = served("");
     let headers = format!("Authorization=Bearer%20{secret},X-Tenant=a%3Db");
     let endpoint = format!("{}/custom?api-key={secret}", collector.endpoint());

@@ -197,7 +197,7 @@ fn header(answer: &Response, name: &str) -> Option<String> {
 
 /// A pause as `Retry-After` has it: seconds, or a date (RFC 9110, 10.2.3).
 fn pause_of(text: &str, now: Timestamp) -> Option<Duration> {
-    let pause = if let Ok(seconds) = text.parse::<u64>() {
+    let pause = if let Ok(seconds) = text.parse() {
         Duration::from_secs(seconds)
     } else {
         let until = rfc2822::parse(text).ok()?.timestamp();

@@ -22,8 +22,8 @@ const PROGRAM: &str = "uncore-trace-upload";
 /// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
 /// wait than `queue` of `[upload]` allows.
 ///
-/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics of the agent to
-/// a collector of OpenTelemetry. Then `[upload]` may be left out.
+/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics of the agent
+/// to a collector of OpenTelemetry. Then `[upload]` may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY

@@ -204,8 +204,8 @@ mod tests {
             window(&mut metrics, number, &["/a"]);
         }
         // `other` counts from the begin of the first window, the owner from its series on.
-        let other = ("other".to_owned(), (10_000, 3000.0));
-        let all = BTreeMap::from([other, ("/a".to_owned(), (10_300, 2000.0))]);
+        let all = [("other", (10_000, 3000.0)), ("/a", (10_300, 2000.0))];
+        let all = BTreeMap::from(all.map(|(name, its)| (name.to_owned(), its)));
         assert_eq!(owners(&metrics), all);
         // It loses its series, and has it again: the sum goes on, and so does the start.
         for number in 106..=300 {

@@ -132,6 +132,9 @@ impl<'a> Whose<'a> {
 /// A series of a link or event: whose it is, its value, and from when on it counts.
 type Part<'a> = (Whose<'a>, f64, i64);
 
+/// Links or events of one unit, which is written in UCUM.
+type OfUnit<'a> = (String, Vec<(&'a Thing, &'a Counted)>);
+
 /// A metric with series for links or events.
 struct OfThings {
     name: &'static str,
@@ -294,8 +297,8 @@ impl Metrics {
     fn things(&self) -> Vec<Metric<'_>> {
         let mut table = Vec::new();
         for of in OF_THINGS {
-            // By the unit as names have it, with that of UCUM.
-            let mut things: BTreeMap<String, (String, Vec<_>)> = BTreeMap::new();
+            // By the unit as names have it.
+            let mut things: BTreeMap<String, OfUnit<'_>> = BTreeMap::new();
             for (thing, counted) in &self.things {
                 if thing.unit().is_none() == of.links {
                     let (unit, ucum) = thing.unit().map_or_else(
