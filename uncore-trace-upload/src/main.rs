@@ -84,7 +84,8 @@ fn run(args: &Args) -> Result<u8> {
             None
         };
         // After the files, also if one of them was not sent.
-        let pushed = match push.as_mut().filter(|_| args.once) {
+        let is_stopped = signals.was_interrupted() || signals.asked_to_leave();
+        let pushed = match push.as_mut().filter(|_| args.once && !is_stopped) {
             Some(push) => tokio::select! {
                 pushed = push.once() => pushed.map(|()| true),
                 _ = signals.next() => Ok(false),

@@ -21,9 +21,10 @@ const FILES: [&str; 4] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-/// Environment variables with the address of a store, or of a service that gives out credentials:
-/// those that `object_store` reads.
-const STORES: [&str; 6] = [
+/// Environment variables with the address of a store, its proxy, or a service that gives out
+/// credentials: those that `object_store` reads.
+const STORES: [&str; 7] = [
+    "AWS_PROXY_URL",
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
@@ -45,7 +46,14 @@ const DNS: u16 = 53;
 pub(crate) fn of(upload: Option<(&Task, &Store)>, push: Option<&Push>) -> Needs {
     let variable = |name: &str| std::env::var(name).ok();
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    reads.extend(FILES.iter().filter_map(|name| variable(name)).map(PathBuf::from));
+    for (name, path) in FILES.iter().filter_map(|name| Some((name, PathBuf::from(variable(name)?))))
+    {
+        // Kubernetes renews a token by exchanging a directory beside the link to it.
+        if name.ends_with("TOKEN_FILE") {
+            reads.extend(path.parent().map(Path::to_owned));
+        }
+        reads.push(path);
+    }
     let mut needs = Needs { reads, ..Needs::default() };
     if let Some((task, store)) = upload {
         needs.writes.push(task.directory.clone());
@@ -57,6 +65,7 @@ pub(crate) fn of(upload: Option<(&Task, &Store)>, push: Option<&Push>) -> Needs 
     }
     if let Some(push) = push {
         needs.connects.extend(push.ports().chain(of_network(variable)));
+        needs.sockets.extend(push.socket().map(Path::to_owned));
     }
     needs
 }

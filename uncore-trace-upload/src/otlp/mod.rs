@@ -18,6 +18,7 @@ mod resource;
 mod settings;
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -73,6 +74,14 @@ impl Push {
             Listen::Unix(_) => None,
         };
         self.settings.endpoint.port_or_known_default().into_iter().chain(agent)
+    }
+
+    /// The agent's Unix socket, if it is asked over one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        match &self.settings.agent {
+            Listen::Unix(path) => Some(path),
+            Listen::Tcp(_) => None,
+        }
     }
 
     /// Pushes until the future is dropped.

@@ -13,6 +13,8 @@ const NAMESPACE: u128 = 0x4d63_009a_8d0f_11ee_aad7_4c79_6ed8_e320;
 /// collector says what is wrong with it.
 pub(super) fn completed(request: Vec<u8>, settings: &Settings) -> Vec<u8> {
     let Ok(mut decoded) = Request::decode(request.as_slice()) else { return request };
+    // The agent has one resource.
+    decoded.resource_metrics.truncate(1);
     for metrics in &mut decoded.resource_metrics {
         let attributes = &mut metrics.resource.get_or_insert_default().attributes;
         let host = text(attributes, "host.name").unwrap_or_default().to_owned();

@@ -47,6 +47,8 @@ pub struct Needs {
     /// TCP ports that it connects to. With one, it may also look up names of hosts; without, it
     /// makes no socket.
     pub connects: Vec<u16>,
+    /// Unix sockets of others that it connects to.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl Default for Needs {
@@ -61,6 +63,7 @@ impl Default for Needs {
             command: None,
             counts: false,
             connects: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 }
@@ -84,8 +87,17 @@ impl Needs {
     /// The union of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
-        let Self { capabilities, reads, writes, names, replaces, command, counts, connects } =
-            other;
+        let Self {
+            capabilities,
+            reads,
+            writes,
+            names,
+            replaces,
+            command,
+            counts,
+            connects,
+            sockets,
+        } = other;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
         self.writes.extend(writes);
@@ -94,6 +106,7 @@ impl Needs {
         self.command = self.command.or(command);
         self.counts |= counts;
         self.connects.extend(connects);
+        self.sockets.extend(sockets);
         self
     }
 }

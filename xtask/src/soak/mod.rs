@@ -195,6 +195,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     judge(&minutes)
 }
 
+/// Labels that name an owner.
+const OF_OWNERS: &str = "owner, owner_device, owner_cgroup, owner_container, owner_pod";
+
 /// Checks the series that Prometheus has seen in all the time.
 fn series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
     println!("series: {}", prometheus.number(EVER)?);
@@ -204,24 +207,29 @@ fn series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
         Ok(())
     };
     none("a scrape failed", "avg_over_time(up{job='uncore-trace'}[1d]) < 1")?;
-    let short = format!("last_over_time({{cgroup=~'.*/{SHORT}.*'}}[1d])");
+    let short = format!("last_over_time({{owner_cgroup=~'.*/{SHORT}.*'}}[1d])");
     none("a cgroup that existed for a moment has a series", &short)?;
     for counter in prometheus.ask("count by (__name__) ({__name__=~'uncore_trace_.+_total'})")? {
         let name = counter.metric.get("__name__").context("a metric has no name")?;
         none("a counter went down", &format!("resets({name}[1d]) > 0"))?;
     }
     none("rows were not written", "uncore_trace_unwritten_rows_total > 0")?;
-    let parts = "sum without(owner, owner_pod, cgroup, container, device)(uncore_trace_owner_event_seconds_total) \
-                 + uncore_trace_unattributed_event_seconds_total";
+    let parts = format!(
+        "sum without({OF_OWNERS})(uncore_trace_owner_event_seconds_total) \
+         + uncore_trace_unattributed_event_seconds_total"
+    );
     let whole = "uncore_trace_event_seconds_total";
     none("shares do not sum to the whole", &format!("abs({parts} - {whole}) > 1e-6 * {whole}"))?;
     ensure!(!prometheus.ask(&format!("{parts} > 0"))?.is_empty(), "no time has an owner");
     // docs/agent.md: three times the owners in any hour, and as many as owners in each hour more.
     let most = f64::from(3 * OWNERS + FIXED) + f64::from(OWNERS) * f64::from(minutes / 60);
-    let each = "max(count without(owner, owner_pod, cgroup, container, device)\
-                (last_over_time({__name__=~'uncore_trace_owner_.+'}[1d])))";
-    let found = prometheus.number(each)?;
+    let each = format!(
+        "max(count without({OF_OWNERS}) (last_over_time({{__name__=~'uncore_trace_owner_.+'}}[1d])))"
+    );
+    let found = prometheus.number(&each)?;
     println!("series of owners of the metric that has most: {found}, {most} are allowed");
+    let tenants = prometheus.ask("last_over_time({owner_cgroup=~'.*/tenant-.*'}[1d])")?;
+    ensure!(!tenants.is_empty(), "no cgroup that worked for a minute has a series");
     ensure!(found <= most, "a metric has {found} series, {most} are allowed");
     Ok(())
 }

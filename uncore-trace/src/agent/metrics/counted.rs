@@ -32,6 +32,9 @@ pub(super) const WAITING: usize = 16;
 /// An owner that was not seen for this many windows waits no longer if others do.
 const GONE: u64 = 2;
 
+/// An owner that was not seen for this many windows waits no longer.
+const FORGOTTEN: u64 = 100;
+
 /// For each owner with a series, this many that lost theirs are remembered.
 const FORMER: usize = 64;
 
@@ -221,7 +224,7 @@ impl Counted {
             self.end(name, most);
         }
         self.waiting.values_mut().for_each(|its| its.recent *= FORGETTING);
-        self.waiting.retain(|_, its| its.recent > 0.5);
+        self.waiting.retain(|_, its| self.windows < its.last + FORGOTTEN);
         let mut replaced = 0;
         // The limit may have been lowered.
         while self.taken() > most
