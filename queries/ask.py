@@ -292,7 +292,9 @@ def main():
             raise SystemExit(f"ask: {value}: write NAME=VALUE")
     values = dict(value.split("=", 1) for value in args.values)
     if args.files is None:
-        args.files = layout.LARGE if store.Root(args.root).is_compacted() else layout.narrowed(values, args.engine)
+        args.files = layout.narrowed(values, args.engine)
+        if store.Root(args.root).is_compacted():
+            args.files = re.sub("/host=[^/]*", "", args.files)
     values |= {"root": args.root.rstrip("/"), "files": args.files}
     query = question(args.engine, args.question, values)
     if args.show:

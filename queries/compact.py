@@ -55,7 +55,7 @@ BLOOM = ["pod", "container", "cgroup"]
 KEPT = [b"uncore_trace.rollup_version", b"uncore_trace.tool_version", b"uncore_trace.cluster"]
 # Values that must be equal before and after, for each host and event.
 CHECKED = """
-SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(mono_ns),
+SELECT host, event, count(*), sum(abs(value)), sum(abs(low)), sum(abs(high)), sum(abs(total)), min(mono_ns),
     max(mono_ns)
 FROM {} GROUP BY host, event ORDER BY host, event"""
 
@@ -65,7 +65,7 @@ def same(one, other):
 
     def near(one, other):
         if isinstance(one, float) and isinstance(other, float):
-            return math.isclose(one, other, rel_tol=1e-9)
+            return math.isclose(one, other, rel_tol=1e-9) or one != one and other != other
         return one == other
 
     return len(one) == len(other) and all(
@@ -166,7 +166,7 @@ class Gathered:
             self.rows += file.metadata.num_rows
         if rows is None:
             # The engine names the file if it cannot read it.
-            path = self.directory / f"{next(self.numbers)}_{name.replace('/', '_')}"
+            path = self.directory / f"{next(self.numbers)}_{name.replace('/', '_')[-200:]}"
             path.write_bytes(content)
             return
         found = rows.schema.metadata or {}
@@ -197,14 +197,23 @@ def merge(engine, small, hour, chunk):
         gathered = Gathered(source)
 
         def fetch(name):
-            content = small.read(f"{hour}/{name}")
+            try:
+                content = small.read(f"{hour}/{name}")
+            except FileNotFoundError:
+                return "it was removed meanwhile"
             try:
                 file = pq.ParquetFile(pa.BufferReader(content))
+                if why := layout.odd(file.schema_arrow):
+                    return why
+                if file.metadata.num_rows == 0:
+                    return "it has no rows"
+                for it in file.metadata.metadata or {}:
+                    (it + file.metadata.metadata[it]).decode()
                 few = file.metadata.num_rows < FEW
                 rows = file.read(None if few else layout.COLUMNS, use_threads=False)
                 why = layout.stranger(f"{hour}/{name}", file.metadata.metadata or {}, rows)
-            except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-                return str(error).splitlines()[0]
+            except Exception as error:  # whatever a host has written
+                return (str(error) or type(error).__name__).splitlines()[0]
             if why is None:
                 gathered.add(name, content, file, rows if few else None)
             return why
@@ -294,7 +303,8 @@ def hours(source, cluster, date, hour):
         return [int(hour)]
     small = store.Root(source)
     found = small.directories(f"cluster={cluster}/date={date}")
-    return [int(name.removeprefix("hour=")) for name in found if name.startswith("hour=")]
+    at = f"cluster={cluster}/date={date}"
+    return [int(name.removeprefix("hour=")) for name in found if layout.hour_of(f"{at}/{name}")]
 
 
 def main():
@@ -305,9 +315,14 @@ def main():
     parser.add_argument("--bytes", type=int, default=LARGE, help="of the files that become one")
     args, status = parser.parse_args(), 0
     for hour in hours(args.source, args.cluster, args.date, args.hour):
-        added, are, left = compact(
-            args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
-        )
+        try:
+            added, are, left = compact(
+                args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
+            )
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+            status = 1
+            continue
         print(f"hour {hour:02}: {added} files were added; there are {are} large ones")
         for name, why in left.items():
             print(f"compact: hour {hour:02}: left out {name!r}: {why}", file=sys.stderr)

@@ -11,16 +11,23 @@ import datetime
 import fnmatch
 import re
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 HOURS = "cluster=*/date=*/hour=*"
 FILES = f"{HOURS}/host=*/*_*.parquet"
 LARGE = f"{HOURS}/*_*.parquet"
 VALUE = r"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})(?:[A-Za-z0-9._-]|%[0-9A-F]{2})*"
-HOUR = re.compile(rf"cluster=({VALUE})/date=(\d{{4}}-\d\d-\d\d)/hour=([01]\d|2[0-3])")
+HOUR = re.compile(rf"cluster=({VALUE})/date=(\d{{4}}-\d\d-\d\d)/hour=([01]\d|2[0-3])(?![^/])")
 FILE = re.compile(rf"host=({VALUE})/[0-9A-Fa-f]{{0,8}}_[0-9]+\.parquet")
 # What a file is looked at for, before any of its rows is believed.
 COLUMNS = ["host", "cluster", "ts"]
+TEXTS = "host boot_id cluster subsystem link direction peak_direction pmu event filter unit owner comm cgroup container pod method"
+TYPES = {"ts": pa.timestamp("us", "UTC"), "socket": pa.int16(), "number": pa.int32()}
+TYPES |= dict.fromkeys(TEXTS.split(), pa.string())
+TYPES |= dict.fromkeys("mono_ns window_ns known_ns".split(), pa.int64())
+TYPES |= dict.fromkeys("peak value low high total".split(), pa.float64())
+TYPES |= dict.fromkeys("running confidence".split(), pa.float32())
 
 
 def encoded(name):
@@ -44,8 +51,8 @@ def hour_of(path):
 
 def is_small(path):
     """Whether it is the file of a host, by its path below the root."""
-    *hour, host, name = path.split("/")[:6]
-    return len(hour) == 3 and hour_of("/".join(hour)) is not None and bool(FILE.fullmatch(f"{host}/{name}"))
+    hour, file = "/".join(path.split("/")[:3]), path.split("/", 3)[3:]
+    return bool(file) and hour_of(hour) is not None and bool(FILE.fullmatch(file[0]))
 
 
 def is_unfinished(path):
@@ -66,6 +73,18 @@ def above(pattern):
     return "/".join(parts[:known])
 
 
+def odd(schema):
+    """Why engines would misread a file: they tell no columns apart by case, and unite types."""
+    names = [name.lower() for name in schema.names]
+    if len(set(names)) < len(names):
+        return "two of its columns have one name"
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if kind != TYPES.get(field.name.lower(), kind):
+            return f"its column {field.name} has the type {kind}"
+    return None
+
+
 def stranger(path, metadata, rows):
     """Why a file may not be at a path: its footer or a row is of another host, cluster or hour. A row's host and
     cluster are those of the footer, as the program writes them."""
@@ -76,6 +95,8 @@ def stranger(path, metadata, rows):
         for value in found:
             if encoded(value) != named:
                 return f"it is of the {column} {value!r}"
+    if rows["ts"].null_count:
+        return "it has windows without a time"
     begin, bounds = hour_of(path), pc.min_max(rows["ts"]).as_py()
     end = begin + datetime.timedelta(hours=1)
     if len(rows) and not (begin <= bounds["min"] and bounds["max"] < end):

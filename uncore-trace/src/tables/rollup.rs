@@ -24,7 +24,7 @@ mod counters;
 mod scan;
 mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -205,6 +205,8 @@ struct Reading<'a> {
     has_all: bool,
     parts: Vec<HourFile>,
     origins: Vec<Origin>,
+    /// The places of `origins`.
+    known: HashMap<Origin, usize>,
     counters: Counters,
     /// Metadata that all files have.
     pairs: Option<BTreeMap<String, String>>,
@@ -221,6 +223,7 @@ impl<'a> Reading<'a> {
             has_all: true,
             parts: Vec::new(),
             origins: Vec::new(),
+            known: HashMap::new(),
             counters: Counters::default(),
             pairs: None,
             left_out: Vec::new(),
@@ -241,6 +244,7 @@ impl<'a> Reading<'a> {
     /// Adds a file, or the segments of one that is written.
     fn add(&mut self, set: usize, at: &Partition, file: &[PathBuf]) {
         let Some(path) = file.first() else { return };
+        self.seen.extend(at.host());
         let left = match self.try_add(set, at, file) {
             Ok(None) => return,
             Ok(Some(why)) => LeftOut { path: path.clone(), why, is_damaged: false },
@@ -268,8 +272,7 @@ impl<'a> Reading<'a> {
         if !self.hosts.has(&own.host) {
             return Ok(None);
         }
-        let known = self.origins.iter().position(|it| *it == own);
-        let origin = known.unwrap_or(self.origins.len());
+        let origin = self.known.get(&own).copied().unwrap_or(self.origins.len());
         let belongs = Belongs { origin: &own, range_us: at.range_us() };
         for table in tables.into_iter().filter(|table| table.rows() > 0) {
             let part = HourFile::new(table, origin, set)?;
@@ -281,6 +284,7 @@ impl<'a> Reading<'a> {
             }
             if self.origins.len() == origin {
                 self.origins.push(own.clone());
+                self.known.insert(own.clone(), origin);
             }
             self.parts.push(part);
         }
@@ -292,7 +296,10 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self) -> Result<Rollup> {
-        self.hosts.require(self.path, &self.seen)?;
+        // Of a time that has no directories no host is known.
+        if self.wanted.wall_ns.is_none() || !self.seen.is_empty() {
+            self.hosts.require(self.path, &self.seen)?;
+        }
         let Self { path, mut parts, origins, counters, left_out, .. } = self;
         let mut pairs = self.pairs.unwrap_or_default();
         if parts.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
@@ -337,14 +344,17 @@ fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Re
 
 /// Puts several boots on one clock, see the module.
 fn join_clocks(parts: &mut [HourFile], origins: usize, window_ns: i64) {
-    for origin in 0..origins {
-        let of_it = parts.iter().filter(|part| part.origin == origin);
-        let Some(newest) = of_it.max_by_key(|part| part.ends.1) else { continue };
-        let between = newest.wall.1.saturating_sub(newest.ends.1);
-        let shift_ns = between.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
-        for part in parts.iter_mut().filter(|part| part.origin == origin) {
-            part.shift_ns = shift_ns;
+    let mut newest: Vec<Option<(i64, i64)>> = vec![None; origins];
+    for part in parts.iter() {
+        let slot = &mut newest[part.origin];
+        if slot.is_none_or(|(end, _)| end <= part.ends.1) {
+            *slot = Some((part.ends.1, part.wall.1));
         }
+    }
+    for part in parts {
+        let Some((end, wall)) = newest[part.origin] else { continue };
+        let between = wall.saturating_sub(end);
+        part.shift_ns = between.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
     }
 }
 

@@ -136,6 +136,7 @@ fn direction(word: &str) -> Option<Direction> {
 pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value {
     let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
     let mut links: Vec<Link> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut listed = Vec::new();
     for (id, (counter, peak)) in counters.list.iter().zip(&counters.peaks).enumerate() {
         let text = |place: usize| counter.words[place].as_deref().unwrap_or_default();
@@ -147,7 +148,7 @@ pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value
         };
         let host = &origins[counter.origin].host;
         let name = if has_hosts { format!("{host} {own}") } else { own.clone() };
-        let place = links.iter().position(|link| link.name == name).unwrap_or(links.len());
+        let place = *places.entry(name.clone()).or_insert(links.len());
         if place == links.len() {
             links.push(Link {
                 name,
