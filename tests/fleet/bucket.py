@@ -57,6 +57,22 @@ def damaged(path):
     return bytes(content)
 
 
+def hostile(path):
+    """Few rows of a host as it may write them, and why they are left out."""
+    rows = pq.read_table(path).slice(0, 100)
+
+    def with_column(name, values):
+        return rows.set_column(rows.column_names.index(name), name, values)
+
+    return {
+        # Engines that tell no columns apart by case would take the second.
+        "two of its columns have one name": rows.append_column("Host", pa.array(["node-0001"] * len(rows))),
+        "its column number has the type string": with_column("number", rows["number"].cast(pa.string())),
+        "it has windows without a time": with_column("ts", pa.nulls(len(rows), rows["ts"].type)),
+        "it has no rows": rows.slice(0, 0),
+    }
+
+
 class Ran(Exception):
     pass
 
@@ -198,14 +214,25 @@ def run(kind, root, directory, url, requests, rest=None):
         f"{late.parent.name}/hour=10/host=node-9999/1_1.parquet": late.read_bytes(),
         "host=%6Eode-0012/1_1.parquet": late.read_bytes(),
     }
+    reasons = {}
+    for at, (why, rows) in enumerate(hostile(late).items()):
+        content = pa.BufferOutputStream()
+        pq.write_table(rows, content)
+        name = f"{late.parent.name}/2_{at}.parquet"
+        spoiled[name], reasons[name] = content.getvalue().to_pybytes(), why
     for name, content in spoiled.items():
         files.write(f"{hour}/{name}", content)
+    files.write(f"cluster={CLUSTER}/date={DATE}/hour=abc/{name_of(late)}", late.read_bytes())
+    expect("hours of the day", compact.hours(small, CLUSTER, DATE, "all"), [HOUR])
+    files.remove(f"cluster={CLUSTER}/date={DATE}/hour=abc/{name_of(late)}")
     expect("the last host", merge(), (1, 7))
     expect("what is left out", left.keys(), spoiled.keys())
+    expect("why", {name: left[name] for name in reasons}, reasons)
     expect("a run for what is left out", merge(), (0, 7))
     # In the small files themselves cluster and host are those of the path. Engines take any spelling of it, which no
     # policy lets a host write.
-    for name in ("host=zzz/1_1.parquet", "host=%6Eode-0012/1_1.parquet", f"{late.parent.name}/1_2.parquet"):
+    others = ["host=zzz/1_1.parquet", "host=%6Eode-0012/1_1.parquet", f"{late.parent.name}/1_2.parquet"]
+    for name in [*others, *reasons]:
         files.remove(f"{hour}/{name}")
         del spoiled[name]
     query = "SELECT count(*) FROM rollup WHERE host = '{}' AND cluster = 'north'"

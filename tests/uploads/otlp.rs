@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +18,7 @@ use uncore_trace::schema::rollup;
 
 use crate::PROGRAM;
 use crate::collector::{Collector, SCRIPT, Served, tool};
-use crate::command::{Answer, Place};
+use crate::command::{Answer, NOBODY, Place};
 use crate::fleet::wait_until;
 use crate::needs::{has_root, python};
 use crate::store::Said;
@@ -330,7 +331,7 @@ impl Drop for Agent {
 /// The page of the agent.
 fn page(place: &Place) -> String {
     let mut answer = String::new();
-    if let Ok(mut stream) = UnixStream::connect(place.path("agent.sock")) {
+    if let Ok(mut stream) = UnixStream::connect(place.path("run/agent.sock")) {
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         stream.read_to_string(&mut answer).unwrap();
     }
@@ -347,10 +348,14 @@ fn a_collector_gets_the_metrics_of_an_agent_that_records() {
     let root = place.path("").display().to_string();
     let text = format!(
         "cluster = 'lab'\n[record]\ngroups = ['host']\n[rollup]\ndirectory = '{root}rollup'\nwindow = '1s'\n\
-         [metrics]\nlisten = 'unix:{root}agent.sock'\n[otlp]\nendpoint = '{}'\n",
+         [metrics]\nlisten = 'unix:{root}run/agent.sock'\n[otlp]\nendpoint = '{}'\n",
         collector.endpoint()
     );
     fs::write(place.path("agent.toml"), text).unwrap();
+    // Only with a capability root connects to a socket in a directory of another user.
+    fs::create_dir(place.path("run")).unwrap();
+    fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
+    chown(place.path("run"), Some(NOBODY), Some(NOBODY)).unwrap();
     let mut starts = Vec::new();
     for _ in 0..2 {
         let _agent = Agent::start(&place);
