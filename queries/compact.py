@@ -302,8 +302,8 @@ def hours(source, cluster, date, hour):
     if hour != "all":
         return [int(hour)]
     small = store.Root(source)
-    found = small.directories(f"cluster={cluster}/date={date}")
     at = f"cluster={cluster}/date={date}"
+    found = small.directories(at)
     return [int(name.removeprefix("hour=")) for name in found if layout.hour_of(f"{at}/{name}")]
 
 

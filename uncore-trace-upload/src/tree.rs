@@ -1,7 +1,8 @@
 //! The complete files of the roll-up directory.
 //!
-//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the directory no symbolic link is followed, so that a user who can
-//! write there cannot make the upload send or remove other files.
+//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the directory
+//! no symbolic link is followed, so that a user who can write there cannot make the upload send or
+//! remove other files.
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};

@@ -171,14 +171,13 @@ fn trusted(name: &str, path: &Path) -> Result<Vec<Certificate>> {
 /// Attributes of the resource. As the specification says, a list with a fault is left out as a whole.
 fn attributes(list: Option<String>, service: Option<String>) -> Vec<(String, String)> {
     let list = list.map(|text| pairs("OTEL_RESOURCE_ATTRIBUTES", &text));
-    let mut attributes = list.transpose().unwrap_or_else(|error| {
+    let list = list.transpose().unwrap_or_else(|error| {
         log::warn!("{error}; it is left out");
         None
     });
-    let attributes = attributes.get_or_insert_default();
     // The last one counts.
-    attributes.extend(service.map(|name| ("service.name".to_owned(), name)));
-    std::mem::take(attributes)
+    let service = service.map(|name| ("service.name".to_owned(), name));
+    list.into_iter().flatten().chain(service).collect()
 }
 
 #[cfg(test)]

@@ -41,8 +41,7 @@ pub struct Needs {
     pub replaces: Vec<PathBuf>,
     /// Pid of the command, which may be sent a signal.
     pub command: Option<u32>,
-    /// Whether it reads counters: only then it may use what is left of bpf(2) and
-    /// `perf_event_open`.
+    /// Whether it reads counters. Without, bpf(2) and `perf_event_open` are refused.
     pub counts: bool,
     /// TCP ports that it connects to. With one, it may also look up names of hosts; without, it
     /// makes no socket.
