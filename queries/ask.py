@@ -7,7 +7,9 @@
 ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file `*.sql` beside this one, whose head
 says what it takes and what the columns of the answer are, or a text of SQL. The files are in DuckDB's SQL;
 `--show` prints what the engine is asked. The answer is tab separated. ROOT is the directory or bucket above
-`cluster=...`; what a bucket needs is in store.py. Of large files those that their manifests name are read.
+`cluster=...`; what a bucket needs is in store.py. Of large files those that their manifests name are read. PATTERN is
+which files of hosts are read; without it, those that the values can be about: of a question about a host those below
+its name.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import pathlib
 import re
 import sys
 
+import layout
 import store
 from store import FILES
 
@@ -91,12 +94,12 @@ def view(engine, root, files=FILES):
         listed = ", ".join(f"'{{root}}/{it}'" for it in named)
         braces = f"{{{','.join(named)}}}"
         text = text.replace("'{root}/{files}'", f"[{listed}]") if engine == "duckdb" else text
-        text = text.replace("path '{root}'", "path '{root}/{files}', basePath '{root}'")
         text = text.replace("{files}", braces)
     if engine == "clickhouse" and root.startswith("s3://"):
         # In an address `%` is the beginning of a byte.
         text = text.replace("FROM file(", "FROM s3(").replace("%", "%25")
         root = address(root).replace("%", "%25")
+        files = files.replace("%", "%25")
     return fill(text, {"root": root, "files": files})
 
 
@@ -131,14 +134,43 @@ def reach(connection, root):
         connection.execute(f"CREATE SECRET (TYPE s3, {', '.join(pairs)})")
         return
     from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow import fs
+
+    # An error within DuckDB would be of many lines.
+    store.objects(root.removeprefix("s3://").split("/")[0])
+
+    known = {}
 
     class Bucket(ArrowFSWrapper):
+        """DuckDB opens a file several times. What a listing says of it is not asked again."""
+
         protocol = ("s3",)
 
         @classmethod
         def _strip_protocol(cls, path):
             # As it is: names have %XX.
             return str(path).removeprefix("s3://").rstrip("/")
+
+        def _make_entry(self, info):
+            entry = super()._make_entry(info)
+            known[entry["name"]] = entry
+            return entry
+
+        def info(self, path, **options):
+            return known.get(self._strip_protocol(path)) or super().info(path, **options)
+
+        def modified(self, path):
+            return self.info(path)["mtime"]
+
+        def glob(self, path, **options):
+            # By one listing. fsspec has one for each directory, as each host is.
+            path = self._strip_protocol(path)
+            found = self.fs.get_file_info(fs.FileSelector(layout.above(path), allow_not_found=True, recursive=True))
+            names = [self._make_entry(it)["name"] for it in found]
+            return sorted(it for it in names if layout.matches(it, path))
+
+        def _open(self, path, *args, **options):
+            return store.Object(path, self.info(path)["size"])
 
     connection.register_filesystem(Bucket(store.Root(root).files))
 
@@ -152,7 +184,10 @@ class DuckDb:
         self.connection.execute("SET TimeZone = 'UTC'")
         if root.startswith("s3://"):
             reach(self.connection, root)
-        self.connection.execute(view("duckdb", root, files))
+        try:
+            self.connection.execute(view("duckdb", root, files))
+        except duckdb.IOException as error:
+            raise SystemExit(f"ask: {str(error).splitlines()[0]}") from error
 
     def ask(self, query):
         answer = self.connection.execute(query)
@@ -213,6 +248,9 @@ class Polars:
         spec.loader.exec_module(module)
         if ENDPOINT.startswith("http://"):
             os.environ.setdefault("AWS_ALLOW_HTTP", "true")
+        if root.startswith("s3://"):
+            # It takes no `%` in a pattern for a bucket.
+            files = re.sub(r"=[^/]*%[^/]*", "=*", files)
         files = store.Root(root).named(files) or [files]
         self.context = polars.SQLContext(rollup=module.rollup(root, files))
 
@@ -245,15 +283,19 @@ def main():
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("question")
     parser.add_argument("root")
-    parser.add_argument("--files", default=FILES)
+    parser.add_argument("--files", metavar="PATTERN")
     parser.add_argument("--show", action="store_true", help="print the SQL and ask nothing")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
     args = parser.parse_intermixed_args()
     for value in args.values:
         if "=" not in value:
             raise SystemExit(f"ask: {value}: write NAME=VALUE")
-    values = {"root": args.root.rstrip("/"), "files": args.files}
-    values |= dict(value.split("=", 1) for value in args.values)
+    values = dict(value.split("=", 1) for value in args.values)
+    if args.files is None:
+        args.files = layout.narrowed(values, args.engine)
+        if store.Root(args.root).is_compacted():
+            args.files = re.sub("/host=[^/]*", "", args.files)
+    values |= {"root": args.root.rstrip("/"), "files": args.files}
     query = question(args.engine, args.question, values)
     if args.show:
         print(query)

@@ -7,8 +7,8 @@ ENGINE is duckdb or spark. FROM and TO are directories or buckets, what is above
 HOUR `all` is every hour of the day. The rows are the same: rows and sums of each host and event are compared,
 and where they differ it fails and leaves nothing in TO.
 
-A file that is not Parquet, or has rows of another host or cluster than its name, is left out with a message, and
-the exit code is 1.
+A file that is not Parquet, is of another host, cluster or hour than its path, or lies where no file of a host is
+(layout.py) is left out with a message, and the exit code is 1.
 
 It may run again: it reads the files that it has not read, as those of a host that was late, and adds large
 files of them. The manifest of an hour (store.py) names its large files. It is written last, at once: who reads what
@@ -24,14 +24,16 @@ only where not all of a column chunk is in a dictionary; so the three columns ge
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import pathlib
 import sys
 import tempfile
-import urllib.parse
+import threading
 
 import ask
+import layout
 import pyarrow as pa
 import pyarrow.parquet as pq
 import store
@@ -42,13 +44,18 @@ ROWS = 131072
 BLOCK = 6 * 2**20
 PAGE_ROWS = 10_000
 LARGE = 256_000_000
+# Of files of fewer rows so many are put together.
+FEW = 4096
+TOGETHER = 256
 # Of each large file the small files that are in it: {NAME: BYTES}.
 INPUTS = "_inputs"
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
+# Of the metadata of the files. Large ones have all values that there are.
+KEPT = [b"uncore_trace.rollup_version", b"uncore_trace.tool_version", b"uncore_trace.cluster"]
 # Values that must be equal before and after, for each host and event.
 CHECKED = """
-SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(mono_ns),
+SELECT host, event, count(*), sum(abs(value)), sum(abs(low)), sum(abs(high)), sum(abs(total)), min(mono_ns),
     max(mono_ns)
 FROM {} GROUP BY host, event ORDER BY host, event"""
 
@@ -58,7 +65,7 @@ def same(one, other):
 
     def near(one, other):
         if isinstance(one, float) and isinstance(other, float):
-            return math.isclose(one, other, rel_tol=1e-9)
+            return math.isclose(one, other, rel_tol=1e-9) or one != one and other != other
         return one == other
 
     return len(one) == len(other) and all(
@@ -103,12 +110,11 @@ def duckdb(source, target):
 
 
 def versions(connection, listed):
-    """The versions of the files, for the metadata of the large ones: all that there are."""
+    """The versions of the files, for the metadata of the large ones."""
     rows = connection.execute(
         f"""SELECT decode(key), string_agg(DISTINCT decode(value), ',' ORDER BY decode(value))
         FROM parquet_kv_metadata([{listed}])
-        WHERE decode(key) IN ('uncore_trace.rollup_version', 'uncore_trace.tool_version',
-            'uncore_trace.cluster')
+        WHERE decode(key) IN ({", ".join(quoted(key.decode()) for key in KEPT)})
         GROUP BY 1"""
     ).fetchall()
     pairs = ", ".join(f'"{key}": {quoted(value)}' for key, value in rows)
@@ -143,19 +149,44 @@ def spark(source, target):
     return before, session.sql(CHECKED.format("after")).collect()
 
 
-def foreign(hour, name, content):
-    """Why a file is left out: it is not Parquet, or speaks of another host or cluster than its name."""
-    cluster, host = hour.split("/")[0].removeprefix("cluster="), name.rsplit("_", 2)[0]
-    try:
-        rows = pq.ParquetFile(pa.BufferReader(content)).read(columns=["cluster", "host"])
-        found = {column: rows[column].unique().to_pylist() for column in ("cluster", "host")}
-    except (pa.ArrowException, OSError, KeyError) as error:
-        return str(error).splitlines()[0]
-    for column, named in (("cluster", cluster), ("host", host)):
-        for value in found[column]:
-            if (value or "unknown") != urllib.parse.unquote(named):
-                return f"it has rows of the {column} {value!r}"
-    return None
+class Gathered:
+    """The small files of a large one, in a directory; those of few rows are put together there.
+
+    To open a file costs an engine more than a few rows of it, and memory as long as it reads any. Only files of
+    one schema and version are put together: so the engine finds all that there are.
+    """
+
+    def __init__(self, directory):
+        self.directory, self.lock = directory, threading.Lock()
+        self.numbers, self.rows, self.waiting = itertools.count(), 0, {}
+
+    def add(self, name, content, file, rows):
+        """A file as it is or, where it has few rows, these."""
+        with self.lock:
+            self.rows += file.metadata.num_rows
+        if rows is None:
+            # The engine names the file if it cannot read it.
+            path = self.directory / f"{next(self.numbers)}_{name.replace('/', '_')[-200:]}"
+            path.write_bytes(content)
+            return
+        found = rows.schema.metadata or {}
+        rows = rows.replace_schema_metadata({it: found[it] for it in KEPT if it in found})
+        key = (rows.schema, *(found.get(it) for it in KEPT))
+        with self.lock:
+            tables = self.waiting.setdefault(key, [])
+            tables.append(rows)
+            if len(tables) < TOGETHER:
+                return
+            del self.waiting[key]
+        self.write(tables)
+
+    def write(self, tables):
+        together = pa.concat_tables(tables).unify_dictionaries()
+        pq.write_table(together, self.directory / f"few_{next(self.numbers)}.parquet")
+
+    def end(self):
+        for tables in self.waiting.values():
+            self.write(tables)
 
 
 def merge(engine, small, hour, chunk):
@@ -163,38 +194,56 @@ def merge(engine, small, hour, chunk):
     with tempfile.TemporaryDirectory(prefix="compact-") as work:
         source, target = pathlib.Path(work) / "small", pathlib.Path(work) / "large.parquet"
         source.mkdir()
+        gathered = Gathered(source)
 
         def fetch(name):
-            content = small.read(f"{hour}/{name}")
-            why = foreign(hour, name, content)
+            try:
+                content = small.read(f"{hour}/{name}")
+            except FileNotFoundError:
+                return "it was removed meanwhile"
+            try:
+                file = pq.ParquetFile(pa.BufferReader(content))
+                if why := layout.odd(file.schema_arrow):
+                    return why
+                if file.metadata.num_rows == 0:
+                    return "it has no rows"
+                for it in file.metadata.metadata or {}:
+                    (it + file.metadata.metadata[it]).decode()
+                few = file.metadata.num_rows < FEW
+                rows = file.read(None if few else layout.COLUMNS, use_threads=False)
+                why = layout.stranger(f"{hour}/{name}", file.metadata.metadata or {}, rows)
+            except Exception as error:  # whatever a host has written
+                return (str(error) or type(error).__name__).splitlines()[0]
             if why is None:
-                (source / name).write_bytes(content)
+                gathered.add(name, content, file, rows if few else None)
             return why
 
         left = {name: why for name, why in zip(chunk, store.each(fetch, chunk)) if why}
         if len(left) == len(chunk):
             return None, left
+        gathered.end()
         try:
             before, after = {"duckdb": duckdb, "spark": spark}[engine](source, target)
         except Exception as error:
             raise SystemExit(f"compact: {small.url}/{hour}: {str(error).splitlines()[0]}") from error
-        if not before or not same(before, after):
+        rows = sum(row[2] for row in before)
+        if rows != gathered.rows or not before or not same(before, after):
             raise SystemExit(f"compact: {small.url}/{hour}: the rows of the large file are not the same")
         return target.read_bytes(), left
 
 
 def unread(small, large, hour, manifest):
-    """The small files that no file of the manifest has, and their sizes."""
+    """The small files that no file of the manifest has and their sizes, and what is no file of a host."""
     lists = store.each(lambda name: json.loads(large.read(f"{INPUTS}/{hour}/{name}.json")), manifest)
     read = {name: size for inputs in lists for name, size in inputs.items()}
-    found = small.parquet(hour)
+    found, others = small.small(hour)
     for name, size in found.items():
         if read.get(name, size) != size:
             raise SystemExit(
                 f"compact: {small.url}/{hour}/{name} has changed since it was read: remove"
                 f" {large.url}/{store.MANIFESTS}/{hour}.json to compact the hour anew"
             )
-    return {name: size for name, size in found.items() if name not in read}
+    return {name: size for name, size in found.items() if name not in read}, others
 
 
 def compact(engine, source, target, cluster, date, hour, limit=LARGE):
@@ -204,9 +253,10 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
         raise SystemExit(f"compact: FROM and TO are {small.url}: a query would find each row twice")
     hour = place(cluster, date, hour)
     manifest = large.manifest(hour)
-    late = unread(small, large, hour, manifest)
+    late, others = unread(small, large, hour, manifest)
+    left = dict.fromkeys(others, "no file of a host is there")
     if not late:
-        return 0, len(manifest), {}
+        return 0, len(manifest), left
     plan = {}
     for chunk in chunks(late, limit):
         digest = hashlib.sha256(json.dumps(chunk).encode()).hexdigest()
@@ -216,13 +266,13 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
     for name in there.keys() - manifest.keys() - plan.keys():
         large.remove(f"{hour}/{name}")
     named = manifest | {name: there[name] for name in plan if name in there}
-    made, left, done = set(), {}, False
+    made, strangers, done = set(), {}, False
     try:
         for name, chunk in plan.items():
             if name in there:
                 continue
             content, foreign = merge(engine, small, hour, chunk)
-            left |= foreign
+            strangers |= foreign
             if content is None:
                 continue
             inputs = {name: size for name, size in chunk.items() if name not in foreign}
@@ -245,15 +295,16 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
         if not done:
             for name in made & large.parquet(hour).keys() - large.manifest(hour).keys():
                 large.remove(f"{hour}/{name}")
-    return len(late) - len(left), len(named), left
+    return len(late) - len(strangers), len(named), left | strangers
 
 
 def hours(source, cluster, date, hour):
     if hour != "all":
         return [int(hour)]
     small = store.Root(source)
-    found = small.directories(f"cluster={cluster}/date={date}")
-    return [int(name.removeprefix("hour=")) for name in found if name.startswith("hour=")]
+    at = f"cluster={cluster}/date={date}"
+    found = small.directories(at)
+    return [int(name.removeprefix("hour=")) for name in found if layout.hour_of(f"{at}/{name}")]
 
 
 def main():
@@ -264,9 +315,14 @@ def main():
     parser.add_argument("--bytes", type=int, default=LARGE, help="of the files that become one")
     args, status = parser.parse_args(), 0
     for hour in hours(args.source, args.cluster, args.date, args.hour):
-        added, are, left = compact(
-            args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
-        )
+        try:
+            added, are, left = compact(
+                args.engine, args.source, args.target, args.cluster, args.date, hour, args.bytes
+            )
+        except SystemExit as error:
+            print(error, file=sys.stderr)
+            status = 1
+            continue
         print(f"hour {hour:02}: {added} files were added; there are {are} large ones")
         for name, why in left.items():
             print(f"compact: hour {hour:02}: left out {name!r}: {why}", file=sys.stderr)

@@ -4,7 +4,8 @@
     iceberg.py sqlite:////srv/catalog.db s3://fleet/iceberg s3://fleet/large
 
 CATALOG is the URI of any catalog of pyiceberg: http://... of a REST catalog, sqlite or postgresql of a SQL
-catalog. ROOT is a directory or a bucket (store.py). Where it has manifests of `compact.py`, what they name is
+catalog. Its other properties are those of pyiceberg, such as PYICEBERG_CATALOG__UNCORE_TRACE__CREDENTIAL of the
+environment. ROOT is a directory or a bucket (store.py). Where it has manifests of `compact.py`, what they name is
 registered, else what matches. Files that the table has already are left out; the others are added in one snapshot:
 readers of the table see all of them or none.
 
@@ -28,6 +29,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.transforms import HourTransform
 
 TABLE = "uncore_trace.rollup"
+# As variables of the environment name it: PYICEBERG_CATALOG__UNCORE_TRACE__CREDENTIAL.
+NAME = "uncore-trace"
 PARTITION = ["cluster", "ts"]
 
 
@@ -35,7 +38,7 @@ def catalog(uri, warehouse):
     """The credentials are those of the environment."""
     known = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
     known = {name: os.environ[it] for name, it in known.items() if it in os.environ}
-    return load_catalog("uncore_trace", uri=uri, warehouse=warehouse, **known)
+    return load_catalog(NAME, uri=uri, warehouse=warehouse, **known)
 
 
 def footer(url):

@@ -19,7 +19,7 @@ use uncore_trace::tables::reader::Recording;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{Share, shares};
+use crate::harness::rows::{Share, losses, shares};
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 
 /// Every row of `fabric` with all its columns, as text; different doubles have different texts.
@@ -64,16 +64,24 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
     assert_eq!(recorded.len(), made.len(), "{options:?}");
 }
 
-/// `attribute` with the recording's own options makes its own rows.
+/// `attribute` with the recording's own options makes its own rows. What a late recorder divided less
+/// exactly, `attribute` divides as usual: then the totals are the same.
 pub(crate) fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
-    let made = again(recording, &dir.path().join("attributed.parquet"), &[]);
-    assert_same(&rows(recording), &made, &[]);
+    let to = dir.path().join("attributed.parquet");
+    let made = again(recording, &to, &[]);
+    if losses(recording).iter().any(|loss| loss.cause == "overload") {
+        assert_equal_sums(totals(shares(recording)), &totals(shares(&to)));
+    } else {
+        assert_same(&rows(recording), &made, &[]);
+    }
 }
 
-/// The total of each counter.
-fn totals(shares: Vec<Share>) -> BTreeMap<(String, String, i32), f64> {
-    let mut totals = BTreeMap::new();
+/// The total of each counter: PMU, event and CPU.
+type Totals = BTreeMap<(String, String, i32), f64>;
+
+fn totals(shares: Vec<Share>) -> Totals {
+    let mut totals = Totals::new();
     for share in shares {
         let sum = totals.entry((share.pmu, share.event, share.cpu)).or_default();
         *sum += share.value.unwrap_or_default();
@@ -90,7 +98,10 @@ fn assert_same_totals(recording: &Path, made: &Path, interval_ns: i64) {
         assert!(whole, "no end of a window of {interval_ns} ns: {share:?}");
     }
     assert!(made.iter().any(|share| share.window_ns == interval_ns), "none of {interval_ns} ns");
-    let (recorded, made) = (totals(recorded), totals(made));
+    assert_equal_sums(totals(recorded), &totals(made));
+}
+
+fn assert_equal_sums(recorded: Totals, made: &Totals) {
     assert!(recorded.keys().eq(made.keys()), "{recorded:?} became {made:?}");
     for (counter, sum) in recorded {
         let again = made.get(&counter).copied().unwrap_or_default();
@@ -124,8 +135,11 @@ fn a_recording_is_made_again_row_for_row() {
         assert_checked(&run);
         let live = rows(&run);
         assert!(live.len() > 50, "{options:?}: {} rows", live.len());
-        let made = again(&run, &dir.path().join("attributed.parquet"), &["--force"]);
-        assert_same(&live, &made, options);
+        again_the_same(&run);
+        if losses(&run).iter().any(|loss| loss.cause == "overload") {
+            eprintln!("{options:?}: the recorder was late, so only totals are compared");
+            continue;
+        }
         let method = options.contains(&"regression");
         let learnt = live.iter().any(|row| row.contains(" regression "));
         // With four windows, rates may be used in none of them.

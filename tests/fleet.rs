@@ -61,13 +61,13 @@ fn the_commands_of_the_document_lead_to_an_answer() {
 #[test]
 fn a_question_may_be_about_the_files_themselves() {
     let dir = tempfile::tempdir().unwrap();
-    let hour = dir.path().join("cluster=a/date=2026-11-01/hour=00");
-    fs::create_dir_all(&hour).unwrap();
+    let host = dir.path().join("cluster=a/date=2026-11-01/hour=00/host=a");
+    fs::create_dir_all(&host).unwrap();
     let write = "import pyarrow, pyarrow.parquet, sys; \
                  rows = pyarrow.table({'host': ['a']}); \
                  pairs = {'uncore_trace.rollup_version': '7'}; \
                  pyarrow.parquet.write_table(rows.replace_schema_metadata(pairs), sys.argv[1])";
-    let file = hour.join("a.parquet");
+    let file = host.join("0_0.parquet");
     let made = Command::new(python()).args(["-c", write]).arg(file).status().unwrap();
     assert!(made.success());
     let ask = Path::new(env!("CARGO_MANIFEST_DIR")).join("../queries/ask.py");

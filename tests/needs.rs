@@ -38,7 +38,8 @@ pub(crate) fn python() -> PathBuf {
 }
 
 /// Modules that the tests' scripts import.
-const IMPORTS: &str = "import duckdb, mcp, pandas, perfetto, prometheus_client, pyarrow";
+const IMPORTS: &str =
+    "import duckdb, mcp, opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow";
 
 fn python_in(target: &Path) -> PathBuf {
     let python = target.join("venv/bin/python");

@@ -28,7 +28,7 @@ fn text(path: &str) -> String {
 }
 
 /// Sections that are completely examples: one of their keys has no default.
-const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
+const EXAMPLES: [&str; 3] = ["[upload]", "[otlp]", "[[trigger]]"];
 
 /// The configuration with its commented keys enabled; with or without the examples.
 fn uncommented(text: &str, with_examples: bool) -> String {
@@ -65,13 +65,15 @@ fn keys_of(section: &str) -> Vec<String> {
 fn the_configuration_that_is_installed_is_read() {
     let config = Config::parse(&text("agent.toml")).unwrap();
     assert!(config.rollup.is_some() && config.metrics.is_some());
-    assert!(config.ring.is_none() && config.upload.is_none() && config.triggers.is_empty());
+    assert!(config.ring.is_none() && config.triggers.is_empty());
+    assert!(config.upload.is_none() && config.otlp.is_none());
 }
 
 #[test]
 fn its_examples_are_read() {
     let config = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
     assert!(config.ring.is_some() && config.upload.is_some() && config.triggers.len() == 1);
+    assert!(config.otlp.is_some_and(|otlp| otlp.endpoint.is_some() && otlp.interval.is_some()));
 }
 
 #[test]
@@ -132,6 +134,13 @@ fn the_uploader_has_no_capability_and_the_recorder_no_network() {
         assert_eq!(setting(&unit, "User"), ["uncore-trace"]);
         assert_eq!(setting(&unit, "StateDirectory"), ["uncore-trace"]);
         assert_eq!(setting(&unit, "NoNewPrivileges"), ["yes"]);
+        // They confine themselves; systemd's set of a service's calls has none of these.
+        let calls = setting(&unit, "SystemCallFilter").join(" ");
+        for call in
+            ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+        {
+            assert!(calls.split(' ').any(|it| it == call), "{call}: {calls}");
+        }
     }
 }
 
@@ -197,7 +206,17 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
         let labels = label.captures_iter(labels).map(|found| found[1].to_owned()).collect();
         (name.to_owned(), labels)
     };
-    series.map(metric).collect()
+    // The upload's metrics have no labels.
+    let upload = of_the_upload().into_iter().map(|name| (name, BTreeSet::new()));
+    series.map(metric).chain(upload).collect()
+}
+
+/// The metrics of the upload, as its documentation lists them.
+fn of_the_upload() -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/upload.md");
+    let page = fs::read_to_string(page).unwrap();
+    let name = Regex::new(r"(?m)^\| `(uncore_trace_upload_\w+)` \|").unwrap();
+    name.captures_iter(&page).map(|found| found[1].to_owned()).collect()
 }
 
 /// All queries of the dashboard, with the labels in their legends.
@@ -287,7 +306,7 @@ fn alerts(rules: &str) -> Vec<String> {
 fn the_alerts_ask_for_what_is_exported() {
     let exported = exported();
     let alerts = alerts(&text("prometheus/rules.yml"));
-    assert_eq!(alerts.len(), 6, "{alerts:?}");
+    assert_eq!(alerts.len(), 7, "{alerts:?}");
     for query in &alerts {
         let wrong = unknown(query, "", &exported);
         assert!(wrong.is_empty(), "{query}: {wrong:?}");

@@ -23,6 +23,15 @@ fn place() -> Place {
     place
 }
 
+/// The hour of all windows.
+const HOUR: &str = "rollups/cluster=lab/date=2026-11-23/hour=09";
+
+/// The file of a host.
+fn file_of(place: &Place, host: &str) -> PathBuf {
+    let dir = place.path(HOUR).join(format!("host={host}"));
+    std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
+}
+
 /// Lines of JSON.
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -103,11 +112,10 @@ fn every_command_that_reads_recordings_opens_a_roll_up() {
     let check = place.run(["check", "rollups"]).ok();
     assert!(check.contains("none failed"), "{check}");
     // A partition, and one file.
-    let hour = "rollups/cluster=lab/date=2026-11-23/hour=09";
+    let hour = HOUR;
     let whole = values(&place.run(["report", "rollups", "--json"]).ok());
     assert_same(&values(&place.run(["report", hour, "--json"]).ok()), &whole, 1.0);
-    let file: PathBuf =
-        std::fs::read_dir(place.path(hour)).unwrap().next().unwrap().unwrap().path();
+    let file = file_of(&place, "one");
     let file = file.to_str().unwrap();
     assert_same(&values(&place.run(["report", file, "--json"]).ok()), &whole, 0.5);
     place.run(["check", file]).ok();
@@ -135,11 +143,85 @@ fn what_a_roll_up_does_not_have_is_said_in_a_line() {
 #[test]
 fn a_damaged_roll_up_fails_the_check() {
     let place = place();
-    let hour = place.path("rollups/cluster=lab/date=2026-11-23/hour=09");
-    let file = std::fs::read_dir(hour).unwrap().next().unwrap().unwrap().path();
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[2000] ^= 1;
-    std::fs::write(&file, bytes).unwrap();
-    let answer = place.run(["check", "rollups"]);
-    assert_ne!(answer.code, 0, "{answer:?}");
+    let file = file_of(&place, "one");
+    let whole = std::fs::read(&file).unwrap();
+    // In a row group, and in the footer.
+    for at in [2000, whole.len() - 2000] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let answer = place.run(["check", "rollups"]);
+        assert_eq!(answer.code, 1, "{answer:?}");
+        let line = answer.out.lines().find(|line| line.starts_with("FAILED")).unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(line.contains("bytes are as written") && line.contains(name), "{answer:?}");
+        assert!(answer.out.contains("1 FAILED: bytes are as written"), "{answer:?}");
+        // The other host is sound.
+        let other = place.run(["check", "rollups", "--host", "two"]).ok();
+        assert!(other.contains("none failed"), "{other}");
+        let refused = place.run(["report", "rollups"]).refused();
+        assert!(refused.contains(name) && refused.contains("is damaged"), "{refused}");
+        place.run(["report", "rollups", "--host", "two"]).ok();
+    }
+}
+
+/// What a host wrote about another, or where nothing is.
+#[test]
+fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() {
+    let place = place();
+    let one = values(&place.run(["report", "rollups", "--json", "--host", "one"]).ok());
+    let (own, other) = (file_of(&place, "one"), file_of(&place, "two"));
+    let hour = place.path(HOUR);
+    let copied = hour.join("host=two").join(own.file_name().unwrap());
+    let moved = place.path("rollups/cluster=lab/date=2026-11-23/hour=10/host=one/_1.parquet");
+    let foreign = place.path("rollups/cluster=other/date=2026-11-23/hour=09/host=one/_1.parquet");
+    let above = hour.join("_1.parquet");
+    std::fs::remove_file(&other).unwrap();
+    for (to, says) in [
+        (&copied, "it is of the host one, and lies in host=two"),
+        (&moved, "outside of its hour"),
+        (&foreign, "it is of the cluster lab, and lies in cluster=other"),
+        (&above, "it is not at cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet"),
+    ] {
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&own, to).unwrap();
+        let answer = place.run(["check", "rollups"]);
+        assert_eq!(answer.code, 1, "{answer:?}");
+        let line = answer.out.lines().find(|line| line.starts_with("FAILED")).unwrap();
+        let name = to.strip_prefix(place.path("rollups")).unwrap().to_str().unwrap();
+        assert!(line.contains(name) && line.contains(says), "{answer:?}");
+        assert!(answer.out.contains("1 FAILED: files are in their place"), "{answer:?}");
+        let answer = place.run(["report", "rollups", "--json"]);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        let is_said = |line: &str| line.contains(name) && line.contains(says);
+        assert!(answer.err.lines().any(is_said), "{answer:?}");
+        assert_same(&values(&answer.out), &one, 1.0);
+        // Where nothing else is, there is nothing to report.
+        let alone = to.parent().unwrap().to_str().unwrap();
+        if !alone.ends_with("hour=09") {
+            let refused = place.run(["report", alone]).refused();
+            assert!(refused.contains(says), "{refused}");
+            assert_eq!(place.run(["check", alone]).code, 1, "{alone}");
+        }
+        std::fs::remove_file(to).unwrap();
+    }
+    assert!(place.run(["check", "rollups"]).ok().contains("none failed"));
+}
+
+#[test]
+fn check_takes_hosts_and_hours_of_a_roll_up() {
+    let place = place();
+    let check = |more: &[&str]| place.run([&["check", "rollups"], more].concat());
+    let of = ["--from", "2026-11-23T09:00:00Z", "--to", "2026-11-23T10:00:00Z"];
+    let files = |more: &[&str]| {
+        let found = check(&[&of[..], more].concat()).ok();
+        let line = found.lines().find(|line| line.contains("files are in their place"));
+        line.unwrap().split_whitespace().rev().nth(1).unwrap().to_owned()
+    };
+    assert_eq!((files(&[]), files(&["--host", "one"])), ("2".to_owned(), "1".to_owned()));
+    let other = ["--from", "2026-11-23T12:00:00Z"];
+    assert!(check(&other).refused().contains("rollups has no windows in that time"));
+    assert!(check(&["--from", "2s"]).refused().contains("write times such as"));
+    let refused = place.run(["check", "one", "--to", "2026-11-23T10:00:00Z"]).refused();
+    assert!(refused.contains("one is no roll-up"), "{refused}");
 }

@@ -1,10 +1,11 @@
 -- The view for the questions: all roll-ups below a directory.
 --
 -- {root}   /var/lib/uncore-trace/rollup. Of a bucket: s3('https://.../{files}', 'Parquet', ...) in place of file
--- {files}  cluster=*/date=*/hour=*/*.parquet, or narrower
+-- {files}  cluster=*/date=*/hour=*/host=*/*_*.parquet, without host=*/ of large files; or narrower
 --
 -- Files of several versions of the schema: a column that a file lacks is null in its rows. With the
--- columns in the statement, no file is opened to find them; date and hour are read from the path.
+-- columns in the statement, no file is opened to find them. Of a file of a host, cluster and host are those of its
+-- path, as they are written there, whatever its rows say.
 CREATE OR REPLACE VIEW rollup AS
 SELECT * FROM file(
     '{root}/{files}',

@@ -21,13 +21,17 @@ SCHEMA = {
 }
 
 
-def rollup(root, files=("cluster=*/date=*/hour=*/*.parquet",)):
-    """A column that a file lacks is null in its rows; one that is not in `SCHEMA` is left out."""
+def rollup(root, files=("cluster=*/date=*/hour=*/host=*/*_*.parquet",)):
+    """A column that a file lacks is null in its rows; one that is not in `SCHEMA` is left out. Of a file of a host,
+    cluster and host are those of its path, whatever its rows say. Large files have no host in their paths."""
+    path = {"cluster": pl.String, "date": pl.Date, "hour": pl.Int32}
+    if "/host=" in files[0]:
+        path["host"] = pl.String
     return pl.scan_parquet(
         [f"{root}/{file}" for file in files],
         schema=SCHEMA | {"date": pl.Date, "hour": pl.Int32},
         hive_partitioning=True,
-        hive_schema={"cluster": pl.String, "date": pl.Date, "hour": pl.Int32},
+        hive_schema=path,
         missing_columns="insert",
         extra_columns="ignore",
         # Polars reads dictionaries of strings as categories.

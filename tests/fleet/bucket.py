@@ -1,6 +1,6 @@
 """Compaction, registration and questions on a store, as on a directory.
 
-    bucket.py moto|s3rver|directory ROOT DIRECTORY
+    bucket.py moto|seaweedfs|directory ROOT DIRECTORY
 
 Compacts hosts of ROOT's hour in steps, and asks all engines after each. Prints what it found as a JSON array of lines.
 """
@@ -35,7 +35,7 @@ def main(kind, root, directory):
         run(kind, root, directory, str(directory), [])
     else:
         with stores.store(kind, str(directory)) as proxy:
-            run(kind, root, directory, f"s3://{stores.BUCKET}/prefix", proxy.requests)
+            run(kind, root, directory, f"s3://{stores.BUCKET}/prefix", proxy.requests, proxy.catalog)
 
 
 def renamed(rows, cluster):
@@ -45,26 +45,56 @@ def renamed(rows, cluster):
     return rows.replace_schema_metadata(rows.schema.metadata | {b"uncore_trace.cluster": cluster.encode()})
 
 
+def damaged(path):
+    """Few rows whose last column cannot be read."""
+    content = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(path).slice(0, 100), content, compression="zstd")
+    content = bytearray(content.getvalue().to_pybytes())
+    file = pq.ParquetFile(pa.BufferReader(bytes(content))).metadata
+    at = file.row_group(0).column(file.num_columns - 1)
+    at = at.dictionary_page_offset or at.data_page_offset
+    content[at : at + 20] = bytes(20)
+    return bytes(content)
+
+
+def hostile(path):
+    """Few rows of a host as it may write them, and why they are left out."""
+    rows = pq.read_table(path).slice(0, 100)
+
+    def with_column(name, values):
+        return rows.set_column(rows.column_names.index(name), name, values)
+
+    return {
+        # Engines that tell no columns apart by case would take the second.
+        "two of its columns have one name": rows.append_column("Host", pa.array(["node-0001"] * len(rows))),
+        "its column number has the type string": with_column("number", rows["number"].cast(pa.string())),
+        "it has windows without a time": with_column("ts", pa.nulls(len(rows), rows["ts"].type)),
+        "it has no rows": rows.slice(0, 0),
+    }
+
+
 class Ran(Exception):
     pass
 
 
-def run(kind, root, directory, url, requests):
+def run(kind, root, directory, url, requests, rest=None):
     import ask
     import compact
+    import layout
     import store
 
     said = []
     small, large = f"{url}/small", f"{url}/large"
     files, target = store.Root(small), store.Root(large)
     hour = compact.place(CLUSTER, DATE, HOUR)
-    (*first, late) = sorted((root / hour).glob("*.parquet"))[: HOSTS + 1]
+    every = sorted((root / hour).glob("host=*/*.parquet"))
+    (*first, late) = every[: HOSTS + 1]
+
+    def name_of(path):
+        return f"{path.parent.name}/{path.name}"
 
     def put(path, cluster=CLUSTER):
-        place = compact.place(cluster, DATE, HOUR)
-        if kind == "s3rver":
-            # It lists no directory whose files are two levels below, except one that is an object too.
-            files.files.create_dir(f"{files.path}/{place}")
+        place = f"{compact.place(cluster, DATE, HOUR)}/{path.parent.name}"
         content = path.read_bytes()
         if cluster != CLUSTER:
             rows = renamed(pq.read_table(path), urllib.parse.unquote(cluster))
@@ -80,8 +110,9 @@ def run(kind, root, directory, url, requests):
         counts = compact.compact("duckdb", small, large, cluster, DATE, HOUR, limit)
         read = [it for it in requests[begin:] if "/small/" in it[1] and ".parquet" in it[1]]
         if kind != "directory":
-            # pyarrow asks for the size of a file, and then for the file.
-            expect("requests for small files", len(read), 2 * (counts[0] + len(counts[2])))
+            # A listing has the sizes: a file is one request. What is no file of a host is not read.
+            looked = [name for name in counts[2] if layout.is_small(f"{hour}/{name}")]
+            expect("requests for small files", len(read), counts[0] + len(looked))
             expect("requests for small files", sorted(read), sorted(set(read)))
         left.update(counts[2])
         return counts[:2]
@@ -100,6 +131,14 @@ def run(kind, root, directory, url, requests):
     for path in first:
         put(path)
         put(path, ODD)
+    begin = len(requests)
+    plain(ask, "duckdb", small, SUM)
+    # DuckDB asks for size and time of a file four times.
+    asked = [it for it in requests[begin:] if it[0] == "HEAD" and it[1].endswith(".parquet")]
+    expect("sizes that the listing has", asked, [])
+    # A listing for each host would take longer than its file.
+    listings = [it for it in requests[begin:] if "list-type" in it[1]]
+    expect("listings of DuckDB are few", len(listings) < HOSTS, True)
     whole, _ = settled(f"{small}", HOSTS)
     # Half of it is of the other cluster.
     expected = [whole[0] // 2, HOSTS, whole[2] / 2]
@@ -128,14 +167,13 @@ def run(kind, root, directory, url, requests):
     # Its file has been written and compared, so no run reads that host again.
     begin = len(requests)
     expect("the next run", compact.compact("duckdb", small, large, CLUSTER, DATE, HOUR), (1, 5, {}))
-    expect("what it reads", [it for it in requests[begin:] if late.name in it[1]], [])
+    expect("what it reads", [it for it in requests[begin:] if late.parent.name in it[1]], [])
     settled(large, HOSTS + 1)
     expect("its large files", held.items() <= target.parquet(hour).items(), True)
 
     # What nothing names is removed once there is something to add.
     target.write(f"{hour}/compact_0.parquet", late.read_bytes())
-    other = sorted((root / hour).glob("*.parquet"))[HOSTS + 1]
-    put(other)
+    put(every[HOSTS + 1])
     settled(large, HOSTS + 1)
     # Another run writes the hour at the same time.
     manifest = target.manifest(hour)
@@ -152,37 +190,74 @@ def run(kind, root, directory, url, requests):
     rows, count = settled(large, HOSTS + 2)
 
     # A store that keeps other bytes than it was given.
-    put(sorted((root / hour).glob("*.parquet"))[HOSTS + 2])
+    put(every[HOSTS + 2])
     write = store.Root.write
     with patched(store.Root, "write", lambda self, at, content: write(self, at, content + b"x")):
         refused("the store has", merge)
     expect("rows", settled(large, HOSTS + 2), (rows, count))
-    content = files.read(f"{hour}/{late.name}")
-    files.write(f"{hour}/{late.name}", content + b"x")
+    content = files.read(f"{hour}/{name_of(late)}")
+    files.write(f"{hour}/{name_of(late)}", content + b"x")
     refused("has changed", merge)
-    files.write(f"{hour}/{late.name}", content)
+    files.write(f"{hour}/{name_of(late)}", content)
 
     # What a host may not say: that is left out, each time, and the others are added.
+    (other_hour,) = (root / compact.place(CLUSTER, DATE, HOUR - 1)).glob("host=node-0001/*.parquet")
     spoiled = {
-        "zzz_1_1.parquet": b"PAR1 and no more",
+        "host=zzz/1_1.parquet": b"PAR1 and no more",
+        "host=node-9999/1_1.parquet": late.read_bytes(),
+        f"{late.parent.name}/1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{name_of(first[0])}"),
+        "host=node-0001/1_1.parquet": other_hour.read_bytes(),
+        # Not where a file of a host is, also where a policy lets a host write: it names the last `host=`.
         "node-9999_1_1.parquet": late.read_bytes(),
-        f"{late.name[:9]}_1_1.parquet": files.read(f"{compact.place(ODD, DATE, HOUR)}/{first[0].name}"),
+        f"{late.parent.name}/1_2.parquet": damaged(late),
+        f"{late.parent.name}/host=node-9999/1_1.parquet": late.read_bytes(),
+        f"{late.parent.name}/hour=10/host=node-9999/1_1.parquet": late.read_bytes(),
+        "host=%6Eode-0012/1_1.parquet": late.read_bytes(),
     }
+    reasons = {}
+    for at, (why, rows) in enumerate(hostile(late).items()):
+        content = pa.BufferOutputStream()
+        pq.write_table(rows, content)
+        name = f"{late.parent.name}/2_{at}.parquet"
+        spoiled[name], reasons[name] = content.getvalue().to_pybytes(), why
     for name, content in spoiled.items():
         files.write(f"{hour}/{name}", content)
+    files.write(f"cluster={CLUSTER}/date={DATE}/hour=abc/{name_of(late)}", late.read_bytes())
+    expect("hours of the day", compact.hours(small, CLUSTER, DATE, "all"), [HOUR])
+    files.remove(f"cluster={CLUSTER}/date={DATE}/hour=abc/{name_of(late)}")
     expect("the last host", merge(), (1, 7))
     expect("what is left out", left.keys(), spoiled.keys())
+    expect("why", {name: left[name] for name in reasons}, reasons)
     expect("a run for what is left out", merge(), (0, 7))
+    # In the small files themselves cluster and host are those of the path. Engines take any spelling of it, which no
+    # policy lets a host write.
+    others = ["host=zzz/1_1.parquet", "host=%6Eode-0012/1_1.parquet", f"{late.parent.name}/1_2.parquet"]
+    for name in [*others, *reasons]:
+        files.remove(f"{hour}/{name}")
+        del spoiled[name]
+    query = "SELECT count(*) FROM rollup WHERE host = '{}' AND cluster = 'north'"
+    own = pq.read_metadata(late).num_rows
+    for engine in ENGINES:
+        rows = [plain(ask, engine, small, query.format(host))[0] for host in ("node-9999", late.parent.name[5:])]
+        more = pq.read_metadata(first[0]).num_rows
+        expect(f"{engine}: rows of a host that speaks of others", rows, [own, own + more])
     for name in spoiled:
         files.remove(f"{hour}/{name}")
 
-    expect("another cluster", merge(ODD)[0], HOSTS)
-    settled(large, HOSTS + 3)
+    # Files of few rows are put together before an engine opens them.
+    before, _ = settled(large, HOSTS + 3)
+    with patched(compact, "FEW", 2**20), patched(compact, "TOGETHER", 5):
+        expect("another cluster", merge(ODD)[0], HOSTS)
+    after, _ = settled(large, HOSTS + 3)
+    expect("its rows", near([after[0] - before[0], HOSTS, after[2] - before[2]]), near(expected))
     said.append(f"{HOSTS + 3} hosts in 7 large files; late files, runs that died and runs at once: no row lost or doubled")
     if kind != "directory":
-        said.append(f"{len(requests)} requests; each small file was read by one run, with two of them")
+        said.append(f"{len(requests)} requests; each small file was read by one run, with one of them")
         said.append(questions(directory, small))
-    said += registered(directory, url, large, lambda: put(late, "late"), lambda: merge("late"))
+    catalogs = {"SQLite": (f"sqlite:///{directory}/catalog.db", f"{store.Root(url).url}/iceberg")}
+    if rest:
+        catalogs["REST"] = rest
+    said += registered(catalogs, large, lambda: put(late, "late"), lambda: merge("late"))
     if os.environ.get("HTTPFS"):
         said.append(httpfs(directory, large, settled(large, HOSTS + 3)[0]))
     json.dump(said, sys.stdout)
@@ -252,28 +327,34 @@ def questions(directory, small):
     return f"{len(QUESTIONS)} questions in {len(ENGINES)} engines: answers as of the directory"
 
 
-def registered(directory, url, large, one_more, merge):
-    """What the manifests name is in an Iceberg table, whose catalog and metadata are the store's."""
+def registered(catalogs, large, one_more, merge):
+    """What the manifests name is in an Iceberg table of each catalog, whose metadata are in the store."""
     import iceberg
     import store
 
     logging.disable(logging.WARNING)
-    catalog = iceberg.catalog(f"sqlite:///{directory}/catalog.db", f"{store.Root(url).url}/iceberg")
+    opened = {name: iceberg.catalog(*catalog) for name, catalog in catalogs.items()}
     files = store.Root(large).matching()
-    table, added = iceberg.register(catalog, files)
-    expect("files in the table", added, len(files))
-    _, added = iceberg.register(catalog, files)
-    expect("files of a second time", added, 0)
-    rows = table.scan(selected_fields=("host",)).to_arrow().num_rows
+    counts = {}
+    for name, catalog in opened.items():
+        table, added = iceberg.register(catalog, files)
+        expect(f"{name}: files in the table", added, len(files))
+        _, added = iceberg.register(catalog, files)
+        expect(f"{name}: files of a second time", added, 0)
+        counts[name] = table.scan(selected_fields=("host",)).to_arrow().num_rows
     one_more()
     merge()
-    table, added = iceberg.register(catalog, store.Root(large).matching())
-    expect("late files in the table", added, 1)
-    more = table.scan(selected_fields=("host",)).to_arrow().num_rows
-    before = table.scan(snapshot_id=table.history()[0].snapshot_id, selected_fields=("host",))
-    expect("the snapshot before it", before.to_arrow().num_rows, rows)
-    expect("rows of the late file", more > rows, True)
-    return [f"Iceberg: {len(files) + 1} files in {len(table.history())} snapshots"]
+    for name, catalog in opened.items():
+        table, added = iceberg.register(catalog, store.Root(large).matching())
+        expect(f"{name}: late files in the table", added, 1)
+        more = table.scan(selected_fields=("host",)).to_arrow().num_rows
+        before = table.scan(snapshot_id=table.history()[0].snapshot_id, selected_fields=("host",))
+        expect(f"{name}: the snapshot before it", before.to_arrow().num_rows, counts[name])
+        expect(f"{name}: rows of the late file", more > counts[name], True)
+        late = table.scan(row_filter="cluster = 'late'", selected_fields=("host",)).to_arrow()
+        expect(f"{name}: rows of its cluster", late.num_rows, more - counts[name])
+    expect("rows in all catalogs", len(set(counts.values())), 1)
+    return [f"Iceberg, {name}: {len(files) + 1} files in 2 snapshots" for name in opened]
 
 
 def httpfs(directory, large, expected):

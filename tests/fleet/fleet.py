@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "queries"))
 import ask  # noqa: E402
 import compact  # noqa: E402
+import layout  # noqa: E402
 import split  # noqa: E402
 from bucket import renamed  # noqa: E402
 from pruned import (  # noqa: E402
@@ -50,6 +51,15 @@ def used(opened):
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def link(files, hour):
+    """The same files of hosts in another hour's directory."""
+    for file in files:
+        target = hour / file.parent.name / file.name
+        target.parent.mkdir(exist_ok=True)
+        if not target.exists():
+            os.link(file, target)
+
+
 def answers(opened, engine, questions):
     found, seconds = {}, {}
     for name, values in questions.items():
@@ -74,9 +84,7 @@ def ask_all(engine, root, by_duckdb, by_spark, versions):
     # What the large files must give too: the same questions of the same hour in the small ones.
     hour = part(root.with_name("hour"))
     hour.mkdir(parents=True, exist_ok=True)
-    for file in hour_files(root):
-        if not (hour / file.name).exists():
-            os.link(file, hour / file.name)
+    link(hour_files(root), hour)
     rows, _ = answers(open_engine(engine, root.with_name("hour")), engine, COMPACTED)
     every |= {f"{name}, small files": it for name, it in rows.items()}
     rows, _ = answers(open_engine(engine, versions), engine, QUESTIONS | VERSIONED)
@@ -91,8 +99,7 @@ def ask_split(engine, root):
     if not whole.exists():
         target = part(whole)
         target.mkdir(parents=True)
-        for file in hour_files(root)[:6]:
-            os.link(file, target / file.name)
+        link(hour_files(root)[:6], target)
         split.write(hour_files(whole), part(parts))
     questions = {name: VERSIONED[name] for name in ("above", "bill", "deployment")}
     expected, _ = answers(open_engine(engine, whole), engine, questions)
@@ -108,12 +115,12 @@ def compact_quoted(root):
     """Fails if a quote in the name of a cluster ends a string in SQL."""
     name = "o'hara"
     (file, *_) = hour_files(root)
-    source = part(root.with_name("quoted"), name)
+    source = part(root.with_name("quoted"), layout.encoded(name)) / file.parent.name
     source.mkdir(parents=True, exist_ok=True)
     pq.write_table(renamed(pq.read_table(file), name), source / file.name)
     source, target = root.with_name("quoted"), root.with_name("quoted-large")
-    compact.compact("duckdb", source, target, name, DATE, HOUR)
-    (made,) = part(target, name).glob("*.parquet")
+    compact.compact("duckdb", source, target, layout.encoded(name), DATE, HOUR)
+    (made,) = part(target, layout.encoded(name)).glob("*.parquet")
     assert pq.read_metadata(made).metadata[b"uncore_trace.cluster"] == name.encode()
 
 
@@ -133,7 +140,8 @@ def versions(root, to):
             metadata[b"uncore_trace.rollup_version"] = b"99"
             rows = rows.add_column(0, "rack", pa.array(["r1"] * len(rows)))
             rows = rows.append_column("watts", pa.array([1.5] * len(rows)))
-        pq.write_table(rows.replace_schema_metadata(metadata), target / file.name)
+        (target / file.parent.name).mkdir()
+        pq.write_table(rows.replace_schema_metadata(metadata), target / file.parent.name / file.name)
     # Sums over all of them, to be found whatever an engine makes of columns that are missing.
     rows = [pq.read_table(file, columns=["value", "unit", "link", "subsystem"]) for file in files]
     rows = pa.concat_tables(table.cast(pa.schema([
@@ -161,7 +169,7 @@ def iceberg(root, large, warehouse):
     logging.disable(logging.WARNING)
     warehouse.mkdir()
     catalog = own.catalog(f"sqlite:///{warehouse}/catalog.db", f"file://{warehouse}")
-    files = sorted(large.glob(ask.FILES))
+    files = sorted(large.glob(layout.LARGE))
     # Beside the large files those of the other hours, as they are.
     others = sorted(set(root.glob(ask.FILES)) - set(hour_files(root)))
     table, _ = own.register(catalog, files + others)

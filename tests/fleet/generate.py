@@ -230,11 +230,11 @@ def write(seed, root, cluster, host, begin, window, deploys=False):
         "uncore_trace.cluster": cluster,
     }
     table = table.replace_schema_metadata(metadata)
-    directory = root / f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}"
+    directory = root / f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}/host={host}"
     directory.mkdir(parents=True, exist_ok=True)
     pq.write_table(
         table,
-        directory / f"{host}_{boot[:8]}_0000362410.parquet",
+        directory / f"{boot[:8]}_0000362410.parquet",
         compression="zstd",
         compression_level=6,
         row_group_size=GROUP_ROWS,
@@ -273,7 +273,7 @@ def generate(seeds, root, hosts=100, window=10, jobs=4):
         rows = sum(pool.map(job, work))
     # What a host leaves beside its files while an hour is not over.
     cluster, host, begin, _ = files[0]
-    name = f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}/{host}_00000000_001.parquet"
+    name = f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}/host={host}/00000000_001.parquet"
     partial = root / f"{name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
     (partial / "000000-000000.parquet").write_bytes(b"not complete")

@@ -32,4 +32,6 @@ def write(files, target):
     target.mkdir(parents=True)
     for file in files:
         for number, rows in enumerate(split(pq.read_table(file))):
-            pq.write_table(rows, target / f"{file.stem}{number}.parquet")
+            host = target / file.parent.name
+            host.mkdir(exist_ok=True)
+            pq.write_table(rows, host / f"{file.stem}{number}.parquet")

@@ -31,6 +31,7 @@ FULL = {
         "secret": "aws",
         "keepLocal": False,
     },
+    "otlp": {"endpoint": "http://collector.example:4318", "interval": "30s"},
     "extraCapabilities": ["SYS_PTRACE"],
     "seLinuxOptions": {"type": "spc_t"},
     "priorityClassName": "system-node-critical",
@@ -47,6 +48,7 @@ VALUES = {
     "names off": {"containerRuntime": ""},
     "pod network": {"hostNetwork": False, "serviceAccount": {"create": False}},
     "service": SERVICE,
+    "push": {"otlp": {"endpoint": "https://collector.example:4318"}},
     "full": FULL,
 }
 # Of each set the objects, the account of the pod, the address of metrics, and the host that liveness is asked of.
@@ -56,12 +58,14 @@ WANTED = {
     # The kubelet does not reach the loopback address of a pod.
     "pod network": ("ConfigMap DaemonSet", "default", "127.0.0.1:9762", None),
     "service": ("ConfigMap DaemonSet Service ServiceMonitor", "own", "0.0.0.0:9762", "of the pod"),
+    "push": ("ConfigMap DaemonSet ServiceAccount", "fabric-uncore-trace", "127.0.0.1:9762", "127.0.0.1"),
     "full": ("ConfigMap DaemonSet PodMonitor ServiceAccount", "fabric-uncore-trace", "$(POD_IP):9762", "of the pod"),
 }
 
 # Each is refused, for this reason.
 REFUSED = [
     ({"upload": {"enabled": True}}, "/upload/url"),
+    ({"otlp": {"endpoint": "collector:4318"}}, "/otlp/endpoint"),
     ({"recrod": {}}, "recrod"),
     ({"containerRuntime": "rkt"}, "/containerRuntime"),
     ({"metrics": {"monitor": "PodMonitor"}}, "set metrics.enabled too"),

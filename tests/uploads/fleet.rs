@@ -17,6 +17,9 @@ use crate::store::BUCKET;
 /// Time limit of a request or a wait.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
+/// The directory of the host in that of an hour.
+pub(crate) const HOST: &str = "host=one";
+
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// A roll-up directory with a configuration, and all files that were created in it.
@@ -68,7 +71,7 @@ impl Fleet {
     pub(crate) fn make_named(&mut self, hour: &str, size: usize) -> String {
         let seed = self.made.len() as u64;
         let bytes: Vec<u8> = (0..size as u64).map(|at| noise(seed << 32 | at)).collect();
-        let name = format!("{hour}/host_12345678_{seed}.parquet");
+        let name = format!("{hour}/{HOST}/12345678_{seed}.parquet");
         let path = self.rollup().join(&name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path.with_extension("tmp"), &bytes).unwrap();
@@ -144,7 +147,8 @@ pub(crate) fn environment(command: &mut Command) {
     }
     command.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("AWS_") {
+        let shown = name.to_string_lossy();
+        if shown.starts_with("AWS_") || shown.starts_with("OTEL_") {
             command.env_remove(name);
         }
     }
@@ -178,6 +182,10 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }

@@ -1,5 +1,6 @@
 //! Tests of `uncore-trace-upload`: `sent` sends files to a directory and to an S3 server, `faults`
-//! does so while the store, the disk or the network fails.
+//! does so while the store, the disk or the network fails, `policy` with the rights of one host,
+//! `confined` tries what it must not do; `otlp` pushes metrics.
 
 #[allow(dead_code, reason = "the other tests use the rest")]
 #[path = "../command.rs"]
@@ -11,8 +12,12 @@ mod needs;
 #[path = "../skip.rs"]
 mod skip;
 
+mod collector;
+mod confined;
 mod faults;
 mod fleet;
+mod otlp;
+mod policy;
 mod sent;
 mod store;
 

@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use crate::command::{Answer, NOBODY, Place};
-use crate::fleet::{Fleet, assert_same, bucket, environment, in_bucket, names};
+use crate::fleet::{Fleet, HOST, assert_same, bucket, environment, in_bucket, names};
 use crate::needs::has_root;
 use crate::store::{Fault, Moto, Proxy, Said};
 
@@ -19,11 +20,13 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
     fleet.make(8, 0);
     fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 2_000_000);
     let hour = fleet.rollup().join("cluster=lab/date=2026-01-01/hour=07");
-    for name in [".hidden.parquet", "a.parquet.tmp", "b.parquet.partial", "c.txt"] {
+    fs::write(hour.join("12345678_0.parquet"), "no host").unwrap();
+    let hour = hour.join(HOST);
+    for name in [".1_1.parquet", "1_1.parquet.tmp", "1_1.parquet.partial", "c.txt"] {
         fs::write(hour.join(name), "no").unwrap();
     }
     fs::write(fleet.place.path("secret"), "no").unwrap();
-    symlink(fleet.place.path("secret"), hour.join("link.parquet")).unwrap();
+    symlink(fleet.place.path("secret"), hour.join("1_2.parquet")).unwrap();
     let said = fleet.once().ok();
     assert_eq!(said, "3 files sent, 2.30 MB\n");
     let objects = moto.objects();
@@ -45,10 +48,10 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
     fleet.make(7, 300_000);
     fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 10);
     // A partial file in the store, as after a kill.
-    let staged = fleet.place.path("store/cluster=lab/date=2026-01-01/hour=07");
+    let staged = fleet.place.path("store/cluster=lab/date=2026-01-01/hour=07/host=one");
     fs::create_dir_all(&staged).unwrap();
-    fs::write(staged.join("host_12345678_0.parquet#1"), "half").unwrap();
-    fs::write(staged.join("host_12345678_0.parquet#2"), "half").unwrap();
+    fs::write(staged.join("12345678_0.parquet#1"), "half").unwrap();
+    fs::write(staged.join("12345678_0.parquet#2"), "half").unwrap();
     assert_eq!(fleet.once().ok(), "2 files sent, 300 kB\n");
     assert_same(&fleet.stored(), &fleet.made);
     assert_eq!(names(&fleet.local()), [""; 0]);
@@ -288,4 +291,12 @@ fn figures_are_there_for_prometheus() {
     File::open(path).unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("\nuncore_trace_upload_sent_files_total 1\n"), "{text}");
     assert!(text.contains("\nuncore_trace_upload_waiting_files 0\n"), "{text}");
+    // The dashboard and the alerts take the names of the documentation.
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/upload.md");
+    let page = fs::read_to_string(page).unwrap();
+    let documented = page.lines().filter_map(|line| line.strip_prefix("| `uncore_trace_upload_"));
+    let documented = documented.filter_map(|line| line.split('`').next());
+    let names = text.lines().filter_map(|line| line.strip_prefix("uncore_trace_upload_"));
+    let names = names.filter_map(|line| line.split(' ').next());
+    assert_eq!(names.collect::<Vec<_>>(), documented.collect::<Vec<_>>());
 }

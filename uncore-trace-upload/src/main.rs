@@ -1,4 +1,4 @@
-//! `uncore-trace-upload`: sends the files of the roll-up to an object store.
+//! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a collector.
 //!
 //! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
 //! an HTTP client. `uncore-trace upload` runs this program with the same options.
@@ -7,6 +7,8 @@ mod answers;
 mod backoff;
 mod figures;
 mod journal;
+mod needs;
+mod otlp;
 mod pass;
 mod store;
 mod tree;
@@ -28,6 +30,7 @@ use uncore_trace::text::{counted, printable};
 use uncore_trace::units;
 
 use crate::figures::Figures;
+use crate::otlp::{Push, Settings};
 use crate::uploader::{Outcome, Task};
 
 // No doc comment: the text of the help is that of `Args`.
@@ -62,42 +65,80 @@ fn main() -> ExitCode {
 
 /// Runs the upload and returns the exit code, which the help explains.
 fn run(args: &Args) -> Result<u8> {
-    let task = task(&args.config)?;
+    let Tasks { upload, push } = tasks(&args.config)?;
+    let mut push = push.map(Push::new).transpose()?;
     if args.check {
-        uploader::check(&task)?;
+        upload.as_ref().map_or(Ok(()), uploader::check)?;
         let path = printable(&args.config.display().to_string()).into_owned();
         print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the event loop")?;
-    let outcome = runtime.block_on(async {
+    let ended: Result<_> = runtime.block_on(async {
         let mut signals = Signals::install()?;
-        uploader::run(&task, args.once, &mut signals).await
+        let outcome = if let Some(task) = &upload {
+            Some(uploader::run(task, push.as_mut(), args.once, &mut signals).await?)
+        } else {
+            uploader::without_files(push.as_mut(), args.once, &mut signals).await;
+            None
+        };
+        // After the files, also if one of them was not sent.
+        let is_stopped = signals.was_interrupted() || signals.asked_to_leave();
+        let pushed = match push.as_mut().filter(|_| args.once && !is_stopped) {
+            Some(push) => tokio::select! {
+                pushed = push.once() => pushed.map(|()| true),
+                _ = signals.next() => Ok(false),
+            },
+            None => Ok(false),
+        };
+        Ok((outcome, pushed))
     });
     // Limits the wait for a file operation of the store that hangs.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    let Outcome { figures, failure } = outcome?;
+    let (outcome, pushed) = ended?;
     if !args.once {
         return Ok(0);
     }
-    print(&format!("{}\n", summary(&figures)))?;
-    if let Some(failure) = &failure {
+    if let Some(Outcome { figures, .. }) = &outcome {
+        print(&format!("{}\n", summary(figures)))?;
+    }
+    if let (Ok(true), Some(push)) = (&pushed, &push) {
+        print(&format!("metrics pushed to {}\n", printable(push.name())))?;
+    }
+    let failure = outcome.and_then(|outcome| outcome.failure);
+    let failures: Vec<String> = failure.into_iter().chain(pushed.err()).collect();
+    for failure in &failures {
         messages::say(&printable(failure));
     }
-    Ok(u8::from(failure.is_some()))
+    Ok(u8::from(!failures.is_empty()))
 }
 
-/// The upload that the configuration describes.
-fn task(path: &Path) -> Result<Task> {
+/// What the configuration and the environment describe.
+struct Tasks {
+    upload: Option<Task>,
+    push: Option<Settings>,
+}
+
+/// The upload and the push, of which there is at least one.
+fn tasks(path: &Path) -> Result<Tasks> {
     let shown = path.display();
-    let Config { rollup, metrics, upload, .. } = Config::read(path)?;
-    let (Some(settings), Some(rollup)) = (upload, rollup) else {
-        bail!("{shown} has no [upload]: add one with url = \"s3://BUCKET/PREFIX\"");
-    };
+    let config = Config::read(path)?;
+    let push = Settings::of(&config, |name| std::env::var(name).ok())?;
+    let Config { rollup, metrics, upload, .. } = config;
     let textfile = metrics.and_then(|metrics| metrics.textfile);
     let textfile = textfile.map(|path| beside(&path));
-    Ok(Task { settings, directory: rollup.directory, textfile })
+    let upload = upload.zip(rollup).map(|(settings, rollup)| Task {
+        settings,
+        directory: rollup.directory,
+        textfile,
+    });
+    if upload.is_none() && push.is_none() {
+        bail!(
+            "{shown} has no [upload]: add one with url = \"s3://BUCKET/PREFIX\", or [otlp] to push metrics"
+        );
+    }
+    Ok(Tasks { upload, push })
 }
 
 /// Path of the upload's metrics, beside the textfile of the agent: `NAME_upload.prom`.

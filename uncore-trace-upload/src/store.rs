@@ -332,7 +332,7 @@ const CORRECT: &str = "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_
 const PERMISSION: &str = "allow its credentials s3:PutObject and s3:GetObject there, in the bucket's policy or the role's";
 
 /// Selects the TLS implementation. Later calls have no effect.
-fn install_tls() {
+pub(crate) fn install_tls() {
     rustls::crypto::ring::default_provider().install_default().ok();
 }
 
@@ -360,7 +360,7 @@ fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The text on one line, with at most [`MOST_TEXT`] characters.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MOST_TEXT) {
         Some((end, _)) => format!("{}...", &line[..end]),

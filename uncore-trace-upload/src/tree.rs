@@ -1,8 +1,8 @@
 //! The complete files of the roll-up directory.
 //!
-//! Guarantees: only regular files `cluster=C/date=YYYY-MM-DD/hour=HH/NAME.parquet` are found,
-//! opened and removed. Below the directory no symbolic link is followed, so that a user who can
-//! write there cannot make the upload send or remove other files.
+//! Guarantees: only regular files of the [layout] are found, opened and removed. Below the directory
+//! no symbolic link is followed, so that a user who can write there cannot make the upload send or
+//! remove other files.
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
@@ -14,6 +14,7 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
+use uncore_trace::tables::layout::{self, Partition};
 use uncore_trace::tables::sent::Stamp;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -34,7 +35,8 @@ impl CompleteFile {
     /// Date and hour, for sorting: `date=YYYY-MM-DD/hour=HH`.
     fn hour(&self) -> &str {
         let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
-        below.rsplit_once('/').map_or("", |(hour, _)| hour)
+        let end = below.match_indices('/').nth(1).map_or(0, |(at, _)| at);
+        below.get(..end).unwrap_or_default()
     }
 
     /// Whether the agent writes no more windows into its hour.
@@ -60,16 +62,18 @@ impl Tree {
 
     /// All complete files, the oldest hour first.
     pub(crate) fn scan(&self) -> Result<Vec<CompleteFile>> {
-        let mut found = Vec::new();
         let top = fs::read_dir(&self.path);
         let top = top.with_context(|| format!("cannot read {}", self.path.display()))?;
-        for cluster in directories(top, is_cluster) {
-            for date in directories(read(&self.path, &cluster), is_date) {
-                let date = format!("{cluster}/{date}");
-                for hour in directories(read(&self.path, &date), is_hour) {
-                    files(&self.path, &format!("{date}/{hour}"), &mut found);
-                }
-            }
+        let mut directories = directories_in(top, "", &Partition::default());
+        for _ in 1..layout::KEYS.len() {
+            let below = |(name, at): &(String, Partition)| {
+                directories_in(read(&self.path, name), &format!("{name}/"), at)
+            };
+            directories = directories.iter().flat_map(below).collect();
+        }
+        let mut found = Vec::new();
+        for (name, _) in directories {
+            files(&self.path, &name, &mut found);
         }
         found.sort_by(|a, b| {
             let key = |it: &CompleteFile| (it.hour().to_owned(), it.stamp.modified_ns);
@@ -140,64 +144,36 @@ fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> 
     entries.into_iter().flatten()
 }
 
-/// The names of the entries that are directories, not links to them, and pass `belongs`.
-fn directories(
+/// The entries that are directories of the layout, not links to them, and their names below the root.
+fn directories_in(
     entries: impl Iterator<Item = io::Result<DirEntry>>,
-    belongs: fn(&str) -> bool,
-) -> Vec<String> {
-    let name = |entry: io::Result<DirEntry>| {
+    above: &str,
+    at: &Partition,
+) -> Vec<(String, Partition)> {
+    let of = |entry: io::Result<DirEntry>| {
         let entry = entry.ok()?;
-        let name = entry.file_name().into_string().ok().filter(|name| belongs(name))?;
-        entry.file_type().is_ok_and(|kind| kind.is_dir()).then_some(name)
+        let name = entry.file_name().into_string().ok()?;
+        let below = at.below(&name)?;
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_directory.then(|| (format!("{above}{name}"), below))
     };
-    entries.filter_map(name).collect()
+    entries.filter_map(of).collect()
 }
 
-/// Adds the complete files of an hour.
-fn files(root: &Path, hour: &str, found: &mut Vec<CompleteFile>) {
-    for entry in read(root, hour).flatten() {
+/// Adds the complete files of a host's hour.
+fn files(root: &Path, directory: &str, found: &mut Vec<CompleteFile>) {
+    for entry in read(root, directory).flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if !is_complete(&name) {
+        if !layout::is_file(&name) {
             continue;
         }
         // The metadata of the entry itself: links are not followed.
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
-            found
-                .push(CompleteFile { name: format!("{hour}/{name}"), stamp: Stamp::of(&metadata) });
+            let name = format!("{directory}/{name}");
+            found.push(CompleteFile { name, stamp: Stamp::of(&metadata) });
         }
     }
-}
-
-/// Whether all characters may be in a name of the layout, where `%` encodes all others.
-fn is_plain(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte);
-    !text.is_empty() && text.bytes().all(plain)
-}
-
-fn is_cluster(name: &str) -> bool {
-    name.strip_prefix("cluster=").is_some_and(is_plain)
-}
-
-fn is_date(name: &str) -> bool {
-    let shape = |(at, byte): (usize, u8)| match at {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    };
-    name.strip_prefix("date=")
-        .is_some_and(|date| date.len() == 10 && date.bytes().enumerate().all(shape))
-}
-
-fn is_hour(name: &str) -> bool {
-    name.strip_prefix("hour=").is_some_and(|hour| {
-        hour.len() == 2 && hour.bytes().all(|byte| byte.is_ascii_digit()) && hour < "24"
-    })
-}
-
-/// Whether the name is that of a complete file. Names of unfinished files end in `.partial` or
-/// `.tmp`, or begin with a dot.
-fn is_complete(name: &str) -> bool {
-    is_plain(name) && !name.starts_with('.') && name.ends_with(".parquet")
 }
 
 #[cfg(test)]
@@ -216,40 +192,46 @@ mod tests {
     fn only_complete_files_of_the_layout_are_found_the_oldest_first() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let hour = "cluster=a/date=2026-01-31/hour=07";
-        put(root, &format!("{hour}/h_12345678_2.parquet"), "22");
-        put(root, "cluster=b%20c/date=2026-01-31/hour=06/h_12345678_1.parquet", "1");
-        put(root, "cluster=a/date=2026-02-01/hour=00/h_12345678_3.parquet", "333");
+        let host = "cluster=a/date=2026-01-31/hour=07/host=h";
+        put(root, &format!("{host}/12345678_2.parquet"), "22");
+        put(root, "cluster=b%20c/date=2026-01-31/hour=06/host=h/12345678_1.parquet", "1");
+        put(root, "cluster=a/date=2026-02-01/hour=00/host=h%2F1/12345678_3.parquet", "333");
         for other in [
-            ".hidden.parquet",
-            "h.parquet.tmp",
-            "h.parquet.partial/00001.parquet",
-            "h.txt",
-            "h\u{1b}.parquet",
-            "sub/h.parquet",
+            ".12345678_1.parquet",
+            "1_1.parquet.tmp",
+            "1_1.parquet.partial/00001.parquet",
+            "1_1.txt",
+            "h_1_1.parquet",
+            "1_1\u{1b}.parquet",
+            "sub/1_1.parquet",
+            "host=h/1_1.parquet",
         ] {
-            put(root, &format!("{hour}/{other}"), "x");
+            put(root, &format!("{host}/{other}"), "x");
         }
         for other in [
-            "cluster=a/date=2026-01-31/hour=24/h.parquet",
-            "cluster=a/date=2026-1-31/hour=07/h.parquet",
-            "cluster=/date=2026-01-31/hour=07/h.parquet",
-            "other=a/date=2026-01-31/hour=07/h.parquet",
-            "h.parquet",
+            "cluster=a/date=2026-01-31/hour=24/host=h/1_1.parquet",
+            "cluster=a/date=2026-1-31/hour=07/host=h/1_1.parquet",
+            "cluster=/date=2026-01-31/hour=07/host=h/1_1.parquet",
+            "cluster=a/date=2026-01-31/hour=07/host=%68/1_1.parquet",
+            "cluster=a/date=2026-01-31/hour=07/1_1.parquet",
+            "cluster=a/date=2026-01-31/host=h/1_1.parquet",
+            "other=a/date=2026-01-31/hour=07/host=h/1_1.parquet",
+            "1_1.parquet",
         ] {
             put(root, other, "x");
         }
         put(root, "elsewhere/h.parquet", "x");
-        symlink(root.join("elsewhere/h.parquet"), root.join(hour).join("link.parquet")).unwrap();
-        symlink(root.join("elsewhere"), root.join("cluster=a/date=2026-01-31/hour=08")).unwrap();
+        symlink(root.join("elsewhere/h.parquet"), root.join(host).join("1_9.parquet")).unwrap();
+        symlink(root.join("elsewhere"), root.join("cluster=a/date=2026-01-31/hour=07/host=i"))
+            .unwrap();
         let found = Tree::new(root).scan().unwrap();
         let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(
             names,
             [
-                "cluster=b%20c/date=2026-01-31/hour=06/h_12345678_1.parquet",
-                "cluster=a/date=2026-01-31/hour=07/h_12345678_2.parquet",
-                "cluster=a/date=2026-02-01/hour=00/h_12345678_3.parquet",
+                "cluster=b%20c/date=2026-01-31/hour=06/host=h/12345678_1.parquet",
+                "cluster=a/date=2026-01-31/hour=07/host=h/12345678_2.parquet",
+                "cluster=a/date=2026-02-01/hour=00/host=h%2F1/12345678_3.parquet",
             ]
         );
         assert_eq!(found[2].stamp.size, 3);
@@ -258,7 +240,7 @@ mod tests {
     #[test]
     fn an_hour_is_of_the_past_ten_minutes_after_its_end() {
         let found = |hour: &str| CompleteFile {
-            name: format!("cluster=a/{hour}/h.parquet"),
+            name: format!("cluster=a/{hour}/host=h/1_1.parquet"),
             stamp: Stamp { size: 0, modified_ns: 0 },
         };
         // 2026-01-31T07:00:00Z, in s since 1970.
@@ -276,29 +258,29 @@ mod tests {
     fn no_link_is_followed_to_read_or_remove() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
-        let name = "cluster=a/date=2026-01-31/hour=07/h.parquet";
+        let name = "cluster=a/date=2026-01-31/hour=07/host=h/1_1.parquet";
         put(&root, name, "own");
-        put(dir.path(), "other/h.parquet", "own");
+        put(dir.path(), "other/1_1.parquet", "own");
         let tree = Tree::new(&root);
         let found = tree.scan().unwrap().remove(0);
         assert_eq!(tree.read(&found).unwrap(), b"own");
         fs::remove_file(root.join(name)).unwrap();
-        symlink(dir.path().join("other/h.parquet"), root.join(name)).unwrap();
+        symlink(dir.path().join("other/1_1.parquet"), root.join(name)).unwrap();
         tree.read(&found).unwrap_err();
         tree.remove(&found).unwrap();
         assert!(root.join(name).is_symlink());
-        let hour = root.join(name).parent().unwrap().to_owned();
-        fs::remove_dir_all(&hour).unwrap();
-        symlink(dir.path().join("other"), &hour).unwrap();
+        let host = root.join(name).parent().unwrap().to_owned();
+        fs::remove_dir_all(&host).unwrap();
+        symlink(dir.path().join("other"), &host).unwrap();
         tree.read(&found).unwrap_err();
         tree.remove(&found).unwrap_err();
-        assert!(dir.path().join("other/h.parquet").exists());
+        assert!(dir.path().join("other/1_1.parquet").exists());
     }
 
     #[test]
     fn a_file_that_is_another_one_by_now_is_neither_read_nor_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let name = "cluster=a/date=2026-01-31/hour=07/h.parquet";
+        let name = "cluster=a/date=2026-01-31/hour=07/host=h/1_1.parquet";
         put(dir.path(), name, "first");
         let tree = Tree::new(dir.path());
         let found = tree.scan().unwrap().remove(0);

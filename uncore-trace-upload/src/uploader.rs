@@ -17,12 +17,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use uncore_trace::config::Upload;
-use uncore_trace::confine::{self, Needs};
+use uncore_trace::confine;
 use uncore_trace::signals::Signals;
 use uncore_trace::tables::lock::{self, Act, Lock};
 use uncore_trace::tables::mode::Mode;
 
 use crate::figures::Figures;
+use crate::needs;
+use crate::otlp::{self, Push};
 use crate::pass::Uploader;
 use crate::store::Store;
 
@@ -62,19 +64,38 @@ pub(crate) fn check(task: &Task) -> Result<()> {
     directory_exists(&task.directory)
 }
 
-/// Sends files until a signal arrives, or with `once` those that exist now. Needs a tokio runtime.
+/// Sends files, and beside that pushes metrics, until a signal arrives; with `once` only the files that
+/// exist now. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// The settings are wrong, the directory cannot be used, or another process uploads it.
-pub(crate) async fn run(task: &Task, once: bool, signals: &mut Signals) -> Result<Outcome> {
+pub(crate) async fn run(
+    task: &Task,
+    push: Option<&mut Push>,
+    once: bool,
+    signals: &mut Signals,
+) -> Result<Outcome> {
     directory_exists(&task.directory)?;
     let store = Store::open(&task.settings)?;
     let _lock = lock(&task.directory)?;
-    confine::thread(&needs(task, &store));
+    // Certificates have been read; the threads that look names up start later.
+    confine::process(&needs::of(Some((task, &store)), push.as_deref()));
     let mut uploader = Uploader::new(task, store)?;
-    let result = if once { uploader.once(signals).await } else { uploader.run(signals).await };
+    let result = if once {
+        uploader.once(signals).await
+    } else {
+        otlp::beside(push, uploader.run(signals)).await
+    };
     uploader.outcome(result)
+}
+
+/// Pushes metrics until a signal arrives, and sends no files; with `once` only gives up privileges.
+pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: &mut Signals) {
+    confine::process(&needs::of(None, push.as_deref()));
+    if !once {
+        otlp::beside(push, signals.next()).await;
+    }
 }
 
 fn directory_exists(directory: &Path) -> Result<()> {
@@ -90,26 +111,4 @@ fn directory_exists(directory: &Path) -> Result<()> {
 
 fn lock(directory: &Path) -> Result<Lock> {
     lock::acquire_file(directory, &directory.join(LOCK), Mode::default(), Act::Upload)
-}
-
-/// Directories in which host names and certificates are looked up, also by the C library.
-const SYSTEM: [&str; 6] = ["/etc", "/usr", "/lib", "/lib64", "/run", "/proc/sys"];
-
-/// Environment variables that name files of certificates or credentials.
-const NAMED_FILES: [&str; 4] = [
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-];
-
-/// The paths that the upload reads and writes after confinement.
-fn needs(task: &Task, store: &Store) -> Needs {
-    let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-    reads.extend(NAMED_FILES.iter().filter_map(std::env::var_os).map(PathBuf::from));
-    let mut writes = vec![task.directory.clone()];
-    writes.extend(store.directory().map(Path::to_owned));
-    let textfile = task.textfile.as_deref().and_then(Path::parent);
-    writes.extend(textfile.map(Path::to_owned));
-    Needs { reads, writes, network: true, ..Needs::default() }
 }

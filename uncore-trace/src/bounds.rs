@@ -42,6 +42,10 @@ pub const STRING: usize = 4 << 20;
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;
 
+/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB. Decoded, a
+/// message without fields takes some 50 times its two bytes.
+pub const METRICS: u64 = 8 << 20;
+
 /// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
 /// not waited for.
 ///

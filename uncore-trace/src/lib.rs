@@ -47,6 +47,7 @@ pub mod confine;
 pub mod count;
 mod heap;
 pub mod held;
+pub mod otlp;
 mod priority;
 pub mod signals;
 pub mod terminal;

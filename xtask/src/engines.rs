@@ -35,6 +35,7 @@ pub(crate) const NEW: Venv = Venv {
     packages: &[
         "chdb==4.4.0",
         "duckdb==2.0.0",
+        "obstore==0.12.1",
         "pandas==3.1.1",
         "polars==2.1.0",
         "pyarrow==26.0.1",
@@ -43,7 +44,7 @@ pub(crate) const NEW: Venv = Venv {
         "pytz==2026.6",
         "sqlalchemy==2.1.9",
     ],
-    modules: "chdb, duckdb, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, pytz",
+    modules: "chdb, duckdb, obstore, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, pytz",
 };
 /// The most widely used version of Spark. It needs none of the other packages.
 const OLD: Venv =

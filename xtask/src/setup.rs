@@ -35,10 +35,11 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
 /// Readers with which recordings and exports are compared, and the object store for roll-ups. They
 /// are pinned, so that a failure is due to a change of this project. Of moto only the requirements
 /// of its S3 server are installed: all of `moto[server]` would be 180 MB more. With fsspec (3 MB)
-/// `DuckDB` reads a bucket through pyarrow. `mcp`, the SDK of the Model Context Protocol, is 3 MB;
+/// `DuckDB` reads a bucket through obstore (16 MB). `mcp`, the SDK of the Model Context Protocol, is 3 MB;
 /// with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn, httpx2,
-/// opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway.
-const READERS: Venv = Venv {
+/// opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway. `opentelemetry-proto`
+/// (0.4 MB) has the definitions of OTLP.
+pub(crate) const READERS: Venv = Venv {
     name: "venv",
     packages: &[
         "duckdb==2.0.0",
@@ -47,6 +48,8 @@ const READERS: Venv = Venv {
         "fsspec==2026.9.0",
         "mcp==2.3.0",
         "moto==5.2.5",
+        "obstore==0.12.1",
+        "opentelemetry-proto==1.45.2",
         "pandas==3.1.1",
         "perfetto==0.59.1",
         "prometheus-client==0.26.0",
@@ -55,7 +58,8 @@ const READERS: Venv = Venv {
         "pyarrow==26.0.1",
         "pyyaml==6.0.3",
     ],
-    modules: "duckdb, fsspec, mcp, moto.server, pandas, perfetto, prometheus_client, pyarrow",
+    modules: "duckdb, fsspec, mcp, moto.server, obstore, opentelemetry.proto, pandas, perfetto, prometheus_client, \
+              pyarrow",
 };
 
 /// Options of `cargo xtask setup`.

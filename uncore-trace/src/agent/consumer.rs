@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::system::uname;
 
 use super::Asked;
 use super::figures;
-use super::http::Shared;
+use super::http::{Pages, Shared};
 use super::metrics::{Metrics, Own, add_lost, textfile};
 use super::notify::Notify;
 use super::pulse::Pulse;
@@ -255,7 +256,10 @@ impl Consumer {
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }
-                self.shared.show(page, self.good_for());
+                let host = uname();
+                let otlp = self.metrics.request(&host.nodename().to_string_lossy());
+                let pages = Pages { text: page.into(), otlp: otlp.into() };
+                self.shared.show(pages, self.good_for());
             }
             Err(error) => log::warn!("cannot make the metrics: {error:#}"),
         }

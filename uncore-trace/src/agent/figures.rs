@@ -48,7 +48,7 @@ mod tests {
         let text = format!("[rollup]\ndirectory = '{root}'\n[upload]\nurl = 's3://b/p'\n");
         let config = Config::parse(&text).unwrap();
         assert_eq!(unsent(&config), Some(Unsent::default()));
-        let hour = "cluster=c/date=2026-01-01/hour=00";
+        let hour = "cluster=c/date=2026-01-01/hour=00/host=h";
         fs::create_dir_all(place.path().join(hour)).unwrap();
         for (name, bytes) in [("a", 10), ("b", 20)] {
             fs::write(place.path().join(format!("{hour}/{name}.parquet")), vec![0; bytes]).unwrap();

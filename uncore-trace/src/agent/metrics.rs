@@ -1,4 +1,4 @@
-//! The metrics for Prometheus, computed from the rows of the roll-up.
+//! The metrics for Prometheus and OpenTelemetry, computed from the rows of the roll-up.
 //!
 //! Guarantees: no counter goes down or jumps. The bytes of an owner without a series are counted in
 //! `other`, and stay there when the owner gets a series. So the rates of all owners of a link and
@@ -8,18 +8,22 @@
 
 mod canary;
 mod counted;
+mod otlp;
+mod own;
 mod page;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use arrow::array::{Float64Array, Int16Array, RecordBatch};
+use arrow::array::{Float64Array, Int16Array, RecordBatch, TimestampMicrosecondArray};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::canary::Ratio;
 use self::counted::{Counted, Name, Row};
-use self::page::unit_of;
+use self::table::unit_of;
 use crate::schema::columns::{self, get};
 use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
@@ -99,6 +103,10 @@ pub struct Metrics {
     joined: u64,
     lost: BTreeMap<String, u64>,
     own: Own,
+    /// When the counters of the agent began, ns since 1970.
+    since_ns: i64,
+    /// Begin and end of the last window, ns since 1970.
+    window: Option<(i64, i64)>,
     /// What the canary was credited.
     pub(super) canary: Ratio,
 }
@@ -113,6 +121,8 @@ impl Metrics {
             joined: 0,
             lost: BTreeMap::new(),
             own: Own::default(),
+            since_ns: now_ns(),
+            window: None,
             canary: Ratio::default(),
         }
     }
@@ -150,7 +160,15 @@ impl Metrics {
         let (lows, highs) = (columns::f64s(batch, "low")?, columns::f64s(batch, "high")?);
         let lengths = columns::i64s(batch, "window_ns")?;
         let seconds = |row: usize| get(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
-        self.things.values_mut().for_each(Counted::begin);
+        let length = (0..batch.num_rows()).map(seconds).fold(0.0, f64::max);
+        let ends: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
+        let end = (batch.num_rows() > 0).then(|| get(ends, 0)).flatten();
+        let end_ns = end.map_or_else(now_ns, |us: i64| us.saturating_mul(1000));
+        let begin_ns = end_ns.saturating_sub((length * 1e9) as i64);
+        self.window = Some((begin_ns, end_ns));
+        // The clock may have been set back.
+        self.since_ns = self.since_ns.min(end_ns);
+        self.things.values_mut().for_each(|counted| counted.begin((begin_ns, end_ns)));
         for row in 0..batch.num_rows() {
             let unit = units.get(row).unwrap_or_default();
             let (_, scale) = unit_of(unit);
@@ -175,7 +193,8 @@ impl Metrics {
                 self.left_out += 1;
                 continue;
             }
-            let counted = self.things.entry(thing).or_default();
+            let begun = || Counted::new((begin_ns, end_ns));
+            let counted = self.things.entry(thing).or_insert_with(begun);
             counted.total += value;
             // A peak for the sum of both directions is not the peak of one.
             let is_own = peak_directions.get(row) == directions.get(row);
@@ -208,7 +227,6 @@ impl Metrics {
             let is_joined = counted.add(name, its, self.owners);
             self.joined += u64::from(is_joined);
         }
-        let length = (0..batch.num_rows()).map(seconds).fold(0.0, f64::max);
         for counted in self.things.values_mut() {
             self.joined += counted.settle(self.owners, length);
         }
@@ -227,6 +245,12 @@ impl Metrics {
         encode(&mut page, &registry)?;
         Ok(page)
     }
+}
+
+/// The time, ns since 1970.
+fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The page as `node_exporter` reads it, in Prometheus' text format: a counter's type and help have

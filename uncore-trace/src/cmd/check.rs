@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
+use super::heading::SPAN;
 use super::host::HostArgs;
 use super::output::print;
+use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 use crate::view::check::{Finding, Outcome, check};
+use crate::view::span::{Moment, between};
 
 /// Verify that a recording is intact and that its values add up
 ///
@@ -16,12 +19,17 @@ use crate::view::check::{Finding, Outcome, check};
 /// place where it does not hold, or `-` with the reason why it cannot be verified (a single file has no
 /// raw tables to compare with). The last line is the verdict.
 ///
+/// Of a roll-up it also says which files are not those of their directory: of another host or cluster, with windows
+/// outside of their hour, or where the layout has none.
+///
 /// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   uncore-trace check run/
-  uncore-trace check run.parquet && echo intact")]
+  uncore-trace check run.parquet && echo intact
+  uncore-trace check /bucket --host 'node-00*' \\
+    --from 2026-11-17T10:00:00Z --to 2026-11-17T12:00:00Z")]
 pub struct Args {
     /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
     /// directory of a host, an hour, a day or a cluster
@@ -30,12 +38,31 @@ pub struct Args {
 
     #[command(flatten)]
     hosts: HostArgs,
+
+    /// Only the hours of a roll-up with windows that end after this wall time, e.g. 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    from: Option<Moment>,
+
+    /// Only the hours of a roll-up with windows that end at this wall time or earlier
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    to: Option<Moment>,
 }
 
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
-    let recording = args.hosts.open(&args.path)?;
+    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
+    let times = args.from.as_ref().or(args.to.as_ref());
+    ensure!(
+        times.is_none() || wall_ns.is_some(),
+        "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
+    );
+    let recording = Recording::to_check(&args.path, &args.hosts.wanted(wall_ns))?;
+    ensure!(
+        times.is_none() || recording.is_rollup(),
+        "{} is no roll-up, and is checked as a whole: leave out --from and --to",
+        printable(&args.path.display().to_string())
+    );
     recording.require_finished()?;
     let findings = check(&recording)?;
     print(&render(&findings, terminal::columns()))?;

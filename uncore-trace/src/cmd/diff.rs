@@ -152,8 +152,8 @@ pub fn run(args: &Args) -> Result<u8> {
              a second recording"
         );
     }
-    let first = args.hosts.open(&args.first)?;
-    let second = args.second.as_deref().map(|second| args.hosts.open(second));
+    let first = args.hosts.open(&args.first, None, None)?;
+    let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
     let other = second.unwrap_or_else(|| Ok(first.clone()))?;
     args.by.check(&first).and_then(|()| args.by.check(&other))?;
     let asked = |recording, span: Option<&Between>| Asked {

@@ -150,7 +150,7 @@ struct ExportJob<'a> {
 
 /// Writes the files and prints a summary; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
-    let recording = args.hosts.open(&args.path)?;
+    let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
     args.by.check(&recording)?;
     if !args.by.has_owner() {
         bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());

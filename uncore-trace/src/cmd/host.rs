@@ -6,6 +6,8 @@ use anyhow::Result;
 
 use super::heading::HOST;
 use crate::tables::reader::Recording;
+use crate::tables::rollup::Wanted;
+use crate::view::span::{Moment, between};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -16,12 +18,23 @@ pub(super) struct HostArgs {
 }
 
 impl HostArgs {
-    /// Opens the recording or roll-up at `path`, restricted to these hosts.
+    /// Opens the recording or roll-up at `path`: of a roll-up these hosts, and where both moments are wall times or
+    /// missing, the hours with windows between them.
     ///
     /// # Errors
     ///
-    /// As [`Recording::of_hosts`].
-    pub(super) fn open(&self, path: &Path) -> Result<Recording> {
-        Recording::of_hosts(path, &self.hosts)
+    /// As [`Recording::of_part`].
+    pub(super) fn open(
+        &self,
+        path: &Path,
+        from: Option<&Moment>,
+        to: Option<&Moment>,
+    ) -> Result<Recording> {
+        Recording::of_part(path, &self.wanted(between(from, to)))
+    }
+
+    /// What is wanted of a roll-up.
+    pub(super) fn wanted(&self, wall_ns: Option<(i64, i64)>) -> Wanted {
+        Wanted { hosts: self.hosts.clone(), wall_ns }
     }
 }

@@ -176,7 +176,7 @@ pub struct Args {
 
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
-    let recording = args.hosts.open(&args.path)?;
+    let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
     args.by.check(&recording)?;
     if let Some(file) = &args.html {
         return html(&recording, args, file);

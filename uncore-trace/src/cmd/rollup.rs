@@ -22,8 +22,8 @@ use crate::view::rollup::{Form, Label, Summer};
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Writes Parquet files with each owner's share of each counter, in windows of a second or longer,
-/// without processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SECOND.parquet`. `uncore-trace agent` makes the same
-/// while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
+/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace agent` makes the
+/// same while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,9 +56,8 @@ pub struct Args {
 
 /// Writes the files and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
-    let (least, most) = (Duration::from_secs(1), Duration::from_mins(5));
     ensure!(
-        (least..=most).contains(&args.window),
+        (config::SHORTEST_WINDOW..=config::LONGEST_WINDOW).contains(&args.window),
         "--window {} is out of range: choose 1s to 5min",
         humantime::format_duration(args.window)
     );

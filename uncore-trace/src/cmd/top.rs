@@ -17,11 +17,12 @@ use crate::plan::{Plan, plan};
 use crate::record::Options;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
+use crate::tables::rollup::Wanted;
 use crate::terminal;
 use crate::text::printable;
 use crate::top::{self, Form, Print, When};
 use crate::view::key::By;
-use crate::view::span::{Moment, Span};
+use crate::view::span::{Moment, Span, between};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -145,7 +146,8 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Plays the recording at `path`.
 fn play(args: &Args, path: &Path) -> Result<()> {
-    let recording = Recording::of_hosts(path, &[])?;
+    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
+    let recording = Recording::of_part(path, &Wanted { wall_ns, ..Wanted::default() })?;
     args.by.check(&recording)?;
     let fabric = recording.table(&fabric::TABLE)?;
     let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;

@@ -21,12 +21,16 @@ const PROGRAM: &str = "uncore-trace-upload";
 /// directory, and no privileges. The name of an object is the path of its file below the directory. A
 /// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
 /// wait than `queue` of `[upload]` allows.
+///
+/// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics of the agent
+/// to a collector of OpenTelemetry. Then `[upload]` may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
 and AWS_SESSION_TOKEN), a web identity (AWS_WEB_IDENTITY_TOKEN_FILE and
 AWS_ROLE_ARN), the container or the instance, in this order. They are never in
-the configuration.
+the configuration. Metrics are pushed with the headers of
+OTEL_EXPORTER_OTLP_HEADERS.
 
 Examples:
   uncore-trace upload

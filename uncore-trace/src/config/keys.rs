@@ -8,12 +8,12 @@ use crate::catalog::suggest::{did_you_mean, list};
 use crate::text::printable;
 
 /// The keys of each section; the first section is the top level.
-pub(super) const KEYS: [(&str, &[&str]); 9] = [
+pub(super) const KEYS: [(&str, &[&str]); 10] = [
     (
         "",
         &[
-            "cluster", "record", "identity", "ring", "rollup", "metrics", "upload", "trigger",
-            "kept",
+            "cluster", "record", "identity", "ring", "rollup", "metrics", "upload", "otlp",
+            "trigger", "kept",
         ],
     ),
     (
@@ -35,12 +35,13 @@ pub(super) const KEYS: [(&str, &[&str]); 9] = [
     ("rollup", &["directory", "window", "owners", "keep", "mode"]),
     ("metrics", &["listen", "beyond-loopback", "mode", "token-file", "textfile", "owners"]),
     ("upload", &["url", "endpoint", "region", "queue", "every", "keep-local"]),
+    ("otlp", &["endpoint", "interval"]),
     ("trigger", &["name", "when", "before", "after"]),
     ("kept", &["directory", "quota", "pause"]),
 ];
 
 /// Names of keys that would hold credentials.
-const SECRETS: [&str; 4] = ["key", "secret", "token", "password"];
+const SECRETS: [&str; 5] = ["key", "secret", "token", "password", "header"];
 
 /// Checks that all keys of a text are known.
 ///
@@ -68,10 +69,14 @@ fn check(section: &str, table: &Table) -> Result<()> {
         return Ok(());
     };
     let lower = unknown.to_lowercase();
-    if section == "upload" && SECRETS.iter().any(|secret| lower.contains(secret)) {
+    let sources = match section {
+        "upload" => Some("the environment or the instance"),
+        "otlp" => Some("OTEL_EXPORTER_OTLP_HEADERS"),
+        _ => None,
+    };
+    if let Some(sources) = sources.filter(|_| SECRETS.iter().any(|it| lower.contains(it))) {
         bail!(
-            "upload.{} is no key of this file: credentials are taken from the environment or the \
-             instance only",
+            "{section}.{} is no key of this file: credentials are taken from {sources} only",
             printable(unknown)
         );
     }

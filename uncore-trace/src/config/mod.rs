@@ -7,6 +7,7 @@
 mod environment;
 mod keys;
 mod listen;
+mod otlp;
 mod value;
 
 use std::path::{Path, PathBuf};
@@ -15,23 +16,26 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 
+use self::otlp::OtlpFile;
 use self::value::{Size, Time};
 
 use crate::attribute::Choice;
 use crate::bounds;
 use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
-use crate::tables::hours::encoded;
+use crate::schema::rollup::LONGEST_WINDOW_NS;
+use crate::tables::layout::encoded;
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 
 pub use self::listen::Listen;
+pub use self::otlp::Otlp;
 
 /// The shortest window of a roll-up.
-const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest window of a roll-up: an hour has twelve.
-const LONGEST_WINDOW: Duration = Duration::from_mins(5);
+/// The longest window of a roll-up.
+pub(crate) const LONGEST_WINDOW: Duration = Duration::from_nanos(LONGEST_WINDOW_NS as u64);
 
 /// Longest name of a file or directory on common file systems, bytes.
 const NAME_MAX: usize = 255;
@@ -72,6 +76,8 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// Where the files of closed hours are sent; `None`: nowhere.
     pub upload: Option<Upload>,
+    /// Where the metrics are pushed; `None`: nowhere, or where the environment says.
+    pub otlp: Option<Otlp>,
     /// Conditions for saving a time span of the ring.
     pub triggers: Vec<Trigger>,
     /// Where saved recordings go, and their limit.
@@ -259,6 +265,7 @@ struct File {
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
     upload: Option<UploadFile>,
+    otlp: Option<OtlpFile>,
     #[serde(default)]
     trigger: Vec<TriggerFile>,
     #[serde(default)]
@@ -419,7 +426,8 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self> {
         keys::known(text)?;
         let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
-        let File { cluster, record, identity, ring, rollup, metrics, upload, trigger, kept } = file;
+        let File { cluster, record, identity, ring, rollup, metrics, upload, otlp, trigger, kept } =
+            file;
         let cluster = self::cluster(&cluster)?;
         let config = Self {
             cluster,
@@ -429,6 +437,7 @@ impl Config {
             identity: identity.checked()?,
             metrics: metrics.map(MetricsFile::checked).transpose()?,
             upload: upload.map(UploadFile::checked).transpose()?,
+            otlp: otlp.map(OtlpFile::checked).transpose()?,
             triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,
             kept: kept.checked()?,
         };
@@ -440,6 +449,12 @@ impl Config {
     fn fits(&self) -> Result<()> {
         if self.upload.is_some() {
             ensure!(self.rollup.is_some(), "[upload] sends roll-ups: add [rollup]");
+        }
+        if self.otlp.is_some() {
+            ensure!(
+                self.metrics.as_ref().is_some_and(|metrics| !metrics.listen.is_empty()),
+                "[otlp] sends what the agent serves: add [metrics] with listen"
+            );
         }
         if !self.triggers.is_empty() {
             ensure!(self.ring.is_some(), "[[trigger]] saves a part of the ring: add [ring]");

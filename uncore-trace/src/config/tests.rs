@@ -69,6 +69,9 @@ region = 'r'
 queue = '1GiB'
 every = '1s'
 keep-local = true
+[otlp]
+endpoint = 'http://c:4318'
+interval = '1min'
 [[trigger]]
 name = 'n'
 when = 'x'
@@ -100,6 +103,12 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
         ("[ring]\npaart = '1min'", "paart is no key of [ring] (did you mean part?)"),
         ("[upload]\nsecret-key = 'x'", "credentials are taken from the environment"),
+        ("[otlp]\ntoken = 'x'", "taken from OTEL_EXPORTER_OTLP_HEADERS only"),
+        ("[otlp]", "add [metrics] with listen"),
+        ("[metrics]\ntextfile = '/x.prom'\n[otlp]", "add [metrics] with listen"),
+        ("[otlp]\nendpoint = 'c:4318'", "write http://HOST:4318"),
+        ("[otlp]\nendpoint = 'http://a:b@c'", "taken from OTEL_EXPORTER_OTLP_HEADERS only"),
+        ("[otlp]\ninterval = '1ms'", "choose at least 100ms"),
         ("[upload]\nurl = 'ftp://x'", "write s3://BUCKET/PREFIX"),
         ("[upload]\nurl = 's3://b/'", "add [rollup]"),
         ("[rollup]\nwindow = '10ms'", "choose 1s to 5min"),

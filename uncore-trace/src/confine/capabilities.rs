@@ -29,6 +29,10 @@ pub fn names(set: CapabilitySet) -> String {
 pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet, String> {
     let words = |error: rustix::io::Errno| error.to_string();
     let before = capabilities(None).map_err(words)?;
+    // A unit may refuse capset(2) to who has nothing to give up.
+    if (before.permitted | before.inheritable).is_empty() {
+        return Ok(CapabilitySet::empty());
+    }
     let wanted = wanted & before.permitted;
     let set = |effective, permitted| {
         let inheritable = CapabilitySet::empty();
@@ -43,16 +47,18 @@ pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet
     Ok(kept)
 }
 
-/// The capabilities that root needs to write in directories of other users, found by trying
-/// without.
+/// The capabilities that root needs to write in directories of other users and to connect to their
+/// sockets, found by trying without.
 fn to_write(needs: &Needs) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
-    let denied = |dir: &Path| {
-        let access = Access::WRITE_OK | Access::EXEC_OK;
-        accessat(CWD, dir, access, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS)
+    let denied = |path: &Path, access| {
+        accessat(CWD, path, access, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS)
     };
+    let directory = Access::WRITE_OK | Access::EXEC_OK;
     let mut directories = needs.writes.iter().chain(&needs.names);
-    needed.set(CapabilitySet::DAC_OVERRIDE, directories.any(|dir| denied(dir)));
+    let is_denied = directories.any(|dir| denied(dir, directory))
+        || needs.sockets.iter().any(|socket| denied(socket, Access::WRITE_OK));
+    needed.set(CapabilitySet::DAC_OVERRIDE, is_denied);
     let replaced = needs.replaces.iter();
     needed.set(CapabilitySet::FOWNER, replaced.into_iter().any(|file| is_anothers(file)));
     needed

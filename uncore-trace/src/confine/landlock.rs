@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use ::landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
-    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
-    make_bitflags,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
+    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope, make_bitflags,
 };
 
 use super::Needs;
@@ -34,7 +34,8 @@ pub fn is_supported() -> bool {
     created.is_ok()
 }
 
-/// Restricts the calling thread, and those that it starts, to these files; sets `no_new_privs`.
+/// Restricts the calling thread, and those that it starts, to these files and TCP ports; sets
+/// `no_new_privs`.
 pub(super) fn restrict(needs: &Needs) -> Result<(), String> {
     let status = apply(needs).map_err(|error| error.to_string())?;
     match status {
@@ -47,11 +48,9 @@ fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(GOVERNED))?
-        .scope(Scope::AbstractUnixSocket)?;
-    if !needs.network {
-        ruleset = ruleset.handle_access(AccessNet::from_all(GOVERNED))?;
-    }
-    let mut ruleset = ruleset.create()?;
+        .handle_access(AccessNet::from_all(GOVERNED))?
+        .scope(Scope::AbstractUnixSocket)?
+        .create()?;
     let reads = needs.reads.iter().map(|path| (nearest(path), READ));
     let writes = needs.writes.iter().map(|path| (PathFd::new(path).ok(), WRITE));
     let names = needs.names.iter().map(|path| (PathFd::new(path).ok(), NAME));
@@ -59,6 +58,9 @@ fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         // A directory that does not exist needs no rule.
         let Some(tree) = tree else { continue };
         ruleset = ruleset.add_rule(PathBeneath::new(tree, access))?;
+    }
+    for port in &needs.connects {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     Ok(ruleset.restrict_self()?.ruleset)
 }

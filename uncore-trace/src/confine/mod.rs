@@ -41,8 +41,13 @@ pub struct Needs {
     pub replaces: Vec<PathBuf>,
     /// Pid of the command, which may be sent a signal.
     pub command: Option<u32>,
-    /// Whether it connects to other machines.
-    pub network: bool,
+    /// Whether it reads counters. Without, bpf(2) and `perf_event_open` are refused.
+    pub counts: bool,
+    /// TCP ports that it connects to. With one, it may also look up names of hosts; without, it
+    /// makes no socket.
+    pub connects: Vec<u16>,
+    /// Unix sockets of others that it connects to.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl Default for Needs {
@@ -55,7 +60,9 @@ impl Default for Needs {
             names: Vec::new(),
             replaces: Vec::new(),
             command: None,
-            network: false,
+            counts: false,
+            connects: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 }
@@ -79,14 +86,26 @@ impl Needs {
     /// The union of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
-        let Self { capabilities, reads, writes, names, replaces, command, network } = other;
+        let Self {
+            capabilities,
+            reads,
+            writes,
+            names,
+            replaces,
+            command,
+            counts,
+            connects,
+            sockets,
+        } = other;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
         self.writes.extend(writes);
         self.names.extend(names);
         self.replaces.extend(replaces);
         self.command = self.command.or(command);
-        self.network |= network;
+        self.counts |= counts;
+        self.connects.extend(connects);
+        self.sockets.extend(sockets);
         self
     }
 }
@@ -128,12 +147,12 @@ pub fn thread(needs: &Needs) {
 /// As [`thread`], and also installs the filter of system calls in all threads of the process.
 pub fn process(needs: &Needs) {
     let mut confined = confine(needs);
-    confined.calls = Some(seccomp::filter_all_threads(needs.command));
+    confined.calls = Some(seccomp::filter_all_threads(needs));
     log::debug!("confined: {confined}");
 }
 
 fn confine(needs: &Needs) -> Confined {
-    let is_blind = !needs.reads.is_empty() && processes::are_hidden();
+    let is_blind = sees_processes(needs) && processes::are_hidden();
     let files = if is_blind {
         // With hidepid, `/proc` shows only processes that the reader may trace, and a process in a
         // Landlock domain may trace none outside of it, not even as root.
@@ -145,6 +164,11 @@ fn confine(needs: &Needs) -> Confined {
     keep.set(CapabilitySet::SYS_PTRACE, is_blind);
     keep.set(CapabilitySet::KILL, needs.command.is_some());
     Confined { capabilities: capabilities::keep(keep, needs), files, calls: None }
+}
+
+/// Whether it reads files of other processes.
+fn sees_processes(needs: &Needs) -> bool {
+    needs.reads.iter().any(|tree| Path::new("/proc").starts_with(tree))
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! System calls: a seccomp filter, seccomp(2).
 //!
-//! The filter refuses (EPERM) system calls that no thread of a confined recorder makes. A list of
+//! The filter refuses (EPERM) system calls that no thread of a confined process makes. A list of
 //! allowed calls would differ between C libraries and architectures, and a call that a new version
-//! of a library makes would end a recording. So the filter does not prove that the rest is
-//! harmless. It removes what turns a fault of the recorder into lasting damage: executing programs,
+//! of a library makes would end a recording or an upload. So the filter does not prove that the rest is
+//! harmless. It removes what turns a fault of the process into lasting damage: executing programs,
 //! inspecting or signalling other processes, connecting sockets, loading BPF programs and modules,
 //! changing file systems and namespaces, and interfaces of the kernel that are not used.
+//!
+//! Two kinds of calls are left to who needs them: counters to a recorder, and connections over TCP
+//! and the look-up of host names over UDP to the uploader. Landlock has the ports.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +16,8 @@ use seccompiler::{
     BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter_all_threads, sock_filter,
 };
+
+use super::Needs;
 
 /// Calls that are refused with any arguments.
 const REFUSED: &[libc::c_long] = &[
@@ -30,10 +35,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_tkill,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
-    // Sockets; those that listen for marks accept.
-    libc::SYS_socket,
-    libc::SYS_connect,
-    libc::SYS_bind,
+    // Those that listen already, for marks, accept.
     libc::SYS_listen,
     // Namespaces and file systems.
     libc::SYS_setns,
@@ -81,6 +83,22 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
+/// Calls that are refused to who does not connect. The C library binds the socket of a look-up.
+const SOCKETS: [libc::c_long; 3] = [libc::SYS_socket, libc::SYS_connect, libc::SYS_bind];
+
+/// Kinds of addresses of one who connects; `AF_UNIX` for a service that looks names up, such as
+/// nscd.
+const FAMILIES: [u64; 3] = [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64];
+
+/// Protocols of one who connects: the default of the type, TCP and UDP. Landlock knows the ports of
+/// TCP only, not those of MPTCP or SCTP.
+const PROTOCOLS: [u64; 3] = [0, libc::IPPROTO_TCP as u64, libc::IPPROTO_UDP as u64];
+
+/// Calls that send, and the position of their flags. With `MSG_FASTOPEN` they connect, which
+/// Landlock sees on Linux 7.2 (`security/landlock/net.c`), but not on 6.12.
+const SENDS: [(libc::c_long, u8); 3] =
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+
 /// Calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[libc::c_long] = &[
@@ -112,17 +130,17 @@ const TIOCLINUX: u64 = 0x541C;
 const FOREIGN: u32 = 0x4000_0000;
 
 /// Installs the filter in all threads of this process and in those that they start; sets
-/// `no_new_privs`. The process `command` may be sent signals.
-pub(super) fn filter_all_threads(command: Option<u32>) -> Result<(), String> {
-    let program = program(command)?;
+/// `no_new_privs`.
+pub(super) fn filter_all_threads(needs: &Needs) -> Result<(), String> {
+    let program = program(needs)?;
     apply_filter_all_threads(&program).map_err(|error| error.to_string())
 }
 
 /// The filter.
-pub(super) fn program(command: Option<u32>) -> Result<Vec<sock_filter>, String> {
+pub(super) fn program(needs: &Needs) -> Result<Vec<sock_filter>, String> {
     let arch = std::env::consts::ARCH.try_into();
     let arch = arch.map_err(|_other: BackendError| "not on this architecture".to_owned())?;
-    let rules = rules(command).map_err(|error| error.to_string())?;
+    let rules = rules(needs).map_err(|error| error.to_string())?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
     let compiled: Result<Vec<sock_filter>, _> = filter.and_then(TryInto::try_into);
@@ -150,15 +168,32 @@ fn first() -> Vec<sock_filter> {
     ]
 }
 
-fn rules(command: Option<u32>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+fn rules(needs: &Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let is = |argument, operator, value: u64| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
     };
     let not = |argument, value: u64| is(argument, SeccompCmpOp::Ne, value);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
-    let bpf = BPF_COMMANDS.iter().map(|command| not(0, *command)).collect::<Result<_, _>>()?;
-    rules.insert(libc::SYS_bpf, vec![SeccompRule::new(bpf)?]);
+    // Refuses what is none of the values.
+    let only = |argument, values: &[u64]| {
+        SeccompRule::new(values.iter().map(|it| not(argument, *it)).collect::<Result<_, _>>()?)
+    };
+    if needs.counts {
+        rules.insert(libc::SYS_bpf, vec![only(0, &BPF_COMMANDS)?]);
+    } else {
+        rules.extend([libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, Vec::new())));
+    }
+    if needs.connects.is_empty() {
+        rules.extend(SOCKETS.map(|call| (call, Vec::new())));
+    } else {
+        rules.insert(libc::SYS_socket, vec![only(0, &FAMILIES)?, only(2, &PROTOCOLS)?]);
+        for (call, flags) in SENDS {
+            let fast = libc::MSG_FASTOPEN as u64;
+            let connects = is(flags, SeccompCmpOp::MaskedEq(fast), fast)?;
+            rules.insert(call, vec![SeccompRule::new(vec![connects])?]);
+        }
+    }
     // Threads are allowed, processes are not.
     let thread = libc::CLONE_THREAD as u64;
     let process = vec![is(0, SeccompCmpOp::MaskedEq(thread), 0)?];
@@ -168,8 +203,8 @@ fn rules(command: Option<u32>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backen
     let types = types.map(|request| SeccompRule::new(vec![is(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);
     let own = u64::from(std::process::id());
-    let others = std::iter::once(own).chain(command.map(u64::from)).map(|pid| not(0, pid));
-    rules.insert(libc::SYS_kill, vec![SeccompRule::new(others.collect::<Result<_, _>>()?)?]);
-    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![not(0, own)?])?]);
+    let signalled: Vec<u64> = std::iter::once(own).chain(needs.command.map(u64::from)).collect();
+    rules.insert(libc::SYS_kill, vec![only(0, &signalled)?]);
+    rules.insert(libc::SYS_tgkill, vec![only(0, &[own])?]);
     Ok(rules)
 }

@@ -109,33 +109,152 @@ fn only_what_is_asked_for_is_kept() {
     assert_eq!(kept(to_write()), CapabilitySet::FOWNER);
 }
 
-/// The calls that an attacker would use.
-#[test]
-fn calls_are_refused() {
-    let filtered = spawn(|| {
-        let program = seccomp::program(Some(1)).unwrap();
+/// Runs `act` in a thread with the filter of system calls, which then ends.
+fn filtered(needs: Needs, act: impl FnOnce() + Send + 'static) {
+    let filtered = move || {
+        let program = seccomp::program(&needs).unwrap();
         rustix::thread::set_no_new_privs(true).unwrap();
         seccompiler::apply_filter(&program).unwrap();
-        let denied = |what: &str, done: std::io::Result<()>| {
-            assert_eq!(done.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
-        };
-        let run = std::process::Command::new("true").status();
-        denied("execute", run.map(drop));
+        act();
+    };
+    spawn(filtered).join().unwrap();
+}
+
+fn denied(what: &str, done: std::io::Result<()>) {
+    assert_eq!(done.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
+}
+
+/// The error of a system call that has only these arguments.
+#[expect(unsafe_code, reason = "there is no safe way to make a call that is refused")]
+fn error_of(call: libc::c_long, arguments: [libc::c_long; 3]) -> Option<i32> {
+    let [one, two, three] = arguments;
+    // SAFETY: the callers pass numbers only, and null for pointers.
+    let done = unsafe { libc::syscall(call, one, two, three, 0, 0) };
+    (done < 0).then(|| std::io::Error::last_os_error().raw_os_error()).flatten()
+}
+
+fn signal(pid: u32) -> std::io::Result<()> {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::test_kill_process(pid).map_err(std::io::Error::from)
+}
+
+/// The calls that an attacker would use, whatever the process needs.
+fn nothing_harmful() {
+    let run = std::process::Command::new("true").status();
+    denied("execute", run.map(drop));
+    let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get() as u32;
+    denied("signal another", signal(parent));
+    signal(std::process::id()).unwrap();
+    let namespace = rustix::thread::UnshareFlags::NEWNS;
+    #[expect(deprecated, reason = "its successor is unsafe")]
+    denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
+    denied("listen", std::net::TcpListener::bind("127.0.0.1:0").map(drop));
+    let traced = [libc::c_long::from(libc::PTRACE_ATTACH), parent.into(), 0];
+    assert_eq!(error_of(libc::SYS_ptrace, traced), Some(libc::EPERM));
+    // Still allowed: threads and socket pairs.
+    spawn(|| ()).join().unwrap();
+    std::os::unix::net::UnixStream::pair().unwrap();
+}
+
+/// The first command of bpf(2) looks up an element; null is no argument for it.
+fn looks_up() -> Option<i32> {
+    error_of(libc::SYS_bpf, [1, 0, 0])
+}
+
+#[test]
+fn calls_are_refused() {
+    filtered(Needs { command: Some(1), counts: true, ..Needs::default() }, || {
+        nothing_harmful();
+        fs::read("/proc/self/stat").unwrap();
         denied("connect", std::os::unix::net::UnixStream::connect("/run/x").map(drop));
-        denied("listen", std::net::TcpListener::bind("127.0.0.1:0").map(drop));
-        let signal = |pid: u32| {
-            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-            rustix::process::test_kill_process(pid).map_err(std::io::Error::from)
-        };
-        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get() as u32;
-        denied("signal another", signal(parent));
-        signal(std::process::id()).unwrap();
-        let namespace = rustix::thread::UnshareFlags::NEWNS;
-        #[expect(deprecated, reason = "its successor is unsafe")]
-        denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
-        // Still allowed: threads, files, socket pairs.
-        spawn(|| fs::read("/proc/self/stat").unwrap()).join().unwrap();
-        std::os::unix::net::UnixStream::pair().unwrap();
+        denied("look up", std::net::UdpSocket::bind("127.0.0.1:0").map(drop));
     });
-    filtered.join().unwrap();
+    filtered(Needs::default(), || {
+        assert_eq!(looks_up(), Some(libc::EPERM));
+        assert_eq!(error_of(libc::SYS_perf_event_open, [0, 0, 0]), Some(libc::EPERM));
+    });
+}
+
+#[test]
+fn only_who_counts_has_calls_for_counters() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let counts = Needs { counts: true, capabilities: RECORDER, ..Needs::default() };
+    filtered(counts, || {
+        assert!(![Some(libc::EPERM), None].contains(&looks_up()));
+        assert_eq!(error_of(libc::SYS_perf_event_open, [0, 0, 0]), Some(libc::EFAULT));
+    });
+}
+
+#[test]
+fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (store, other) = (listen(), listen());
+    let [store_at, other_at] = [&store, &other].map(|it| it.local_addr().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let _answers = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let needs = Needs { connects: vec![store_at.port()], ..Needs::default() };
+    filtered(needs.clone(), move || {
+        let confined = confine(&needs);
+        assert!(confined.files.is_ok() || !has_landlock(), "{confined}");
+        nothing_harmful();
+        std::net::TcpStream::connect(store_at).unwrap();
+        // Landlock knows ports since Linux 6.7, its fourth ABI.
+        if has_ports() {
+            denied("another port", std::net::TcpStream::connect(other_at).map(drop));
+        }
+        // As the C library asks for a name, and a service on this host.
+        let asks = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        asks.connect(other_at).unwrap();
+        asks.send(b"name").unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let socket = |family: i32, kind: i32, protocol: i32| {
+            error_of(libc::SYS_socket, [family, kind, protocol].map(libc::c_long::from))
+        };
+        assert_eq!(socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP), None);
+        for (family, kind, protocol) in [
+            (libc::AF_NETLINK, libc::SOCK_RAW, 0),
+            (libc::AF_PACKET, libc::SOCK_RAW, 0),
+            (libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP),
+            // Landlock does not know their ports.
+            (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP),
+            (libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_SCTP),
+        ] {
+            assert_eq!(socket(family, kind, protocol), Some(libc::EPERM), "{family} {protocol}");
+        }
+        for (call, at) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+            assert_eq!(fast_open(call, at), Some(libc::EPERM), "{call}");
+        }
+        assert_eq!(looks_up(), Some(libc::EPERM));
+    });
+}
+
+/// Whether Landlock of this kernel knows ports.
+fn has_ports() -> bool {
+    use ::landlock::{
+        ABI, Access as _, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    };
+    let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    strict.handle_access(AccessNet::from_all(ABI::V4)).and_then(Ruleset::create).is_ok()
+}
+
+/// The error of a call that sends, with the flag that connects at this position.
+#[expect(unsafe_code, reason = "there is no safe way to make a call that is refused")]
+fn fast_open(call: libc::c_long, at: usize) -> Option<i32> {
+    let mut arguments: [libc::c_long; 4] = [-1, 0, 0, 0];
+    arguments[at] = libc::MSG_FASTOPEN.into();
+    let [socket, buffer, second, third] = arguments;
+    // SAFETY: the socket is none, so no pointer is followed.
+    let done = unsafe { libc::syscall(call, socket, buffer, second, third, 0, 0) };
+    (done < 0).then(|| std::io::Error::last_os_error().raw_os_error()).flatten()
+}
+
+/// The option `hidepid` matters only to who reads `/proc` of others.
+#[test]
+fn who_reads_names_of_hosts_sees_no_processes() {
+    let reads = |path: &str| Needs { reads: vec![path.into()], ..Needs::default() };
+    assert!(sees_processes(&reads("/proc")));
+    assert!(!sees_processes(&reads("/proc/sys")) && !sees_processes(&reads("/etc")));
 }

@@ -105,12 +105,17 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
 }
 
 /// Whether it has the form of an id of Docker, containerd's CRI, CRI-O or podman: 64 digits.
-pub(super) fn is_id(text: &str) -> bool {
+pub fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(is_hex)
 }
 
 const fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// Whether it has the form of the uid of a pod of Kubernetes, as [`Inside::pod`] has it.
+pub fn is_uid(text: &str) -> bool {
+    uid(text).is_some()
 }
 
 /// `name@id`, or the id alone. Ids of runtimes are cut to the 12 digits that users see.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use globset::Glob;
+use globset::{Glob, GlobMatcher};
 
 use super::device::Subset;
 use super::resolve::{Resolved, Resolver};
@@ -75,7 +75,8 @@ impl<'a> Resolver<'a> {
         let mut seen = BTreeSet::new();
         for typed in names {
             let globbed = typed.contains(['*', '?', '[']);
-            for (family, metric) in self.named(typed)? {
+            let matching = self.named(typed)?;
+            for &(family, metric) in &matching {
                 let mut here = self.measured(family, metric);
                 if let Some(better) = self.better(family, metric).filter(|_| !here.is_empty()) {
                     let note = format!(
@@ -102,7 +103,7 @@ impl<'a> Resolver<'a> {
                     measured.extend(here);
                 }
             }
-            if !measured.iter().any(|one: &Measured<'_>| names_it(typed, one.metric)) {
+            if !matching.iter().any(|(_, metric)| seen.contains(&std::ptr::from_ref(*metric))) {
                 return Err(self.not_here(typed));
             }
             self.notes.extend(self.rest_of_group(typed, &measured)?);
@@ -227,9 +228,10 @@ impl<'a> Resolver<'a> {
 
     /// The metrics of the catalog that match a name or pattern; an error if there are none.
     fn named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
-        Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
+        let glob = Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
+        let glob = glob.compile_matcher();
         let named: Vec<_> =
-            self.all_metrics().filter(|(_, metric)| names_it(typed, metric)).collect();
+            self.all_metrics().filter(|(_, metric)| names_it(typed, &glob, metric)).collect();
         if named.is_empty() {
             bail!(
                 "there is no metric {}{}; `uncore-trace list metrics --all` shows all; {}",
@@ -309,12 +311,12 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     format!("this machine has no PMU {}", texts.join(", or "))
 }
 
-/// Whether the user's text selects this metric: by its name or one of its groups.
-fn names_it(typed: &str, metric: &Metric) -> bool {
+/// Whether the user's text selects this metric: by its name, of which it may be a pattern, or one of
+/// its groups.
+fn names_it(typed: &str, glob: &GlobMatcher, metric: &Metric) -> bool {
     let mut names = metric.groups.iter().chain(metric.vendor.then_some(&metric.name));
     if names.any(|name| typed.eq_ignore_ascii_case(name)) {
         return true;
     }
-    let globs = || Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name));
-    !metric.vendor && globs()
+    !metric.vendor && glob.is_match(&metric.name)
 }

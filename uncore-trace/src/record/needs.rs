@@ -20,6 +20,7 @@ pub(super) fn needs(machine: &Machine, options: &Options, workload: &Workload) -
         capabilities: RECORDER,
         reads: trees.chain(machine.cgroups.v2.clone()).collect(),
         command: workload.id(),
+        counts: true,
         ..Needs::default()
     };
     own.and(marks).and(options.afterwards.clone())

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::metadata;
 
 /// The values of these columns in a recording.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// Host name.
     pub host: String,

@@ -19,6 +19,9 @@ use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::when::When;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
+/// Length of the longest window, ns: an hour has twelve.
+pub const LONGEST_WINDOW_NS: i64 = 300_000_000_000;
+
 /// Metadata of a recording about its origin.
 const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
 

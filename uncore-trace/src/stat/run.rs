@@ -226,7 +226,8 @@ impl Runner<'_> {
             // Only after the last start: a command that is started after this would be confined
             // too.
             let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
-            confine::process(&Needs { command: self.workload.id(), ..file });
+            let command = self.workload.id();
+            confine::process(&Needs { command, counts: true, ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
         let over = sleep(delay);

@@ -1,9 +1,7 @@
 //! The files of a roll-up: one for each hour of a host, in partitions that query engines recognise.
 //!
-//! The name is `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SECOND.parquet`, in UTC. `BOOT` is
-//! the begin of the boot's id. `SECOND` is the second of `CLOCK_MONOTONIC` in which its first
-//! window ended, or the next one that is free: a process that was restarted within a window writes
-//! another file for it.
+//! Names are those of [`layout`]. The second of a name is the next one that is free: a process that was restarted
+//! within a window writes another file for it.
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
@@ -11,7 +9,6 @@
 //! chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -19,8 +16,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Error, Result, ensure};
 use arrow::array::RecordBatch;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
+use super::layout::{self, BOOT_DIGITS, FILE, Partition};
 use super::lock::{self, Act};
 use super::mode::Mode;
 use super::repair::repair_table;
@@ -31,20 +28,10 @@ use super::{disk, place};
 use crate::schema::origin::Origin;
 use crate::schema::rollup;
 
-/// Number of digits of the boot's id in a name: two boots of a host in one hour have the same with
-/// a probability of 10^-9.
-const BOOT_DIGITS: usize = 8;
-
 /// Suffix of the name of an unfinished file.
 const PARTIAL: &str = ".parquet.partial";
 
-/// Suffix of the name of a file.
-const FILE: &str = ".parquet";
-
-/// What the names of directories begin with, from the outer to the inner.
-const KEYS: [&str; 3] = ["cluster=", "date=", "hour="];
-
-/// After this time without a change nothing is about to be written into the directory of an hour.
+/// After this time without a change nothing is about to be written into the directory of a host's hour.
 const UNUSED: Duration = Duration::from_hours(2);
 
 /// Number of digits of a second: enough for 300 years.
@@ -57,8 +44,9 @@ pub struct Hours {
     mode: Mode,
     pairs: BTreeMap<String, String>,
     /// Prefix of the names of its files.
-    stem: String,
+    boot: String,
     cluster: String,
+    host: String,
     live: Option<Live>,
     /// Files that may exist for the same windows; `None`: any.
     beside: Option<BTreeSet<PathBuf>>,
@@ -112,9 +100,9 @@ impl Hours {
         let Origin { host, boot_id, cluster } = Origin::of(&pairs);
         let boot: String =
             boot_id.chars().filter(char::is_ascii_hexdigit).take(BOOT_DIGITS).collect();
-        let stem = format!("{}_{boot}", encoded(&host));
-        let cluster = encoded(cluster.as_deref().unwrap_or("default"));
-        Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None, beside: None })
+        let cluster = cluster.unwrap_or_else(|| layout::DEFAULT.to_owned());
+        let root = root.to_owned();
+        Ok(Self { root, mode, pairs, boot, cluster, host, live: None, beside: None })
     }
 
     /// Allows only these existing files for the same windows. Other files would contain the same
@@ -185,15 +173,8 @@ impl Hours {
     /// The directory of the hour of a time.
     fn partition(&self, ts_us: i64) -> Result<PathBuf> {
         let time = Timestamp::from_microsecond(ts_us)
-            .context("the wall clock of a window is out of range")?
-            .to_zoned(TimeZone::UTC);
-        let path = format!(
-            "cluster={}/date={}/hour={}",
-            self.cluster,
-            time.strftime("%Y-%m-%d"),
-            time.strftime("%H")
-        );
-        Ok(self.root.join(path))
+            .context("the wall clock of a window is out of range")?;
+        Ok(self.root.join(layout::directory(&self.cluster, time, &self.host)))
     }
 
     fn begin(&self, dir: PathBuf, mono_ns: i64) -> Result<Live> {
@@ -208,7 +189,7 @@ impl Hours {
     /// The name of a file whose first window ended in this second, or in the next one that is free.
     fn vacant(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
         loop {
-            let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.stem));
+            let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.boot));
             if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
                 return Ok(path);
             }
@@ -244,7 +225,7 @@ pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(repaired)
 }
 
-/// Removes finished files below `root` that are older than `age`, and empty directories of hours.
+/// Removes finished files below `root` that are older than `age`, and empty directories.
 /// Returns the number of files. With an object store, files that it has not confirmed are kept
 /// until they exceed `unsent` bytes; then the oldest are removed. A warning is given for a file
 /// that cannot be removed.
@@ -277,7 +258,7 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
         }
     }
     let mut emptied = partitions(root)?;
-    emptied.retain(|hour| is_older(hour, UNUSED));
+    emptied.retain(|host| is_older(host, UNUSED));
     let mut removed = 0;
     for path in old {
         match fs::remove_file(&path) {
@@ -287,8 +268,9 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
         emptied.extend(path.parent().map(Path::to_owned));
     }
     // Directories that are not empty stay.
-    for hour in emptied {
-        hour.ancestors().take(2).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
+    for host in emptied {
+        // Its own, that of the hour, and that of the day.
+        host.ancestors().take(3).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
     }
     Ok(removed)
 }
@@ -328,44 +310,96 @@ fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The files at `dir` and in the partitions below it, which may be those of one cluster, day or hour: each is
-/// one path, or of an hour that is written those of what is sealed.
-///
-/// # Errors
-///
-/// A directory cannot be read.
-pub(super) fn below(dir: &Path) -> Result<Vec<Vec<PathBuf>>> {
-    let is_visible = |name: &str, end: &str| name.ends_with(end) && !name.starts_with('.');
-    let finished = entries(dir, |name, is_dir| !is_dir && is_visible(name, FILE))?;
-    let mut found: Vec<Vec<PathBuf>> = Vec::new();
-    for partial in entries(dir, |name, is_dir| is_dir && is_visible(name, PARTIAL))? {
-        // A file that is about to lose its partial directory has both names.
-        if !finished.contains(&partial.with_extension("")) {
-            found.push(segment::sealed(&partial)?);
-        }
-    }
-    found.extend(finished.into_iter().map(|file| vec![file]));
-    let is_partition =
-        |name: &str, is_dir: bool| is_dir && KEYS.iter().any(|key| name.starts_with(key));
-    for partition in entries(dir, is_partition)? {
-        found.extend(below(&partition)?);
-    }
-    found.sort();
-    Ok(found)
+/// Files of a roll-up, and what lies among them.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Each is one path, or of an hour that is written those of what is sealed.
+    pub(super) files: Vec<(Partition, Vec<PathBuf>)>,
+    /// What has the name of a file or a directory of a roll-up, and is not where those are; with the partition
+    /// that it lies in.
+    pub(super) misplaced: Vec<(Partition, PathBuf)>,
 }
 
-/// The directories of all hours.
+impl Found {
+    /// The files at `dir`, which may be the directory of all, of a cluster, day, hour or host. Of partitions that
+    /// `wanted` refuses nothing is read.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be read.
+    pub(super) fn below(dir: &Path, wanted: &mut dyn FnMut(&Partition) -> bool) -> Result<Self> {
+        // `.` may be the directory of an hour.
+        let partition = Partition::of(&disk::doing("read", dir, dir.canonicalize())?);
+        let mut found = Self::default();
+        found.add(dir, &partition, wanted)?;
+        found.files.sort_by(|one, other| one.1.cmp(&other.1));
+        found.misplaced.sort_by(|one, other| one.1.cmp(&other.1));
+        Ok(found)
+    }
+
+    fn add(
+        &mut self,
+        dir: &Path,
+        partition: &Partition,
+        wanted: &mut dyn FnMut(&Partition) -> bool,
+    ) -> Result<()> {
+        let (mut partial, mut below) = (Vec::new(), Vec::new());
+        let all = entries(dir, |name, is_dir| {
+            let is_file = name.ends_with(FILE) || is_dir && name.ends_with(PARTIAL);
+            !name.starts_with('.') && (is_file || is_dir && layout::has_key(name))
+        })?;
+        let first = self.files.len();
+        for path in all {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            // A part of a bucket may have been copied without the directories above it.
+            let is_above_all = partition.depth() == 0;
+            let inner = partition
+                .below(name)
+                .or_else(|| is_above_all.then(|| Partition::of(Path::new(name))))
+                .filter(|inner| inner.depth() > 0 && path.is_dir());
+            if let Some(inner) = inner {
+                below.push((path, inner));
+            } else if !partition.has_files() {
+                self.misplaced.push((partition.clone(), path));
+            } else if layout::is_file(name) && path.is_file() {
+                self.files.push((partition.clone(), vec![path]));
+            } else if name.strip_suffix(".partial").is_some_and(layout::is_file) {
+                partial.push(path);
+            } else {
+                self.misplaced.push((partition.clone(), path));
+            }
+        }
+        for path in partial {
+            // A file that is about to lose its partial directory has both names.
+            let file = path.with_extension("");
+            if !self.files[first..].iter().any(|(_, paths)| paths.contains(&file)) {
+                self.files.push((partition.clone(), segment::sealed(&path)?));
+            }
+        }
+        for (path, inner) in below {
+            if wanted(&inner) {
+                self.add(&path, &inner, wanted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directories of all hosts' hours.
 fn partitions(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut dirs = vec![root.to_owned()];
-    for key in KEYS {
+    let mut dirs = vec![(root.to_owned(), Partition::default())];
+    for _ in layout::KEYS {
         let mut below = Vec::new();
-        for dir in &dirs {
-            let is_partition = |name: &str, is_dir: bool| is_dir && name.starts_with(key);
-            below.extend(entries(dir, is_partition)?);
+        for (dir, partition) in &dirs {
+            let is_partition = |name: &str, is_dir: bool| is_dir && partition.below(name).is_some();
+            below.extend(entries(dir, is_partition)?.into_iter().filter_map(|path| {
+                let inner = partition.below(path.file_name()?.to_str()?)?;
+                Some((path, inner))
+            }));
         }
         dirs = below;
     }
-    Ok(dirs)
+    Ok(dirs.into_iter().map(|(dir, _)| dir).collect())
 }
 
 /// The selected entries of a directory, without symbolic links.
@@ -397,24 +431,6 @@ pub fn make(dir: &Path, mode: Mode) -> Result<()> {
         Err(_) if dir.is_dir() => Ok(()),
         result => disk::doing("create directory", dir, result),
     }
-}
-
-/// A name as a component of a path. Bytes other than letters, digits, `.`, `-` and `_` become
-/// `%XX`, as query engines write them in partitions.
-pub fn encoded(name: &str) -> String {
-    let mut text = String::new();
-    for (at, byte) in name.bytes().enumerate() {
-        // A name that begins with a dot would be hidden, or could lead out of the directory.
-        let is_plain =
-            byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
-        if is_plain {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            write!(text, "%{byte:02X}").unwrap_or_default();
-        }
-    }
-    if text.is_empty() { "unknown".to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod files;
 mod finish;
 pub mod hours;
 mod later;
+pub mod layout;
 mod live;
 pub mod lock;
 mod lost;

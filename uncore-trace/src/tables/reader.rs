@@ -12,11 +12,15 @@ use super::file::{self, TableFile};
 use super::live::Live;
 use super::lock::{self, Holder};
 use super::names::{bare, parts_of, table_path};
-use super::rollup::{self, Rollup};
+use super::rollup::{self, Hosts, LeftOut, Rollup, Wanted};
 use super::segment::partial_dir;
 pub use super::table::{Scan, Table};
 use crate::schema::origin::Origin;
 use crate::schema::{ALL, TableDef, fabric};
+use crate::text::{counted, printable};
+
+/// Files that are left out and named in warnings.
+const NAMED: usize = 5;
 
 /// A recording on disk, or a roll-up, which is read like one.
 #[derive(Debug, Clone)]
@@ -29,23 +33,56 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or a roll-up: of one, all
-    /// hosts, or those that one of `hosts` names or matches with `*`.
+    /// Opens a file, a dataset, what is on the disk of one that is being recorded, or what is wanted of a roll-up.
+    /// A warning is given for files of a roll-up that are left out because they do not belong where they are.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or one of `hosts` is not in it.
-    pub fn of_hosts(path: &Path, hosts: &[String]) -> Result<Recording> {
-        if let Some(rollup) = Rollup::open(path, hosts)? {
+    /// It cannot be read, is damaged, or one of the wanted hosts is not in it.
+    pub fn of_part(path: &Path, wanted: &Wanted) -> Result<Recording> {
+        let recording = Recording::to_check(path, wanted)?;
+        let left_out = recording.left_out();
+        if let Some(damaged) = left_out.iter().find(|it| it.is_damaged) {
+            bail!("{}", damaged.why);
+        }
+        let is_empty = recording.is_rollup() && recording.files(&fabric::TABLE)?.is_empty();
+        if let Some(LeftOut { path, why, .. }) = left_out.first().filter(|_| is_empty) {
+            bail!("{} does not belong there: {why}", path.display());
+        }
+        for LeftOut { path, why, .. } in left_out.iter().take(NAMED) {
+            let path = path.display().to_string();
+            log::warn!("{} is left out: {}", printable(&path), printable(why));
+        }
+        if let more @ 1.. = left_out.len().saturating_sub(NAMED) {
+            log::warn!(
+                "{} more are left out: `uncore-trace check` fails for them",
+                counted(more, "file")
+            );
+        }
+        Ok(recording)
+    }
+
+    /// As [`Self::of_part`], but damaged files of a roll-up are [left out](Self::left_out) too.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or one of the wanted hosts is not in it.
+    pub fn to_check(path: &Path, wanted: &Wanted) -> Result<Recording> {
+        if let Some(rollup) = Rollup::open(path, wanted)? {
             let rollup = Some(Arc::new(rollup));
             return Ok(Recording { path: path.to_owned(), dataset: false, rollup, live: None });
         }
         let recording = Recording::open_so_far(path)?;
-        if !hosts.is_empty() {
+        if !wanted.hosts.is_empty() {
             let host = Origin::of(recording.table(&fabric::TABLE)?.metadata()).host;
-            rollup::matching(path, hosts, &[&host].into())?;
+            Hosts::new(&wanted.hosts)?.require(path, &[host].into())?;
         }
         Ok(recording)
+    }
+
+    /// The files of a roll-up whose rows are not read.
+    pub fn left_out(&self) -> &[LeftOut] {
+        self.rollup.as_ref().map_or(&[], |rollup| rollup.left_out())
     }
 
     /// Opens a file or a dataset that is finished; its `fabric` table must be there and readable.

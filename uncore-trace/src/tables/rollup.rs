@@ -19,21 +19,26 @@
 //! A window may be in two files: the agent was started anew within it, or a recording goes on in another
 //! part. These rows become one window with the sum of their `total` and `known_ns`.
 
+mod belongs;
 mod counters;
 mod scan;
+mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use globset::Glob;
 use serde_json::json;
 
+use self::belongs::Belongs;
 use self::counters::{Counters, plan};
 pub use self::scan::Scan;
 pub(super) use self::scan::schema;
+pub(super) use self::wanted::Hosts;
+pub use self::wanted::Wanted;
 use super::file::TableFile;
-use super::hours;
+use super::hours::Found;
+use super::layout::{self, Partition};
 use super::names::{parts_of, table_path};
 use super::{disk, segment};
 use crate::schema::origin::Origin;
@@ -45,9 +50,6 @@ pub(super) const TIME: &str = "mono_ns";
 /// Columns of `rollup` that are offered beside those of `fabric`: time of the window that is known, and the 90 %
 /// interval.
 pub const MORE: [&str; 3] = ["known_ns", "low", "high"];
-
-/// Hosts that an error names.
-const NAMED: usize = 8;
 
 /// A roll-up that is open.
 #[derive(Debug)]
@@ -61,6 +63,18 @@ pub struct Rollup {
     pairs: BTreeMap<String, String>,
     /// Length of the longest window, ns.
     window_ns: i64,
+    left_out: Vec<LeftOut>,
+}
+
+/// A file whose rows are not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The reason; of a damaged one with the path.
+    pub why: String,
+    /// Whether it is damaged or of another version, rather than where it does not belong.
+    pub is_damaged: bool,
 }
 
 /// A file, or a segment of one that is written.
@@ -80,7 +94,17 @@ struct HourFile {
 
 /// Whether a directory has files of a roll-up.
 pub(super) fn is_directory(path: &Path) -> Result<bool> {
-    Ok(hours::below(path)?.iter().flatten().any(|file| is_file(file)))
+    let found = Found::below(path, &mut |_| true)?;
+    Ok(!found.files.is_empty() || !misplaced(found.misplaced).is_empty())
+}
+
+/// What is not where files of a roll-up are. Above all clusters, other files may be anything.
+fn misplaced(found: Vec<(Partition, PathBuf)>) -> Vec<LeftOut> {
+    let is_ours =
+        |(at, path): &(Partition, PathBuf)| at.depth() > 0 || path.is_dir() || is_file(path);
+    let why = || format!("it is not at {}", layout::SHAPE);
+    let found = found.into_iter().filter(is_ours);
+    found.map(|(_, path)| LeftOut { path, why: why(), is_damaged: false }).collect()
 }
 
 /// Whether it is a file of a roll-up; not where it cannot be read.
@@ -89,44 +113,16 @@ fn is_file(path: &Path) -> bool {
     table.is_ok_and(|table| table.metadata().contains_key(metadata::ROLLUP_VERSION))
 }
 
-/// Which of the hosts `wanted` names, or matches with `*`.
-///
-/// # Errors
-///
-/// One of `wanted` names none; says which there are.
-pub(super) fn matching(
-    path: &Path,
-    wanted: &[String],
-    hosts: &BTreeSet<&String>,
-) -> Result<BTreeSet<String>> {
-    let mut matched = BTreeSet::new();
-    for pattern in wanted {
-        let glob = Glob::new(pattern).with_context(|| format!("--host {pattern:?} is no name"))?;
-        let glob = glob.compile_matcher();
-        let before = matched.len();
-        let is_wanted = |host: &&&String| glob.is_match(host) || **host == pattern;
-        let found: Vec<&&String> = hosts.iter().filter(is_wanted).collect();
-        matched.extend(found.iter().map(|host| (**host).clone()));
-        if found.is_empty() && matched.len() == before {
-            let named: Vec<&str> = hosts.iter().take(NAMED).map(|host| host.as_str()).collect();
-            let more = hosts.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            bail!("{} has no host {pattern}: it has {}{more}", path.display(), named.join(", "));
-        }
-    }
-    Ok(matched)
-}
-
 impl Rollup {
-    /// The roll-up at `path`; none where that is no roll-up. Of `hosts`, where any are named.
+    /// The roll-up at `path`, as far as it is wanted; none where that is no roll-up.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or has not these hosts.
-    pub(super) fn open(path: &Path, hosts: &[String]) -> Result<Option<Self>> {
-        let open = |files: &[Vec<PathBuf>]| Self::of(path, files, hosts).map(Some);
+    /// It cannot be read, or has not these hosts or times. Files that are damaged or do not belong there are
+    /// [left out](Self::left_out).
+    pub(super) fn open(path: &Path, wanted: &Wanted) -> Result<Option<Self>> {
         if !path.is_dir() {
-            return if is_file(path) { open(&[vec![path.to_owned()]]) } else { Ok(None) };
+            return if is_file(path) { Self::of_file(path, wanted).map(Some) } else { Ok(None) };
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =
@@ -134,70 +130,43 @@ impl Rollup {
         if is_recording || !parts_of(path).is_empty() {
             return Ok(None);
         }
-        let files = hours::below(path)?;
-        if !files.iter().flatten().any(|file| is_file(file)) {
-            return Ok(None);
-        }
-        open(&files).or_else(|error| {
-            // The agent has finished or removed one meanwhile.
-            let is_gone = files.iter().flatten().any(|file| !file.exists());
-            if is_gone { open(&hours::below(path)?) } else { Err(error) }
-        })
+        let (found, is_gone) = Self::below(path, wanted)?;
+        // The agent has finished or removed one meanwhile.
+        if is_gone { Self::below(path, wanted).map(|(found, _)| found) } else { Ok(found) }
     }
 
-    fn of(path: &Path, files: &[Vec<PathBuf>], wanted: &[String]) -> Result<Self> {
-        let mut opened = Vec::new();
-        for (set, file) in files.iter().enumerate() {
-            let tables = file.iter().map(|part| TableFile::open(&rollup::TABLE, part));
-            let tables = tables.collect::<Result<Vec<TableFile>>>()?;
-            // Of what is written the first segment has the metadata, and no rows.
-            let Some(pairs) = tables.first().map(|table| table.metadata().clone()) else {
-                continue;
-            };
-            require_version(&tables, &pairs)?;
-            opened.push((set, pairs, tables));
+    fn of_file(path: &Path, wanted: &Wanted) -> Result<Self> {
+        let whole = disk::doing("read", path, path.canonicalize())?;
+        let at = Partition::of(disk::parent(&whole));
+        let mut reading = Reading::new(path, wanted)?;
+        reading.add(0, &at, &[path.to_owned()]);
+        reading.finish()
+    }
+
+    /// What is below a directory, and whether a file went meanwhile.
+    fn below(path: &Path, wanted: &Wanted) -> Result<(Option<Self>, bool)> {
+        let mut reading = Reading::new(path, wanted)?;
+        let found = Found::below(path, &mut |at| reading.wants(at))?;
+        reading.left_out = misplaced(found.misplaced);
+        if found.files.is_empty() && reading.has_all {
+            let Some(first) = reading.left_out.first() else { return Ok((None, false)) };
+            bail!(
+                "{} holds no roll-up: {} is not at {}",
+                path.display(),
+                first.path.display(),
+                layout::SHAPE
+            );
         }
-        let origins: Vec<Origin> = opened.iter().map(|(_, pairs, _)| Origin::of(pairs)).collect();
-        if !wanted.is_empty() {
-            let hosts = origins.iter().map(|origin| &origin.host).collect();
-            let hosts = matching(path, wanted, &hosts)?;
-            opened.retain(|(_, pairs, _)| hosts.contains(&Origin::of(pairs).host));
+        for (set, (at, file)) in found.files.iter().enumerate() {
+            reading.add(set, at, file);
         }
-        let (mut parts, mut origins): (Vec<HourFile>, Vec<Origin>) = (Vec::new(), Vec::new());
-        let mut pairs = common(&opened.iter().map(|(_, pairs, _)| pairs).collect::<Vec<_>>());
-        for (set, pairs, tables) in opened {
-            let origin = Origin::of(&pairs);
-            let known = origins.iter().position(|it| *it == origin);
-            let origin = known.unwrap_or(origins.len());
-            for table in tables.into_iter().filter(|table| table.rows() > 0) {
-                parts.push(HourFile::new(table, origin, set)?);
-            }
-            if known.is_none() {
-                origins.push(Origin::of(&pairs));
-            }
-        }
-        let lengths = parts.iter().filter_map(|part| part.table.bounds("window_ns"));
-        let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
-        if origins.len() > 1 {
-            join_clocks(&mut parts, origins.len(), window_ns);
-        }
-        parts.sort_by_key(|part| part.ends.0.saturating_add(part.shift_ns));
-        let mut counters = Counters::default();
-        for part in &parts {
-            counters.meet(part)?;
-        }
-        pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
-        pairs.insert(metadata::PLAN.to_owned(), plan(&counters, &origins).to_string());
-        if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
-            let clock = |part: &HourFile, end, wall| {
-                let mono_ns = part.shift_ns.saturating_add(end);
-                json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
-            };
-            let clocks =
-                [clock(first, first.ends.0, first.wall.0), clock(last, last.ends.1, last.wall.1)];
-            pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
-        }
-        Ok(Self { path: path.to_owned(), parts, origins, counters, pairs, window_ns })
+        let is_gone = found.files.iter().flat_map(|(_, file)| file).any(|file| !file.exists());
+        Ok((Some(reading.finish()?), is_gone))
+    }
+
+    /// Files whose rows are not read.
+    pub(super) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// Its files that have rows, and the segments of those that are written.
@@ -224,6 +193,140 @@ impl Rollup {
     }
 }
 
+/// A roll-up that is being opened.
+#[derive(Debug)]
+struct Reading<'a> {
+    path: &'a Path,
+    wanted: &'a Wanted,
+    hosts: Hosts,
+    /// Names of hosts, wanted or not.
+    seen: BTreeSet<String>,
+    /// Whether no directory was left aside as not wanted.
+    has_all: bool,
+    parts: Vec<HourFile>,
+    origins: Vec<Origin>,
+    /// The places of `origins`.
+    known: HashMap<Origin, usize>,
+    counters: Counters,
+    /// Metadata that all files have.
+    pairs: Option<BTreeMap<String, String>>,
+    left_out: Vec<LeftOut>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(path: &'a Path, wanted: &'a Wanted) -> Result<Self> {
+        Ok(Self {
+            path,
+            wanted,
+            hosts: Hosts::new(&wanted.hosts)?,
+            seen: BTreeSet::new(),
+            has_all: true,
+            parts: Vec::new(),
+            origins: Vec::new(),
+            known: HashMap::new(),
+            counters: Counters::default(),
+            pairs: None,
+            left_out: Vec::new(),
+        })
+    }
+
+    /// Whether anything in a directory is wanted.
+    fn wants(&mut self, at: &Partition) -> bool {
+        let mut is_wanted = self.wanted.wall_ns.is_none_or(|span| at.may_have(span));
+        if let Some(host) = at.host().filter(|_| is_wanted) {
+            is_wanted = self.hosts.has(&host);
+            self.seen.insert(host);
+        }
+        self.has_all &= is_wanted;
+        is_wanted
+    }
+
+    /// Adds a file, or the segments of one that is written.
+    fn add(&mut self, set: usize, at: &Partition, file: &[PathBuf]) {
+        let Some(path) = file.first() else { return };
+        self.seen.extend(at.host());
+        let left = match self.try_add(set, at, file) {
+            Ok(None) => return,
+            Ok(Some(why)) => LeftOut { path: path.clone(), why, is_damaged: false },
+            Err(error) => {
+                LeftOut { path: path.clone(), why: format!("{error:#}"), is_damaged: true }
+            }
+        };
+        self.left_out.push(left);
+    }
+
+    /// Says why a file does not belong where it is.
+    fn try_add(&mut self, set: usize, at: &Partition, file: &[PathBuf]) -> Result<Option<String>> {
+        let tables = file.iter().map(|part| TableFile::open(&rollup::TABLE, part));
+        let tables = tables.collect::<Result<Vec<TableFile>>>()?;
+        // Of what is written the first segment has the metadata, and no rows.
+        let Some(pairs) = tables.first().map(|table| table.metadata().clone()) else {
+            return Ok(None);
+        };
+        require_version(&tables, &pairs)?;
+        let own = Origin::of(&pairs);
+        if let Some(why) = at.refuses(&own) {
+            return Ok(Some(why));
+        }
+        self.seen.insert(own.host.clone());
+        if !self.hosts.has(&own.host) {
+            return Ok(None);
+        }
+        let origin = self.known.get(&own).copied().unwrap_or(self.origins.len());
+        let belongs = Belongs { origin: &own, range_us: at.range_us() };
+        for table in tables.into_iter().filter(|table| table.rows() > 0) {
+            let part = HourFile::new(table, origin, set)?;
+            if self.wanted.wall_ns.is_some_and(|span| !part.may_have(span)) {
+                continue;
+            }
+            if let Some(why) = self.counters.meet(&part, &belongs)? {
+                return Ok(Some(why));
+            }
+            if self.origins.len() == origin {
+                self.origins.push(own.clone());
+                self.known.insert(own.clone(), origin);
+            }
+            self.parts.push(part);
+        }
+        match &mut self.pairs {
+            Some(common) => common.retain(|key, value| pairs.get(key) == Some(value)),
+            none => *none = Some(pairs),
+        }
+        Ok(None)
+    }
+
+    fn finish(self) -> Result<Rollup> {
+        // Of a time that has no directories no host is known.
+        if self.wanted.wall_ns.is_none() || !self.seen.is_empty() {
+            self.hosts.require(self.path, &self.seen)?;
+        }
+        let Self { path, mut parts, origins, counters, left_out, .. } = self;
+        let mut pairs = self.pairs.unwrap_or_default();
+        if parts.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
+            bail!("{} has no windows in that time", path.display());
+        }
+        let lengths = parts.iter().filter_map(|part| part.table.bounds("window_ns"));
+        let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
+        if origins.len() > 1 {
+            join_clocks(&mut parts, origins.len(), window_ns);
+        }
+        parts.sort_by_key(|part| part.ends.0.saturating_add(part.shift_ns));
+        pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
+        pairs.insert(metadata::PLAN.to_owned(), plan(&counters, &origins).to_string());
+        if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
+            let clock = |part: &HourFile, end, wall| {
+                let mono_ns = part.shift_ns.saturating_add(end);
+                json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
+            };
+            let clocks =
+                [clock(first, first.ends.0, first.wall.0), clock(last, last.ends.1, last.wall.1)];
+            pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
+        }
+        let path = path.to_owned();
+        Ok(Rollup { path, parts, origins, counters, pairs, window_ns, left_out })
+    }
+}
+
 /// That files of a roll-up are of the version that this program reads.
 fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Result<()> {
     let Some(table) = tables.first() else { return Ok(()) };
@@ -239,25 +342,19 @@ fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Re
     }
 }
 
-/// The metadata that are the same in all of these.
-fn common(of: &[&BTreeMap<String, String>]) -> BTreeMap<String, String> {
-    let mut pairs = of.first().map(|first| (*first).clone()).unwrap_or_default();
-    for other in of {
-        pairs.retain(|key, value| other.get(key) == Some(value));
-    }
-    pairs
-}
-
 /// Puts several boots on one clock, see the module.
 fn join_clocks(parts: &mut [HourFile], origins: usize, window_ns: i64) {
-    for origin in 0..origins {
-        let of_it = parts.iter().filter(|part| part.origin == origin);
-        let Some(newest) = of_it.max_by_key(|part| part.ends.1) else { continue };
-        let between = newest.wall.1.saturating_sub(newest.ends.1);
-        let shift_ns = between.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
-        for part in parts.iter_mut().filter(|part| part.origin == origin) {
-            part.shift_ns = shift_ns;
+    let mut newest: Vec<Option<(i64, i64)>> = vec![None; origins];
+    for part in parts.iter() {
+        let slot = &mut newest[part.origin];
+        if slot.is_none_or(|(end, _)| end <= part.ends.1) {
+            *slot = Some((part.ends.1, part.wall.1));
         }
+    }
+    for part in parts {
+        let Some((end, wall)) = newest[part.origin] else { continue };
+        let between = wall.saturating_sub(end);
+        part.shift_ns = between.saturating_add(window_ns / 2).div_euclid(window_ns) * window_ns;
     }
 }
 
@@ -268,6 +365,13 @@ impl HourFile {
         })?;
         let wall = (wall.0.saturating_mul(1000), wall.1.saturating_mul(1000));
         Ok(Self { table, origin, set, shift_ns: 0, ends, wall })
+    }
+
+    /// Whether it may have windows that end after the first and not after the second of these times, ns since 1970.
+    fn may_have(&self, (after, until): (i64, i64)) -> bool {
+        let longest = self.table.bounds("window_ns").map_or(0, |(_, longest)| longest);
+        let slack = longest.clamp(0, rollup::LONGEST_WINDOW_NS) / 2;
+        self.wall.1.saturating_add(slack) > after && self.wall.0.saturating_sub(slack) <= until
     }
 }
 

@@ -105,6 +105,18 @@ impl Moment {
     }
 }
 
+/// Wall times, ns since 1970, which windows between two moments end after the first and not after the second of; `None`
+/// where no moment is one, or where one is known only once the recording is open.
+pub fn between(from: Option<&Moment>, to: Option<&Moment>) -> Option<(i64, i64)> {
+    let wall = |moment: Option<&Moment>, open| match moment {
+        Some(Moment::Wall(ns)) => Some(*ns),
+        Some(_) => None,
+        None => Some(open),
+    };
+    from.or(to)?;
+    wall(from, i64::MIN).zip(wall(to, i64::MAX))
+}
+
 /// The selected time; all times are `CLOCK_MONOTONIC`, ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {

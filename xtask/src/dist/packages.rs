@@ -27,6 +27,12 @@ const CARGO_RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1", su
 /// The certificates for the image, taken from this machine.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
+/// A version that is newer than every other.
+pub(super) const NEWER: &str = "9999.0.0";
+
+/// The configuration that the packages install.
+const CONFIG: &str = "packaging/agent.toml";
+
 /// A tool that is installed if it is missing.
 pub(super) struct Tool {
     pub name: &'static str,
@@ -74,8 +80,38 @@ pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<(
     for name in files(&completions)? {
         copy(&completions.join(&name), &staged.join(&name))?;
     }
+    copy(&workspace_root().join(CONFIG), &staged.join("agent.toml"))?;
+    changelogs(&staged)?;
     let licences = licences::text(target_of(arch))?;
     write(&staged.join("third-party-licences.txt"), &licences)
+}
+
+/// Writes the lists of changes that a Debian package has: that of the program, and Debian's own with
+/// one entry.
+fn changelogs(staged: &Path) -> Result<()> {
+    let manifest = workspace_root().join("uncore-trace/Cargo.toml");
+    let text = fs::read_to_string(&manifest)
+        .with_context(|| format!("cannot read {}", manifest.display()))?;
+    let manifest: toml::Table = text.parse().context("cannot parse the manifest")?;
+    let package = manifest.get("package");
+    let maintainer =
+        package.and_then(|it| it.get("metadata")?.get("deb")?.get("maintainer")?.as_str());
+    let time = commit_time().and_then(|time| time.parse().ok()).unwrap_or_default();
+    let time = jiff::Timestamp::from_second(time).context("the commit has no time")?;
+    let (own, debian) = (staged.join("changelog"), staged.join("changelog.Debian"));
+    copy(&workspace_root().join("CHANGELOG.md"), &own)?;
+    write(
+        &debian,
+        &format!(
+            "uncore-trace ({}-1) unstable; urgency=medium\n\n  * The changes are in \
+             changelog.gz.\n\n -- {}  {}\n",
+            env!("CARGO_PKG_VERSION"),
+            maintainer.context("the manifest names no maintainer")?,
+            time.strftime("%a, %d %b %Y %H:%M:%S +0000"),
+        ),
+    )?;
+    quietly(Command::new("gzip").args(["--best", "--no-name", "--force"]).args([own, debian]))
+        .map(drop)
 }
 
 /// Writes the completions for each shell. A program of another architecture is emulated.
@@ -101,6 +137,26 @@ fn staged(arch: Arch) -> Result<PathBuf> {
 
 /// Makes both packages.
 pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
+    pack_as(arch, dir, &[], &[])
+}
+
+/// Makes both packages of the version [`NEWER`], with another configuration: for tests of upgrades.
+pub(super) fn newer(arch: Arch) -> Result<(PathBuf, PathBuf)> {
+    let dir = target::dir()?.join("dist/newer");
+    super::empty(&dir)?;
+    let config = staged(arch)?.join("agent.toml");
+    let text =
+        fs::read_to_string(&config).with_context(|| format!("cannot read {}", config.display()))?;
+    write(&config, &format!("{text}# A newer version.\n"))?;
+    let version = format!("version = \"{NEWER}\"");
+    let of_deb = ["--fast", "--deb-version", &format!("{NEWER}-1")];
+    let made = pack_as(arch, &dir, &of_deb, &["-s", &version]);
+    write(&config, &text)?;
+    made
+}
+
+/// Makes both packages with more options of the tools.
+fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(PathBuf, PathBuf)> {
     let target_dir = target::dir()?;
     let time = commit_time();
     let run = |tool: &Tool| -> Result<Command> {
@@ -116,10 +172,12 @@ pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
         }
         Ok(command)
     };
-    quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]))?;
-    quietly(run(&CARGO_RPM)?.args(["--auto-req", "no", "--target-dir"]).arg(&target_dir))?;
-    let of_rpm = format!(".{}.rpm", arch.uname());
-    Ok((ending(dir, &format!("_{}.deb", arch.debian()))?, ending(dir, &of_rpm)?))
+    quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]).args(of_deb))?;
+    let mut rpm = run(&CARGO_RPM)?;
+    rpm.args(of_rpm).args(["--auto-req", "no", "--target-dir"]).arg(&target_dir);
+    quietly(&mut rpm)?;
+    let [deb, rpm] = [format!("_{}.deb", arch.debian()), format!(".{}.rpm", arch.uname())];
+    Ok((ending(dir, &deb)?, ending(dir, &rpm)?))
 }
 
 /// Time of the last commit, s since 1970, if git knows it: the timestamp in the packages, so that
@@ -144,7 +202,7 @@ pub(super) fn image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<(
     fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
     let root = workspace_root();
     install(programs, dir)?;
-    copy(&root.join("packaging/agent.toml"), &dir.join("agent.toml"))?;
+    copy(&root.join(CONFIG), &dir.join("agent.toml"))?;
     copy(Path::new(CERTIFICATES), &dir.join("ca-certificates.crt"))?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&root.join(name), &doc.join(name))?;

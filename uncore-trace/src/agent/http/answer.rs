@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use rustix::process::geteuid;
 
 use super::Shared;
 use super::token::Token;
+use crate::otlp;
 
 /// Content type of the page of metrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -38,23 +39,25 @@ pub(super) fn answer<B>(
         return text(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
     }
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => {
-            let Some(page) = shared.page() else {
-                let says = "the last window is old: the recorder, the roll-up or the disk hangs\n";
-                return text(StatusCode::SERVICE_UNAVAILABLE, says);
-            };
-            let mut response = Response::new(Full::new(page));
-            if let Ok(kind) = OPENMETRICS.parse() {
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-            }
-            response
-        }
+        (&Method::GET, "/metrics") => page(shared.pages().map(|its| its.text), OPENMETRICS),
+        (&Method::GET, "/otlp") => page(shared.pages().map(|its| its.otlp), otlp::MEDIA_TYPE),
         (&Method::POST, "/trigger") => trigger(request, client, shared),
-        (_, "/metrics") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
+        (_, "/metrics" | "/otlp") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
         (_, "/trigger") => text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
-        (&Method::GET, "/") => text(StatusCode::OK, "GET /metrics\nPOST /trigger\n"),
-        _ => text(StatusCode::NOT_FOUND, "there are /metrics and /trigger\n"),
+        (&Method::GET, "/") => text(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n"),
+        _ => text(StatusCode::NOT_FOUND, "there are /metrics, /otlp and /trigger\n"),
     }
+}
+
+/// The metrics in a format, unless they are old.
+fn page(page: Option<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
+    let Some(page) = page else {
+        let says = "the last window is old: the recorder, the roll-up or the disk hangs\n";
+        return text(StatusCode::SERVICE_UNAVAILABLE, says);
+    };
+    let mut response = Response::new(Full::new(page));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }
 
 /// Requests that the ring is saved, unless the client may not, there is no ring, or `kept.pause` is
@@ -88,7 +91,7 @@ fn is_owner(client: Client) -> bool {
 }
 
 fn has_token<B>(request: &Request<B>, shared: &Shared) -> bool {
-    let sent = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+    let sent = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let sent = sent.and_then(|value| value.strip_prefix(b"Bearer ")).map(<[u8]>::trim_ascii);
     shared.token.is_some_and(|token| sent.is_some_and(|sent| Token::of(sent) == token))
 }
@@ -115,6 +118,7 @@ mod tests {
 
     use super::*;
     use crate::agent::Asked;
+    use crate::agent::http::Pages;
     use crate::config::Config;
 
     const TOKEN: &str = "0123456789abcdef";
@@ -123,8 +127,12 @@ mod tests {
         let config = format!("[metrics]\nlisten = '127.0.0.1:9762'\n{more}");
         let mut shared = Shared::new(Asked::default(), &Config::parse(&config).unwrap()).unwrap();
         shared.token = Some(Token::of(TOKEN.as_bytes()));
-        shared.show("page".to_owned(), Duration::from_mins(1));
+        shared.show(pages(), Duration::from_mins(1));
         shared
+    }
+
+    fn pages() -> Pages {
+        Pages { text: "page".into(), otlp: "bytes".into() }
     }
 
     fn status(shared: &Shared, client: Client, ask: &str, headers: &[(&str, &str)]) -> u16 {
@@ -152,7 +160,9 @@ mod tests {
         for (ask, expected) in [
             ("GET /", 200),
             ("GET /metrics", 200),
+            ("GET /otlp", 200),
             ("POST /metrics", 405),
+            ("POST /otlp", 405),
             ("GET /trigger", 405),
             ("POST /trigger", 403),
             ("GET /metrics/x", 404),
@@ -167,12 +177,13 @@ mod tests {
     #[test]
     fn a_page_that_nothing_replaces_is_no_answer() {
         let shared = shared("");
-        let ask = || status(&shared, Client::Remote, "GET /metrics", &[]);
-        assert_eq!(ask(), 200);
-        shared.show("page".to_owned(), Duration::ZERO);
-        assert_eq!(ask(), 503);
-        shared.show("page".to_owned(), Duration::from_mins(1));
-        assert_eq!(ask(), 200);
+        let ask =
+            || ["GET /metrics", "GET /otlp"].map(|ask| status(&shared, Client::Remote, ask, &[]));
+        assert_eq!(ask(), [200; 2]);
+        shared.show(pages(), Duration::ZERO);
+        assert_eq!(ask(), [503; 2]);
+        shared.show(pages(), Duration::from_mins(1));
+        assert_eq!(ask(), [200; 2]);
     }
 
     #[test]
@@ -200,7 +211,7 @@ mod tests {
         for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:9762", "", "[::2]"] {
             let asked = (post(&shared, Client::Local, host), was_asked(&shared));
             assert_eq!(asked, (403, false), "{host}");
-            for ask in ["GET /metrics", "GET /"] {
+            for ask in ["GET /metrics", "GET /otlp", "GET /"] {
                 assert_eq!(status(&shared, Client::Local, ask, &[("host", host)]), 403, "{host}");
             }
         }

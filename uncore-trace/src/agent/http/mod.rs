@@ -1,9 +1,9 @@
-//! The HTTP server: `GET /metrics` and `POST /trigger`.
+//! The HTTP server: `GET /metrics`, `GET /otlp` and `POST /trigger`.
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
 //! [`HEAD`], and the answer must be taken after [`PATIENCE`]. At most [`MOST`] connections of a
-//! socket are open: a further one ends the oldest of that socket. The page is made by the consumer
-//! thread, so a request costs no more than a copy of it.
+//! socket are open: a further one ends the oldest of that socket. The pages are made by the consumer
+//! thread, so a request costs no more than a copy of one.
 
 mod answer;
 mod listen;
@@ -44,11 +44,20 @@ const MOST: usize = 64;
 /// Largest head of a request, bytes.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// The page of metrics.
+/// The metrics, as two paths have them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pages {
+    /// `/metrics`: the OpenMetrics format.
+    pub(super) text: Bytes,
+    /// `/otlp`: the body of a request of OTLP, which `uncore-trace upload` sends.
+    pub(super) otlp: Bytes,
+}
+
+/// Pages that are good for some time.
 #[derive(Debug)]
 struct Page {
-    text: Bytes,
-    /// From this time on it is old: nothing replaced it.
+    pages: Pages,
+    /// From this time on they are old: nothing replaced them.
     until: Instant,
 }
 
@@ -72,7 +81,7 @@ impl Shared {
     pub(super) fn new(asked: Asked, config: &Config) -> Result<Self> {
         let token = config.metrics.as_ref().and_then(|metrics| metrics.token.as_deref());
         Ok(Self {
-            page: Mutex::new(Page { text: Bytes::new(), until: Instant::now() }),
+            page: Mutex::new(Page { pages: Pages::default(), until: Instant::now() }),
             asked,
             has_ring: config.ring.is_some(),
             pause: Mutex::default(),
@@ -80,17 +89,17 @@ impl Shared {
         })
     }
 
-    /// Replaces the page of `/metrics`, which is good for this time.
-    pub(super) fn show(&self, text: String, time: Duration) {
+    /// Replaces the metrics, which are good for this time.
+    pub(super) fn show(&self, pages: Pages, time: Duration) {
         let now = Instant::now();
-        let page = Page { text: text.into(), until: now.checked_add(time).unwrap_or(now) };
+        let page = Page { pages, until: now.checked_add(time).unwrap_or(now) };
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
     }
 
-    /// The page; `None` if it is old.
-    fn page(&self) -> Option<Bytes> {
+    /// The metrics; `None` if they are old.
+    fn pages(&self) -> Option<Pages> {
         let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        (Instant::now() < page.until).then(|| page.text.clone())
+        (Instant::now() < page.until).then(|| page.pages.clone())
     }
 
     /// Refuses requests to save the ring until this time.

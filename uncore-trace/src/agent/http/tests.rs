@@ -15,7 +15,8 @@ const NOBODY: u32 = 65534;
 fn server(listen: &str) -> Arc<Shared> {
     let config = Config::parse(&format!("[ring]\n[metrics]\n{listen}")).unwrap();
     let shared = Arc::new(Shared::new(Asked::default(), &config).unwrap());
-    shared.show("# EOF\n".to_owned(), Duration::from_hours(1));
+    let pages = Pages { text: "# EOF\n".into(), ..Pages::default() };
+    shared.show(pages, Duration::from_hours(1));
     serve(listeners(&config).unwrap(), Arc::clone(&shared)).unwrap();
     shared
 }

@@ -32,6 +32,9 @@ pub(super) const WAITING: usize = 16;
 /// An owner that was not seen for this many windows waits no longer if others do.
 const GONE: u64 = 2;
 
+/// An owner that was not seen for this many windows waits no longer.
+const FORGOTTEN: u64 = 100;
+
 /// For each owner with a series, this many that lost theirs are remembered.
 const FORMER: usize = 64;
 
@@ -64,6 +67,8 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Series {
     pub total: f64,
+    /// When it was 0, ns since 1970.
+    pub since_ns: i64,
     pub recent: f64,
     pub idle: u32,
     /// Sum of confidence x value, and sum of value, in the last window.
@@ -83,14 +88,19 @@ pub(super) struct Waiting {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counted {
+    /// When all sums were 0, ns since 1970.
+    pub since_ns: i64,
+    /// Begin and end of the window, ns since 1970.
+    window: (i64, i64),
     pub total: f64,
     pub unattributed: f64,
     pub other: f64,
     pub peak: Option<f64>,
     pub shown: HashMap<Name, Series>,
     pub waiting: HashMap<Name, Waiting>,
-    /// Totals of owners that lost their series, oldest first: with a new series they go on.
-    former: VecDeque<(Name, f64)>,
+    /// Totals of owners that lost their series, and when they were 0, oldest first: with a new
+    /// series they go on.
+    former: VecDeque<(Name, f64, i64)>,
     /// Number of series that began, less those that may by now.
     begun: f64,
     /// Number of windows.
@@ -98,10 +108,19 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Forgets the last window.
-    pub(super) fn begin(&mut self) {
+    /// Nothing is counted yet in this window, the first.
+    pub(super) fn new(window: (i64, i64)) -> Self {
+        Self { since_ns: window.0, window, ..Self::default() }
+    }
+
+    /// Forgets the last window, and begins one with these ends.
+    pub(super) fn begin(&mut self, window: (i64, i64)) {
+        self.window = window;
+        // The clock may have been set back; no series begins after it is read.
+        self.since_ns = self.since_ns.min(window.1);
         for series in self.shown.values_mut() {
             (series.sure, series.rate) = ((0.0, 0.0), None);
+            series.since_ns = series.since_ns.min(window.1);
         }
     }
 
@@ -110,7 +129,8 @@ impl Counted {
     pub(super) fn add(&mut self, name: Name, row: Row, most: usize) -> bool {
         let Row { value, confidence, interval } = row;
         if name.is_fixed() && value > 0.0 && !self.shown.contains_key(&name) {
-            self.shown.insert(name.clone(), Series::default());
+            let since_ns = self.window.0;
+            self.shown.insert(name.clone(), Series { since_ns, ..Series::default() });
         }
         let Some(series) = self.shown.get_mut(&name) else {
             self.other += value;
@@ -175,16 +195,18 @@ impl Counted {
     /// Takes the series of an owner.
     fn end(&mut self, name: Name, most: usize) {
         let Some(series) = self.shown.remove(&name) else { return };
-        self.former.push_back((name, series.total));
+        self.former.push_back((name, series.total, series.since_ns));
         while self.former.len() > FORMER * most {
             self.former.pop_front();
         }
     }
 
-    /// The total from which an owner's series goes on.
-    fn former(&mut self, name: &Name) -> f64 {
-        let at = self.former.iter().position(|(former, _)| former == name);
-        at.and_then(|at| self.former.remove(at)).map_or(0.0, |(_, total)| total)
+    /// The total from which an owner's series goes on, and when it was 0.
+    fn former(&mut self, name: &Name) -> (f64, i64) {
+        let at = self.former.iter().position(|(former, ..)| former == name);
+        let former = at.and_then(|at| self.former.remove(at));
+        let (total, since_ns) = former.map_or((0.0, i64::MAX), |(_, total, since)| (total, since));
+        (total, since_ns.min(self.window.1))
     }
 
     /// Chooses the owners with a series for the next window, at the end of one of this length.
@@ -202,7 +224,7 @@ impl Counted {
             self.end(name, most);
         }
         self.waiting.values_mut().for_each(|its| its.recent *= FORGETTING);
-        self.waiting.retain(|_, its| its.recent > 0.5);
+        self.waiting.retain(|_, its| self.windows < its.last + FORGOTTEN);
         let mut replaced = 0;
         // The limit may have been lowered.
         while self.taken() > most
@@ -230,8 +252,8 @@ impl Counted {
             }
             self.waiting.remove(&name);
             self.begun += 1.0;
-            let total = self.former(&name);
-            self.shown.insert(name, Series { total, recent, ..Series::default() });
+            let (total, since_ns) = self.former(&name);
+            self.shown.insert(name, Series { total, since_ns, recent, ..Series::default() });
         }
         replaced
     }

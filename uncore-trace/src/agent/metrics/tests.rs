@@ -117,6 +117,17 @@ fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
     assert!(metrics.page().unwrap().contains("owner_cgroup=\"/new\""));
 }
 
+/// Seconds of CPU time are small numbers.
+#[test]
+fn an_owner_with_less_than_one_has_a_series_as_well() {
+    let mut metrics = Metrics::new(3);
+    for _ in 0..=counted::AFTER {
+        metrics.window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
+    }
+    let page = metrics.page().unwrap();
+    assert!(page.contains("owner_cgroup=\"/a\""), "{page}");
+}
+
 #[test]
 fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
     let mut metrics = Metrics::new(3);

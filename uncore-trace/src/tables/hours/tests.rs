@@ -67,7 +67,9 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
     assert_eq!(hours.write(at(DAY_US), &rows(DAY_US)).unwrap(), None);
     assert_eq!(names(&root), Vec::<String>::new());
     let (closed, finished) = hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap().unwrap();
-    assert!(closed.ends_with("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet"));
+    assert!(
+        closed.ends_with("cluster=c/date=2026-11-24/hour=00/host=h1/01234567_0000086400.parquet")
+    );
     assert_eq!(finished.rows, 1);
     hours.finish().unwrap();
     let mut second = open(&root);
@@ -80,10 +82,10 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
     assert_eq!(
         names(&root),
         [
-            "cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet",
-            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090000.parquet",
-            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090001.parquet",
-            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090002.parquet",
+            "cluster=c/date=2026-11-24/hour=00/host=h1/01234567_0000086400.parquet",
+            "cluster=c/date=2026-11-24/hour=01/host=h1/01234567_0000090000.parquet",
+            "cluster=c/date=2026-11-24/hour=01/host=h1/01234567_0000090001.parquet",
+            "cluster=c/date=2026-11-24/hour=01/host=h1/01234567_0000090002.parquet",
         ]
     );
 }
@@ -204,10 +206,9 @@ fn names_that_a_user_chose_stay_in_the_directory() {
     let mut hours = Hours::open(&root, Mode::default(), pairs("../../x y", "../c=/d")).unwrap();
     hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
-    let expected = "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/%2E.%2F..%2Fx%20y_01234567_0000086400.parquet";
+    let expected = "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/host=%2E.%2F..%2Fx%20y/01234567_0000086400.parquet";
     assert_eq!(names(&root), [expected]);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-    assert_eq!(encoded(""), "unknown");
 }
 
 #[test]
@@ -218,12 +219,13 @@ fn old_hours_are_removed_with_their_directories() {
     hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
     assert_eq!(trim(place.path(), Duration::from_hours(1), None).unwrap(), 0);
-    let old = place.path().join("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet");
+    let old =
+        place.path().join("cluster=c/date=2026-11-24/hour=00/host=h1/01234567_0000086400.parquet");
     let file = fs::File::options().write(true).open(&old).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
     assert_eq!(trim(place.path(), Duration::from_hours(2), None).unwrap(), 1);
     assert_eq!(names(place.path()).len(), 1);
-    assert!(!old.parent().unwrap().exists());
+    assert!(!old.ancestors().nth(2).unwrap().exists());
 }
 
 #[test]
@@ -255,12 +257,12 @@ fn hours_that_were_not_sent_stay_until_too_many_wait() {
 #[test]
 fn directories_that_an_upload_has_emptied_go() {
     let place = tempfile::tempdir().unwrap();
-    let hour = place.path().join("cluster=c/date=2026-11-24/hour=00");
-    fs::create_dir_all(&hour).unwrap();
+    let host = place.path().join("cluster=c/date=2026-11-24/hour=00/host=h1");
+    fs::create_dir_all(&host).unwrap();
     assert_eq!(trim(place.path(), UNUSED, None).unwrap(), 0);
-    assert!(hour.exists());
+    assert!(host.exists());
     let old = SystemTime::now() - UNUSED - Duration::from_mins(1);
-    fs::File::open(&hour).unwrap().set_modified(old).unwrap();
+    fs::File::open(&host).unwrap().set_modified(old).unwrap();
     trim(place.path(), UNUSED, None).unwrap();
-    assert!(!hour.exists() && !hour.parent().unwrap().exists());
+    assert!(!host.ancestors().nth(2).unwrap().exists());
 }

@@ -7,6 +7,7 @@ use arrow::array::{Int16Array, RecordBatch};
 use serde_json::json;
 
 use super::HourFile;
+use super::belongs::{self, Belongs};
 use crate::schema::columns::{self, Words, get};
 use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use crate::schema::origin::Origin;
@@ -36,34 +37,54 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Gives the counters in a file their numbers.
-    pub(super) fn meet(&mut self, part: &HourFile) -> Result<()> {
+    /// Gives the counters in a file their numbers, unless it may not have its rows: says why not.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub(super) fn meet(
+        &mut self,
+        part: &HourFile,
+        belongs: &Belongs<'_>,
+    ) -> Result<Option<String>> {
         let more = ["socket", "peak", "peak_direction"];
-        for batch in part.table.scan(&[&WORDS[..], &more].concat())? {
+        // A file that may not have its rows leaves no counter behind.
+        let mut met = Self::default();
+        for batch in part.table.scan(&[&WORDS[..], &more, &belongs::COLUMNS].concat())? {
             let batch = batch?;
-            let ids = numbers(&batch, part.origin, |counter| Ok(self.number(counter)))?;
+            if let Some(why) = belongs.refuses(&batch)? {
+                return Ok(Some(why));
+            }
+            let ids = numbers(&batch, part.origin, |counter| Ok(met.number(&counter)))?;
             let peaks = columns::f64s(&batch, "peak")?;
             let directions = columns::words(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
                 let direction = || directions.get(row).and_then(direction);
                 if let Some(peak) = get(peaks, row)
-                    && let Some(slot) = self.peaks.get_mut(id as usize)
+                    && let Some(slot) = met.peaks.get_mut(id as usize)
                     && slot.is_none_or(|(newest, _)| newest.to_bits() != peak.to_bits())
                 {
                     *slot = direction().map(|direction| (peak, direction));
                 }
             }
         }
-        Ok(())
+        for (counter, peak) in met.list.iter().zip(met.peaks) {
+            let id = self.number(counter);
+            if let Some(slot) = self.peaks.get_mut(id as usize) {
+                *slot = peak.or(*slot);
+            }
+        }
+        Ok(None)
     }
 
-    fn number(&mut self, counter: Counter) -> i32 {
-        let next = self.list.len() as i32;
-        let id = *self.index.entry(counter.clone()).or_insert(next);
-        if id == next {
-            self.list.push(counter);
-            self.peaks.push(None);
+    fn number(&mut self, counter: &Counter) -> i32 {
+        if let Some(id) = self.index.get(counter) {
+            return *id;
         }
+        let id = self.list.len() as i32;
+        self.index.insert(counter.clone(), id);
+        self.list.push(counter.clone());
+        self.peaks.push(None);
         id
     }
 }
@@ -115,6 +136,7 @@ fn direction(word: &str) -> Option<Direction> {
 pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value {
     let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
     let mut links: Vec<Link> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut listed = Vec::new();
     for (id, (counter, peak)) in counters.list.iter().zip(&counters.peaks).enumerate() {
         let text = |place: usize| counter.words[place].as_deref().unwrap_or_default();
@@ -126,7 +148,7 @@ pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value
         };
         let host = &origins[counter.origin].host;
         let name = if has_hosts { format!("{host} {own}") } else { own.clone() };
-        let place = links.iter().position(|link| link.name == name).unwrap_or(links.len());
+        let place = *places.entry(name.clone()).or_insert(links.len());
         if place == links.len() {
             links.push(Link {
                 name,

@@ -43,9 +43,14 @@ struct Boot<'a> {
 impl Boot<'_> {
     /// Writes windows into files of their hours; what is `live` is not finished.
     fn write(&self, windows: &[HostWindow], live: bool) {
+        self.write_below(self.host, windows, live);
+    }
+
+    /// The same, where path and footer say another host.
+    fn write_below(&self, host: &str, windows: &[HostWindow], live: bool) {
         let pairs = [
             (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
-            (metadata::HOST, self.host.to_owned()),
+            (metadata::HOST, host.to_owned()),
             (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
@@ -104,7 +109,7 @@ impl Boot<'_> {
 
 fn open(root: &Path, hosts: &[&str]) -> Result<Recording> {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-    Recording::of_hosts(root, &hosts)
+    Recording::of_part(root, &Wanted { hosts, ..Wanted::default() })
 }
 
 /// End, counter, cgroup, value, total and known time of the rows between two times.
@@ -235,17 +240,129 @@ fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
     let error = Recording::open(root).unwrap_err().to_string();
     assert!(error.contains("is a roll-up, not a recording: `report`"), "{error}");
     // Of one hour, and one file.
-    let hour = root.join("cluster=default/date=2026-11-24/hour=00");
+    let hour = root.join("cluster=default/date=2026-11-24/hour=00/host=one");
     assert_eq!(rows(&open(&hour, &[]).unwrap(), ALWAYS), found);
-    let file = hour.join("one_aaaaaaaa_0000000010.parquet");
+    let file = hour.join("aaaaaaaa_0000000010.parquet");
     assert_eq!(rows(&open(&file, &[]).unwrap(), ALWAYS).len(), 2);
     let error = Recording::open(&file).unwrap_err().to_string();
     assert!(error.contains("is a roll-up, not a recording"), "{error}");
-    let foreign = hour.join("two.parquet");
+    let foreign = hour.join("_2.parquet");
     std::fs::write(&foreign, "not Parquet").unwrap();
     let error = format!("{:#}", open(root, &[]).unwrap_err());
-    assert!(error.contains("two.parquet is not a readable Parquet file"), "{error}");
+    assert!(error.contains("_2.parquet is not a readable Parquet file"), "{error}");
     let nothing = tempfile::tempdir().unwrap();
     let error = open(nothing.path(), &[]).unwrap_err().to_string();
     assert!(error.contains("holds no recording"), "{error}");
+}
+
+/// What is left out, by the end of its path.
+fn left_out(root: &Path) -> Vec<(String, String)> {
+    let recording = Recording::of_part(root, &Wanted::default()).unwrap();
+    let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+    recording.left_out().iter().map(|it| (name(&it.path), it.why.clone())).collect()
+}
+
+#[test]
+fn a_file_that_does_not_belong_where_it_lies_is_left_out() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    let of = |host| Boot { root, host, id: "aaaaaaaa", wall_ns: DAY };
+    let window = HostWindow::of(7, "rd", [1.0, 2.0]);
+    of("one").write(&[window], false);
+    let alone = rows(&open(root, &[]).unwrap(), ALWAYS);
+    let hour = "cluster=default/date=2026-11-24/hour=00";
+    let file = "aaaaaaaa_0000000070.parquet";
+    let good = root.join(hour).join("host=one").join(file);
+    of("two").write_below("three", &[window], false);
+    let mut expected = vec![(
+        format!("{hour}/host=three/{file}"),
+        "it has rows of the host two, and its footer says three".to_owned(),
+    )];
+    for (to, why) in [
+        (format!("{hour}/host=two/{file}"), "it is of the host one, and lies in host=two"),
+        (
+            format!("cluster=c/date=2026-11-24/hour=00/host=one/{file}"),
+            "it is of the cluster default, and lies in cluster=c",
+        ),
+        (
+            format!("cluster=default/date=2026-11-24/hour=01/host=one/{file}"),
+            "it has a window that ends at 2026-11-24T00:01:10Z, outside of its hour",
+        ),
+        (
+            format!("cluster=default/date=2026-11-23/hour=00/host=one/{file}"),
+            "it has a window that ends at 2026-11-24T00:01:10Z, outside of its hour",
+        ),
+    ] {
+        std::fs::create_dir_all(root.join(&to).parent().unwrap()).unwrap();
+        std::fs::copy(&good, root.join(&to)).unwrap();
+        expected.push((to, why.to_owned()));
+    }
+    let shape = format!("it is not at {}", layout::SHAPE);
+    for to in [
+        file.to_owned(),
+        format!("cluster=default/{file}"),
+        format!("{hour}/{file}"),
+        format!("{hour}/host=one/copy.parquet"),
+    ] {
+        std::fs::copy(&good, root.join(&to)).unwrap();
+        expected.push((to, shape.clone()));
+    }
+    for to in ["hour=25", "host=%41"] {
+        let to = format!("cluster=default/date=2026-11-24/{to}");
+        std::fs::create_dir_all(root.join(&to).join("host=x")).unwrap();
+        expected.push((to, shape.clone()));
+    }
+    let deep = format!("{hour}/host=one/hour=00");
+    std::fs::create_dir_all(root.join(&deep).join("host=two")).unwrap();
+    expected.push((deep, shape));
+    let mut found = left_out(root);
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert_eq!(rows(&open(root, &[]).unwrap(), ALWAYS), alone);
+    // A part that was copied without the directories above it, and a file of it.
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("host=one")).unwrap();
+    let copied = copy.path().join("host=one").join(file);
+    std::fs::copy(&good, &copied).unwrap();
+    for at in [copy.path(), &copy.path().join("host=one"), &copied] {
+        assert_eq!(rows(&open(at, &[]).unwrap(), ALWAYS), alone, "{}", at.display());
+    }
+    // Nothing of the layout at all.
+    let former = tempfile::tempdir().unwrap();
+    std::fs::copy(&good, former.path().join("one_aaaaaaaa_1.parquet")).unwrap();
+    let error = open(former.path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("holds no roll-up: ") && error.contains(layout::SHAPE), "{error}");
+}
+
+#[test]
+fn directories_of_other_hosts_and_hours_are_not_opened() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    let hours = |hour: i64| hour * 360;
+    for host in ["one", "two"] {
+        for hour in [9, 10, 11, 13] {
+            let boot = Boot { root, host, id: "aaaaaaaa", wall_ns: DAY };
+            boot.write(&[HostWindow::of(hours(hour) + 180, "rd", [1.0, 2.0])], false);
+        }
+    }
+    let of = |hosts: &[&str], from: i64, to: i64| {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let at = |hour: i64| DAY + hours(hour) * WINDOW;
+        Recording::of_part(root, &Wanted { hosts, wall_ns: Some((at(from), at(to))) })
+    };
+    let one = of(&["one"], 10, 11).unwrap();
+    assert_eq!(rows(&one, ALWAYS).len(), 2);
+    assert_eq!(rows(&of(&[], 10, 12).unwrap(), ALWAYS).len(), 8);
+    // Would be refused if they were opened.
+    for (host, hour) in [("one", "13"), ("two", "10"), ("two", "13")] {
+        let dir = root.join(format!("cluster=default/date=2026-11-24/hour={hour}/host={host}"));
+        std::fs::write(dir.join("_1.parquet"), "not Parquet").unwrap();
+    }
+    assert_eq!(rows(&of(&["one"], 10, 12).unwrap(), ALWAYS).len(), 4);
+    assert!(of(&["one"], 13, 14).is_err() && of(&[], 10, 12).is_err());
+    let error = of(&["three"], 10, 11).unwrap_err().to_string();
+    assert!(error.ends_with("has no host three: it has one, two"), "{error}");
+    let error = of(&[], 16, 17).unwrap_err().to_string();
+    assert!(error.ends_with("has no windows in that time"), "{error}");
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::Outcome;
+use crate::schema::fabric;
 use crate::tables::file::TableFile;
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
@@ -29,6 +30,8 @@ pub(super) fn bytes(recording: &Recording) -> Outcome {
             Err(error) => damaged.push(format!("{error:#}")),
         }
     }
+    let left_out = recording.left_out().iter().filter(|it| it.is_damaged);
+    damaged.extend(left_out.map(|it| it.why.clone()));
     outcome(damaged, || {
         let what = if recording.is_rollup() { "file" } else { "table" };
         format!("{} of {}", counted(groups, "row group"), counted(files, what))
@@ -48,6 +51,17 @@ fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
         ));
     }
     Ok((table.row_groups(), wrong))
+}
+
+/// Every file of a roll-up is where its host, cluster and hour say; `None` for another recording.
+pub(super) fn places(recording: &Recording) -> Option<Outcome> {
+    if !recording.is_rollup() {
+        return None;
+    }
+    let wrong = recording.left_out().iter().filter(|it| !it.is_damaged);
+    let wrong = wrong.map(|it| format!("{}: {}", it.path.display(), it.why)).collect();
+    let files = recording.files(&fabric::TABLE).map_or(0, |files| files.len());
+    Some(outcome(wrong, || counted(files, "file")))
 }
 
 /// Every listed table exists and belongs to this recording.

@@ -113,6 +113,9 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         finding("wall time agrees", rows.clock),
     ];
     findings.extend(
+        intact::places(recording).map(|outcome| finding("files are in their place", outcome)),
+    );
+    findings.extend(
         readers::readings(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
     );
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));

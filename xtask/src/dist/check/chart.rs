@@ -68,7 +68,9 @@ pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
     let wanted = ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH"];
     ensure!(own.capabilities() == wanted, "the recorder has {:?}", own.capabilities());
     ensure!(of("names off")?.capabilities() == wanted[..2], "ids need no CAP_DAC_READ_SEARCH");
-    ensure!(of("full")?.containers().len() == 2, "the uploader is missing");
+    for with in ["full", "push"] {
+        ensure!(of(with)?.containers().len() == 2, "{with}: the uploader is missing");
+    }
     all.remove("default").context("no values default")
 }
 

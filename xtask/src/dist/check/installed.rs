@@ -1,6 +1,7 @@
-//! Tests of the packages: they are installed in a clean root, used and removed.
+//! Tests of the packages: they are installed in a clean root, used, upgraded and removed.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,8 +16,12 @@ use crate::command::{quietly, version};
 const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
 
+/// The directory of the recordings, and files as the agent leaves them there.
+const STATE: &str = "var/lib/uncore-trace";
+const DATA: [&str; 2] = ["rollup/cluster=changed/x.parquet", "ring/kept/asked/fabric.parquet"];
+
 /// Files that both packages install, with their permissions.
-const COMMON: [(&str, u32); 8] = [
+const COMMON: [(&str, u32); 9] = [
     ("usr/bin/uncore-trace", 0o755),
     ("usr/bin/uncore-trace-upload", 0o755),
     ("usr/share/bash-completion/completions/uncore-trace", 0o644),
@@ -24,6 +29,7 @@ const COMMON: [(&str, u32); 8] = [
     ("usr/share/doc/uncore-trace/README.md", 0o644),
     ("usr/lib/sysusers.d/uncore-trace.conf", 0o644),
     ("usr/share/uncore-trace/grafana.json", 0o644),
+    ("usr/share/uncore-trace/rules.yml", 0o644),
     (CONFIG, 0o644),
 ];
 
@@ -71,8 +77,8 @@ const KEPT: [&str; 12] = [
 const MASKS: [&str; 2] =
     ["etc/systemd/system/uncore-trace-upload.service", "etc/systemd/system/uncore-trace.service"];
 
-/// Installs the Debian package, changes its configuration, removes and purges it.
-pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
+/// Installs the Debian package, changes its configuration, upgrades, removes and purges it.
+pub(super) fn deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
     let root = Root::new(archive)?;
     let before = root.files()?;
     let dpkg = |args: &[&str]| -> Result<String> {
@@ -90,18 +96,22 @@ pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
         ]),
     )?;
     ensure!(config.contains(&format!("/{CONFIG} ")), "{CONFIG} is not a conffile: {config:?}");
-    root.write(CONFIG, CHANGED)?;
-    dpkg(&["--install", &deb.display().to_string()])?;
-    ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
+    used(&root)?;
+    // What apt does with a configuration that was changed here and in the package, asked nobody.
+    dpkg(&["--force-confold", "--install", &newer.display().to_string()])?;
+    kept(&root, CONFIG, "an upgrade")?;
+    let (new, backups) = (format!("{CONFIG}.dpkg-dist"), "etc/uncore-trace");
+    ensure!(root.read(&new)?.ends_with("# A newer version.\n"), "the new configuration is lost");
     dpkg(&["--remove", "uncore-trace"])?;
-    left(&before, &root, &[MASKS[0], MASKS[1], "etc/uncore-trace", CONFIG])?;
-    recorded(&root)?;
+    kept(&root, CONFIG, "a removal")?;
+    left(&before, &root, &[MASKS[0], MASKS[1], backups, CONFIG, &new])?;
     dpkg(&["--purge", "uncore-trace"])?;
+    ensure!(!root.path().join(STATE).exists(), "a purge has left recordings");
     left(&before, &root, &[])
 }
 
-/// Installs the rpm package, changes its configuration and removes it.
-pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
+/// Installs the rpm package, changes its configuration, upgrades and removes it.
+pub(super) fn rpm([rpm, newer]: [&Path; 2], archive: &Path, apt: &Apt) -> Result<()> {
     if version("rpm").is_err() {
         apt.install(&["rpm"])?;
     }
@@ -118,13 +128,15 @@ pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
     let said = run(&["--query", "--configfiles", "uncore-trace"])?;
     let config: Vec<&str> = said.lines().filter(|line| line.starts_with('/')).collect();
     ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is not a configuration file: {said}");
-    root.write(CONFIG, CHANGED)?;
-    run(&["--install", "--nodeps", "--replacepkgs", &file])?;
-    ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
+    used(&root)?;
+    run(&["--upgrade", "--nodeps", &newer.display().to_string()])?;
+    kept(&root, CONFIG, "an upgrade")?;
+    let new = format!("{CONFIG}.rpmnew");
+    ensure!(root.read(&new)?.ends_with("# A newer version.\n"), "the new configuration is lost");
     run(&["--erase", "--nodeps", "uncore-trace"])?;
     let saved = format!("{CONFIG}.rpmsave");
-    ensure!(root.read(&saved)? == CHANGED, "the changed configuration is lost");
-    left(&before, &root, &["etc/uncore-trace", &saved])
+    kept(&root, &saved, "a removal")?;
+    left(&before, &root, &["etc/uncore-trace", &new, &saved])
 }
 
 /// Checks that all files are installed, the programs run, and the user of the units exists.
@@ -147,20 +159,36 @@ fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// Creates a recording, which a purge must remove.
-fn recorded(root: &Root) -> Result<()> {
-    let dir = root.path().join("var/lib/uncore-trace/rollup");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    root.write("var/lib/uncore-trace/rollup/x.parquet", "x")
+/// Changes the configuration and creates recordings.
+fn used(root: &Root) -> Result<()> {
+    root.write(CONFIG, CHANGED)?;
+    for name in DATA {
+        let path = Path::new(STATE).join(name);
+        let dir = root.path().join(path.parent().unwrap_or(Path::new(STATE)));
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        root.write(&path.display().to_string(), name)?;
+    }
+    Ok(())
 }
 
-/// Checks that the root differs from `before` only by the files `wanted` and [`KEPT`].
+/// Checks that what was changed and recorded is as it was.
+fn kept(root: &Root, config: &str, act: &str) -> Result<()> {
+    ensure!(root.read(config)? == CHANGED, "{act} has replaced the configuration");
+    for name in DATA {
+        let text = root.read(&format!("{STATE}/{name}")).with_context(|| act.to_owned())?;
+        ensure!(text == name, "{act} has changed {name}");
+    }
+    Ok(())
+}
+
+/// Checks that the root differs from `before` only by the files `wanted`, [`KEPT`] and recordings.
 fn left(before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<()> {
     let after = root.files()?;
     let found: Vec<&str> = after
         .keys()
         .map(String::as_str)
         .filter(|path| !before.contains_key(*path) && !KEPT.contains(path))
+        .filter(|path| !path.starts_with(STATE))
         .collect();
     ensure!(found == wanted, "{wanted:?} should be left, but {found:?} is");
     let gone: Vec<&String> = before.keys().filter(|path| !after.contains_key(*path)).collect();

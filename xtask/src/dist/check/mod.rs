@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::{Made, PROGRAMS, own, timed};
+use super::{Made, PROGRAMS, own, packages, timed};
 use crate::apt::Apt;
 use crate::command::quietly;
 
@@ -13,6 +13,8 @@ mod chart;
 mod guest;
 mod image;
 mod installed;
+mod lifecycle;
+mod lint;
 mod root;
 mod units;
 
@@ -36,10 +38,17 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
         }
     }
     for Made { deb, rpm, .. } in made.iter().filter(|made| made.arch == own) {
+        timed("packages: accepted by lintian and rpmlint", || lint::check(deb, rpm, apt))?;
+        let (new_deb, new_rpm) = packages::newer(own)?;
         let clean = timed("a clean root: made", || root::archive(&root::Variant::CLEAN, apt))?;
-        timed("deb: installed, removed, purged", || installed::deb(deb, &clean))?;
-        timed("units: started and stopped in a guest", || guest::units(deb, apt))?;
-        timed("rpm: installed, removed", || installed::rpm(rpm, &clean, apt))?;
+        timed("deb: installed, upgraded, removed, purged", || {
+            installed::deb([deb, &new_deb], &clean)
+        })?;
+        timed("rpm: installed, upgraded, removed", || {
+            installed::rpm([rpm, &new_rpm], &clean, apt)
+        })?;
+        let packages = lifecycle::Packages { old: [deb, rpm], new: [&new_deb, &new_rpm] };
+        timed("packages: their whole life in a guest", || lifecycle::check(&packages, apt))?;
     }
     let image = dir.join("image");
     let program = image.join("uncore-trace");

@@ -30,9 +30,11 @@ impl Variant {
         name: "clean",
         options: ["--variant=essential", "--include=passwd,systemd-standalone-sysusers"],
     };
-    /// A root that boots with systemd.
-    pub(super) const SYSTEMD: Self =
-        Self { name: "systemd", options: ["--variant=minbase", "--include=systemd-sysv,procps"] };
+    /// A root that boots with systemd, and takes packages of both kinds.
+    pub(super) const SYSTEMD: Self = Self {
+        name: "systemd-rpm",
+        options: ["--variant=minbase", "--include=systemd-sysv,procps,rpm"],
+    };
 }
 
 /// An archive older than this is created again.

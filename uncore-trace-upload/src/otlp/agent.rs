@@ -1,0 +1,119 @@
+//! The metrics of the agent, from its own sockets.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use reqwest::{Client, Response, StatusCode, redirect};
+use uncore_trace::bounds;
+use uncore_trace::config::Listen;
+
+/// Time limit of a request, which stays on this host.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The agent's server.
+#[derive(Debug)]
+pub(super) struct Agent {
+    client: Client,
+    url: String,
+    name: String,
+}
+
+impl Agent {
+    /// The server at this address.
+    pub(super) fn new(listen: &Listen) -> Result<Self> {
+        let builder = Client::builder()
+            .no_proxy()
+            // It speaks no TLS, and the machine may have no certificates.
+            .tls_certs_only([])
+            .redirect(redirect::Policy::none())
+            .connect_timeout(PATIENCE)
+            .timeout(PATIENCE);
+        let (builder, host) = match listen {
+            Listen::Unix(path) => (builder.unix_socket(path.as_path()), "localhost".to_owned()),
+            Listen::Tcp(address) => (builder, reachable(*address).to_string()),
+        };
+        let client = builder.build().context("cannot make an HTTP client")?;
+        Ok(Self { client, url: format!("http://{host}/otlp"), name: listen.to_string() })
+    }
+
+    /// The address, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The body of a request of OTLP. An error is a part of a line.
+    pub(super) async fn metrics(&self) -> Result<Vec<u8>, String> {
+        let answer = self.client.get(&self.url).send().await.map_err(explained)?;
+        match answer.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => {
+                return Err("it does not know /otlp; restart it with this version".to_owned());
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                return Err("its last window is old; see its log".to_owned());
+            }
+            status => return Err(format!("it answers {status}")),
+        }
+        let (body, is_whole) = bounded(answer, bounds::METRICS).await?;
+        if is_whole {
+            return Ok(body);
+        }
+        Err(format!("they have more than {} bytes; lower metrics.owners", bounds::METRICS))
+    }
+}
+
+/// The address to connect to for one that is listened on.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// The first bytes of a body, and whether these are all.
+pub(super) async fn bounded(mut answer: Response, most: u64) -> Result<(Vec<u8>, bool), String> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(explained)? {
+        let room = most - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            return Ok((body, false));
+        }
+    }
+    Ok((body, true))
+}
+
+/// The innermost cause of an error, without the URL.
+pub(super) fn explained(error: reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "there is no answer in time".to_owned();
+    }
+    let error = error.without_url();
+    let mut last: &dyn Error = &error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_listens_everywhere_is_asked_here() {
+        for (listen, asked) in [
+            ("0.0.0.0:9762", "127.0.0.1:9762"),
+            ("[::]:9762", "[::1]:9762"),
+            ("192.0.2.7:1", "192.0.2.7:1"),
+            ("127.0.0.2:1", "127.0.0.2:1"),
+        ] {
+            assert_eq!(reachable(listen.parse().unwrap()), asked.parse().unwrap());
+        }
+    }
+}

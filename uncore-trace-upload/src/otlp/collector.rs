@@ -1,0 +1,236 @@
+//! Requests to the collector, and what its answers mean.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use prost::Message as _;
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use uncore_trace::bounds;
+use uncore_trace::otlp::{self, PartialSuccess, Status};
+
+use super::agent::{bounded, explained};
+use super::settings::Settings;
+use crate::store::one_line;
+
+/// Time limit of a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The longest pause that a collector may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It was taken; what the collector says about it.
+    Taken(Option<String>),
+    /// It was refused, and must not be repeated.
+    Refused(String),
+    /// It may be repeated after this time.
+    Later(String, Duration),
+}
+
+/// A collector.
+#[derive(Debug)]
+pub(super) struct Collector {
+    client: Client,
+    url: Url,
+    name: String,
+    headers: HeaderMap,
+    compresses: bool,
+}
+
+impl Collector {
+    pub(super) fn new(settings: &Settings) -> Result<Self> {
+        let mut builder = Client::builder()
+            // A header with a secret must not reach another host.
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT.min(settings.timeout))
+            .timeout(settings.timeout);
+        if !settings.certificates.is_empty() {
+            builder = builder.tls_certs_only(settings.certificates.clone());
+        }
+        let client = builder.build().context("cannot make an HTTP client")?;
+        let mut headers = settings.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(otlp::MEDIA_TYPE));
+        let agent = concat!("uncore-trace/", env!("CARGO_PKG_VERSION"));
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+        if settings.compresses {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        Ok(Self {
+            client,
+            name: shown(&settings.endpoint),
+            url: settings.endpoint.clone(),
+            headers,
+            compresses: settings.compresses,
+        })
+    }
+
+    /// The address, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sends a request.
+    pub(super) async fn send(&self, request: &[u8]) -> Answer {
+        let body = match self.body(request) {
+            Ok(body) => body,
+            Err(error) => return Answer::Refused(format!("cannot compress them: {error}")),
+        };
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+        match request.send().await {
+            Ok(answer) => self.answer(answer).await,
+            Err(error) => Answer::Later(explained(error), Duration::ZERO),
+        }
+    }
+
+    fn body(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
+        if !self.compresses {
+            return Ok(request.to_owned());
+        }
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(request)?;
+        encoder.finish()
+    }
+
+    async fn answer(&self, answer: Response) -> Answer {
+        let status = answer.status();
+        let kind = header(&answer, CONTENT_TYPE.as_str());
+        let is_otlp = kind.as_deref().is_some_and(|kind| kind.starts_with(otlp::MEDIA_TYPE));
+        let pause = header(&answer, RETRY_AFTER.as_str());
+        let pause = pause.and_then(|text| pause_of(&text, Timestamp::now())).unwrap_or_default();
+        let body = match bounded(answer, bounds::ANSWER).await {
+            Ok((body, _)) => body,
+            // It has read the request, or it has not.
+            Err(why) => return Answer::Later(why, pause),
+        };
+        if status.is_success() {
+            // Some collectors answer nothing.
+            if body.is_empty() {
+                return Answer::Taken(None);
+            }
+            return match otlp::Response::decode(body.as_slice()) {
+                Ok(response) if is_otlp => {
+                    Answer::Taken(response.partial_success.and_then(|it| self.partly(&it)))
+                }
+                _ => {
+                    let kind = self.safe(kind.as_deref().unwrap_or("no media type"));
+                    Answer::Taken(Some(format!(
+                        "answers with {kind}, not as a collector does; check the endpoint"
+                    )))
+                }
+            };
+        }
+        let text = match Status::decode(body.as_slice()) {
+            Ok(status) if is_otlp => status.message,
+            _ => String::from_utf8_lossy(&body).into_owned(),
+        };
+        let text = self.safe(&text);
+        let why = if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
+        match status {
+            // Specification of OTLP 1.10, "Retryable Response Codes".
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Answer::Later(why, pause),
+            StatusCode::NOT_FOUND => Answer::Refused(format!(
+                "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, others get /v1/metrics"
+            )),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Answer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))
+            }
+            status if status.is_redirection() => {
+                Answer::Refused(format!("{why}; no redirection is followed, correct the endpoint"))
+            }
+            _ => Answer::Refused(why),
+        }
+    }
+
+    /// What a collector says that has rejected points, or has a hint.
+    fn partly(&self, partial: &PartialSuccess) -> Option<String> {
+        let PartialSuccess { rejected_data_points: rejected, error_message } = partial;
+        let text = self.safe(error_message);
+        let says = if text.is_empty() { String::new() } else { format!(": {text}") };
+        match rejected {
+            0 if text.is_empty() => None,
+            0 => Some(format!("says{says}")),
+            rejected => Some(format!("rejected {rejected} points{says}")),
+        }
+    }
+
+    /// A text of the collector: one short line in which no value of a header is left.
+    fn safe(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for value in self.headers.values().filter(|value| value.is_sensitive()) {
+            let Ok(value) = value.to_str() else { continue };
+            // What follows `Bearer`, or else all of it.
+            let credentials = value.split_once(' ').map(|(_, credentials)| credentials);
+            let secrets = credentials.into_iter().chain([value]);
+            for secret in secrets.filter(|it| it.len() >= 4) {
+                text = text.replace(secret, "[header]");
+            }
+        }
+        one_line(&text)
+    }
+}
+
+/// The address without what may be a secret in it.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
+}
+
+fn header(answer: &Response, name: &str) -> Option<String> {
+    let value = answer.headers().get(name)?;
+    value.to_str().ok().map(|text| text.trim().to_owned())
+}
+
+/// A pause as `Retry-After` has it: seconds, or a date (RFC 9110, 10.2.3).
+fn pause_of(text: &str, now: Timestamp) -> Option<Duration> {
+    let pause = if let Ok(seconds) = text.parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let until = rfc2822::parse(text).ok()?.timestamp();
+        Duration::try_from(until.duration_since(now)).unwrap_or_default()
+    };
+    Some(pause.min(LONGEST_PAUSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_seconds_or_a_date_and_never_long() {
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        for (text, seconds) in [
+            ("7", Some(7)),
+            ("0", Some(0)),
+            ("99999999999", Some(3600)),
+            ("Sat, 28 Nov 2026 12:01:00 GMT", Some(60)),
+            ("Sat, 28 Nov 2026 11:00:00 GMT", Some(0)),
+            ("Sat, 28 Nov 2099 11:00:00 GMT", Some(3600)),
+            ("soon", None),
+            ("-1", None),
+            ("", None),
+        ] {
+            assert_eq!(pause_of(text, now), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_what_may_be_a_key() {
+        let url = Url::parse("https://collector:4318/v1/metrics?api-key=secret#x").unwrap();
+        assert_eq!(shown(&url), "https://collector:4318/v1/metrics");
+    }
+}

@@ -1,0 +1,184 @@
+//! What is pushed where: the section `[otlp]` of the configuration and the environment.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Certificate, Url};
+use uncore_trace::bounds;
+use uncore_trace::config::{Config, Listen, Otlp};
+
+use super::environment::{Environment, milliseconds, pairs};
+
+/// Where collectors listen.
+const DEFAULT: &str = "http://localhost:4318";
+
+/// The path of metrics below an endpoint for all signals.
+const METRICS: &str = "/v1/metrics";
+
+/// Time limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time between two pushes.
+const INTERVAL: Duration = Duration::from_mins(1);
+
+/// Headers that belong to the request itself.
+const OWN: [&str; 5] =
+    ["content-encoding", "content-length", "content-type", "host", "transfer-encoding"];
+
+/// The settings of a push.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Where the agent serves its metrics.
+    pub(super) agent: Listen,
+    /// Name of the cluster.
+    pub(super) cluster: String,
+    /// Address that requests are sent to.
+    pub(super) endpoint: Url,
+    /// Time between two pushes.
+    pub(super) interval: Duration,
+    /// Time limit of a request.
+    pub(super) timeout: Duration,
+    /// Headers of the user, whose values are marked as sensitive.
+    pub(super) headers: HeaderMap,
+    /// Whether requests are compressed with gzip.
+    pub(super) compresses: bool,
+    /// Certificates that are trusted; empty: those of the system.
+    pub(super) certificates: Vec<Certificate>,
+    /// Attributes of the resource.
+    pub(super) attributes: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// The settings; `None` if nothing is to be pushed.
+    ///
+    /// # Errors
+    ///
+    /// A variable has a value that cannot be used.
+    pub(crate) fn of(
+        config: &Config,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>> {
+        let environment = Environment(variable);
+        let endpoint = environment.exporter("ENDPOINT");
+        if environment.is_off() || config.otlp.is_none() && endpoint.is_none() {
+            return Ok(None);
+        }
+        let Otlp { endpoint: written, interval } = config.otlp.clone().unwrap_or_default();
+        let listen = config.metrics.iter().flat_map(|metrics| &metrics.listen);
+        // Over a Unix socket nobody else can answer.
+        let agent = listen.min_by_key(|listen| matches!(listen, Listen::Tcp(_)));
+        let agent = agent.context(
+            "cannot push metrics, because the agent serves none: add [metrics] with listen to the configuration, \
+             or set OTEL_SDK_DISABLED=true",
+        )?;
+        only_protobuf(environment.exporter("PROTOCOL"))?;
+        let interval = match (interval, environment.get("OTEL_METRIC_EXPORT_INTERVAL")) {
+            (Some(interval), _) => interval,
+            (None, Some(text)) => milliseconds("OTEL_METRIC_EXPORT_INTERVAL", &text)?,
+            (None, None) => INTERVAL,
+        };
+        let timeout = environment.exporter("TIMEOUT");
+        let timeout = timeout.map(|(name, text)| milliseconds(&name, &text)).transpose()?;
+        let headers = environment.exporter("HEADERS");
+        let headers = headers.map(|(name, text)| headers_of(&name, &text)).transpose()?;
+        let compresses = match environment.exporter("COMPRESSION") {
+            None => false,
+            Some((_, text)) if text == "gzip" => true,
+            Some((_, text)) if text == "none" => false,
+            Some((name, text)) => bail!("{name} is {text:?}: write gzip or none"),
+        };
+        let certificate = environment.exporter("CERTIFICATE");
+        let certificates = certificate.map(|(name, path)| trusted(&name, Path::new(&path)));
+        Ok(Some(Self {
+            agent: agent.clone(),
+            cluster: config.cluster.clone(),
+            endpoint: match (written, endpoint) {
+                (Some(text), _) => below("otlp.endpoint", &text)?,
+                (None, Some((name, text))) if name.contains("_METRICS_") => url(&name, &text)?,
+                (None, Some((name, text))) => below(&name, &text)?,
+                (None, None) => below("otlp.endpoint", DEFAULT)?,
+            },
+            interval,
+            timeout: timeout.unwrap_or(TIMEOUT),
+            headers: headers.unwrap_or_default(),
+            compresses,
+            certificates: certificates.transpose()?.unwrap_or_default(),
+            attributes: attributes(
+                environment.get("OTEL_RESOURCE_ATTRIBUTES"),
+                environment.get("OTEL_SERVICE_NAME"),
+            ),
+        }))
+    }
+}
+
+fn only_protobuf(protocol: Option<(String, String)>) -> Result<()> {
+    if let Some((name, protocol)) = protocol {
+        ensure!(
+            protocol == "http/protobuf",
+            "{name} is {protocol:?}: only http/protobuf is spoken, which collectors take on port 4318"
+        );
+    }
+    Ok(())
+}
+
+/// An address of HTTP. An error has no value: it may be a secret.
+fn url(name: &str, text: &str) -> Result<Url> {
+    let wrong = || anyhow!("{name} is no address of OTLP over HTTP: write http://HOST:4318");
+    let url = Url::parse(text).map_err(|_wrong| wrong())?;
+    ensure!(matches!(url.scheme(), "http" | "https") && url.has_host(), wrong());
+    ensure!(
+        url.username().is_empty() && url.password().is_none(),
+        "{name} holds a user or a password: set OTEL_EXPORTER_OTLP_HEADERS"
+    );
+    Ok(url)
+}
+
+/// The address of metrics below one for all signals.
+fn below(name: &str, text: &str) -> Result<Url> {
+    let mut url = url(name, text)?;
+    let path = format!("{}{METRICS}", url.path().trim_end_matches('/'));
+    url.set_path(&path);
+    Ok(url)
+}
+
+/// Headers with values that no message shows.
+fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (at, (key, value)) in pairs(name, text)?.into_iter().enumerate() {
+        let nth = at + 1;
+        let wrong = || anyhow!("part {nth} of {name} is no header of HTTP: write NAME=VALUE");
+        let key: HeaderName = key.parse().map_err(|_wrong| wrong())?;
+        ensure!(!OWN.contains(&key.as_str()), "{name} has {key}, which every request has already");
+        let mut value: HeaderValue = value.parse().map_err(|_wrong| wrong())?;
+        value.set_sensitive(true);
+        headers.insert(key, value);
+    }
+    Ok(headers)
+}
+
+fn trusted(name: &str, path: &Path) -> Result<Vec<Certificate>> {
+    let shown = path.display();
+    let pem = bounds::bytes(path, bounds::TEXT);
+    let pem = pem.map_err(|error| anyhow!("cannot read {shown}, which is {name}: {error}"))?;
+    match Certificate::from_pem_bundle(&pem) {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => bail!("there is no certificate in {shown}, which is {name}: write a PEM file"),
+    }
+}
+
+/// Attributes of the resource. As the specification says, a list with a fault is left out as a whole.
+fn attributes(list: Option<String>, service: Option<String>) -> Vec<(String, String)> {
+    let list = list.map(|text| pairs("OTEL_RESOURCE_ATTRIBUTES", &text));
+    let list = list.transpose().unwrap_or_else(|error| {
+        log::warn!("{error}; it is left out");
+        None
+    });
+    // The last one counts.
+    let service = service.map(|name| ("service.name".to_owned(), name));
+    list.into_iter().flatten().chain(service).collect()
+}
+
+#[cfg(test)]
+mod tests;

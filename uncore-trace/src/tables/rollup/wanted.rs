@@ -1,0 +1,66 @@
+//! Which part of a roll-up is read.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use globset::{Glob, GlobMatcher};
+
+/// Hosts that an error names.
+const NAMED: usize = 8;
+
+/// Which part of a roll-up is read. Directories of other hosts and hours are not opened.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Names of hosts, with `*` for any text; all where there are none.
+    pub hosts: Vec<String>,
+    /// Windows that end after the first and not after the second of these wall times are needed, ns since 1970. Some
+    /// windows before and after come too.
+    pub wall_ns: Option<(i64, i64)>,
+}
+
+/// Hosts that are wanted.
+#[derive(Debug)]
+pub(in crate::tables) struct Hosts(Vec<(String, GlobMatcher)>);
+
+impl Hosts {
+    /// Those that are named, or matched with `*`; all where none is.
+    ///
+    /// # Errors
+    ///
+    /// A pattern is not valid.
+    pub(in crate::tables) fn new(wanted: &[String]) -> Result<Self> {
+        let compiled = wanted.iter().map(|pattern| {
+            let glob = Glob::new(pattern);
+            let glob = glob.with_context(|| format!("--host {pattern:?} is no name"))?;
+            Ok((pattern.clone(), glob.compile_matcher()))
+        });
+        compiled.collect::<Result<_>>().map(Self)
+    }
+
+    pub(in crate::tables) fn has(&self, host: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| is(pattern, host))
+    }
+
+    /// That each of them is one of these.
+    ///
+    /// # Errors
+    ///
+    /// One names none; says which there are.
+    pub(in crate::tables) fn require(&self, path: &Path, hosts: &BTreeSet<String>) -> Result<()> {
+        for pattern in &self.0 {
+            if !hosts.iter().any(|host| is(pattern, host)) {
+                let named: Vec<&str> = hosts.iter().take(NAMED).map(String::as_str).collect();
+                let more = hosts.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let (path, named) = (path.display(), named.join(", "));
+                bail!("{path} has no host {}: it has {named}{more}", pattern.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is((pattern, glob): &(String, GlobMatcher), host: &str) -> bool {
+    glob.is_match(host) || host == pattern
+}
