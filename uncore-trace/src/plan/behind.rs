@@ -15,6 +15,9 @@ use crate::discover::pci::{Address, Function};
 /// PCI base class of network controllers (`PCI_BASE_CLASS_NETWORK`, `include/linux/pci_ids.h`).
 const NETWORK: u32 = 0x02;
 
+/// Number of functions that name a link.
+const FEW: usize = 3;
+
 /// A function whose traffic a counter counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
@@ -44,6 +47,12 @@ pub(super) fn of(machine: &Machine, words: Words<'_>, encoded: &Encoded, cpu: u3
         Behind { function: function.address, unseen }
     };
     functions.into_iter().map(behind).collect()
+}
+
+/// The same without root ports, if they are few enough to name a link.
+pub(super) fn few<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+    let functions = of_rules(machine, words, cpu);
+    if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.

@@ -53,6 +53,9 @@ table! {
     processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
 }
 
+/// [`Row::method`]: by who holds the devices.
+pub const HELD: &str = "held";
+
 /// The values of the column `method`.
 pub const METHODS: [&str; 10] = [
     "exact",
@@ -60,7 +63,7 @@ pub const METHODS: [&str; 10] = [
     "monitor",
     "residency",
     "io",
-    "held",
+    HELD,
     "misses",
     "ports",
     "regression",
