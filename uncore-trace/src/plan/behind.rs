@@ -88,3 +88,80 @@ fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
     };
     at.is_some_and(|at| (at == own) == (side == Side::Own))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::discover::captured;
+    use crate::plan::{Request, plan};
+
+    const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
+
+    /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
+    /// socket.
+    fn behind(machine: &str, event: &str, class: u32) -> (Vec<Behind>, Option<String>) {
+        let mut machine = captured(machine);
+        let root: Address = "0007:00:00.0".parse().unwrap();
+        machine.devices.pci.clear();
+        for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
+            machine.devices.pci.push(Function {
+                address: name.parse().unwrap(),
+                top: root,
+                class: class << 16,
+                vendor: 0x10de,
+                numa_node: Some(node),
+                tegra: None,
+                physical: None,
+                speed: None,
+            });
+        }
+        let request = Request {
+            events: vec![event.to_owned()],
+            tick_ns: 1_000_000,
+            window_ns: 10_000_000,
+            ..Request::default()
+        };
+        let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
+        assert!(plan.has_devices() != counter.behind.is_empty());
+        (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))
+    }
+
+    fn of(functions: &[(&str, bool)]) -> Vec<Behind> {
+        let of = |&(function, unseen): &(&str, bool)| Behind {
+            function: Address::from_str(function).unwrap(),
+            unseen,
+        };
+        functions.iter().map(of).collect()
+    }
+
+    #[test]
+    fn links_to_gpus_have_those_of_their_socket_behind_them() {
+        for (socket, gpu) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
+            for pmu in ["nvidia_nvlink_c2c0_pmu", "nvidia_nvlink_c2c1_pmu"] {
+                let event = format!("{pmu}_{socket}/rd_bytes_loc/");
+                let (found, link) = behind("grace-2s", &event, 0x03);
+                assert_eq!(found, of(&[(gpu, false)]), "{event}");
+                assert!(link.unwrap().ends_with(&format!(" GPU {gpu}")));
+            }
+        }
+        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, of(&[("0009:01:00.0", false)]));
+        // The other end is a CPU, which counts GPUs of the other socket and its CPUs.
+        assert_eq!(behind("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", 0x03).0, []);
+    }
+
+    #[test]
+    fn without_a_gpu_it_is_the_other_socket() {
+        // Network controllers without an interface here.
+        let event = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
+        assert_eq!(behind("grace-2s", event, NETWORK).0, of(&[("0019:01:00.0", true)]));
+        let event = "nvidia_cnvlink_pmu_1/rd_bytes_loc/";
+        assert_eq!(behind("grace-2s", event, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(behind("grace-2s", "nvidia_nvlink_c2c1_pmu_0/rd_bytes_loc/", NETWORK).0, []);
+        // Traffic of CPUs.
+        assert_eq!(behind("grace-2s", "nvidia_scf_pmu_0/cmem_rd_data/", 0x03).0, []);
+    }
+}
