@@ -11,7 +11,7 @@ use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::Origin;
 use crate::schema::{cgroups, held};
 
-const LAST: i64 = START + 6;
+const LAST: i64 = START + 5;
 const GPU: &str = "0009:01:00.0";
 
 /// A counter of the traffic of a GPU, with windows of three ticks.
@@ -151,14 +151,13 @@ fn who_held_it_has_its_bytes_again_as_live() {
             )
         })
         .collect();
-    // Counts of the ticks are 1, 3, 5, 7, 9 and 11 thousand.
+    // Counts of the ticks are 1, 3, 5, 7 and 9 thousand; windows end after the second and the fifth.
     let (held, source) = ("held", "source");
     let expected = [
         (2, "/a", 3700.0, held),
         (2, "-", 300.0, source),
         (5, "/a", 6750.0, held),
         (5, "/b", 14250.0, held),
-        (6, "/b", 11000.0, held),
     ];
     assert_eq!(lines, expected);
     assert_eq!(replayed(), live);

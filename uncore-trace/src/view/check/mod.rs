@@ -14,6 +14,7 @@ use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
 pub(super) mod facts;
+mod held;
 mod holders;
 mod intact;
 mod io;
@@ -120,6 +121,7 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     );
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
     findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
+    findings.extend(held::shares(recording).map(|outcome| finding("holders hold", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
