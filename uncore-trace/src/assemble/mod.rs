@@ -116,7 +116,7 @@ pub struct Setup<'a> {
     pub root: &'a Path,
     /// Mount point of the cgroup v2 hierarchy.
     pub cgroup_mount: Option<&'a Path>,
-    /// Cgroups below which all names of containers and pods are believed.
+    /// Cgroups below which all names of containers, pods and jobs are believed.
     pub trusted_cgroups: Vec<String>,
     /// Cgroups with owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
