@@ -93,7 +93,7 @@ fn a_step_of_slurm_has_its_job() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     record(&tree, &run, &[]);
-    let again = dir.path().join("again/");
+    let again = dir.path().join("again.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), again.as_os_str()]);
     for run in [&run, &again] {
         let shares = rows::shares(run);

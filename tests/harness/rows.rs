@@ -101,7 +101,7 @@ pub(crate) struct Own {
     pub timer: String,
 }
 
-fn rows<T>(
+pub(crate) fn rows<T>(
     recording: &Path,
     def: &'static TableDef,
     columns: &[&str],

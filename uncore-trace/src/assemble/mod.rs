@@ -5,6 +5,7 @@
 //! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
+mod assignments;
 pub mod cpu;
 mod cpus;
 mod cputime;
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::assignments::Assigned;
+use self::assignments::Assignments;
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
@@ -145,6 +148,7 @@ pub struct Timeline {
     times: CpuTimes,
     io: Option<IoUse>,
     holders: Option<Holders>,
+    assignments: Assignments,
     statistics: Statistics,
     monitors: Monitors,
     cpus: Cpus,
@@ -208,6 +212,7 @@ impl Timeline {
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
             holders: setup.holders.then(|| Holders::new(setup.root, start)),
+            assignments: Assignments::new(start),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
             unnamed: Unnamed::default(),
@@ -272,8 +277,16 @@ impl Timeline {
         }
     }
 
-    /// Enters the devices that are still held, at the end.
+    /// Takes what the kubelet said of devices and pods.
+    pub fn assigned(&mut self, assigned: &Assigned, sink: &mut Sink) {
+        if self.span.stop.is_none_or(|stop| assigned.time <= stop) {
+            self.assignments.read(assigned, sink);
+        }
+    }
+
+    /// Enters the devices that are still held or assigned, at the end.
     pub fn end_holders(&mut self, sink: &mut Sink) {
+        self.assignments.finish(sink);
         if let Some(holders) = &mut self.holders {
             holders.finish(sink);
         }
