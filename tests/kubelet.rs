@@ -151,7 +151,7 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let mut kubelet = Kubelet::start(&place.0, "pods");
-    let recorder = Recorder::start(&run, &["-p", "host"]);
+    let recorder = Recorder::start(&run, &["-p", "io"]);
     sleep(Duration::from_secs(1));
     kubelet.0.stdin.take().unwrap().write_all(b"change\n").unwrap();
     sleep(Duration::from_secs(11));
@@ -174,7 +174,7 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     // One that fails is a loss of precision, and the recording goes on.
     let failing = Kubelet::start(&place.0, "error");
     let run = dir.path().join("failed/");
-    let recorder = Recorder::start(&run, &["-p", "host"]);
+    let recorder = Recorder::start(&run, &["-p", "io"]);
     sleep(Duration::from_secs(1));
     recorder.stop();
     drop(failing);

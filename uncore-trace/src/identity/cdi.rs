@@ -1,8 +1,7 @@
 //! The device files that a name of CDI stands for (Container Device Interface, SPEC.md 1.0):
 //! `VENDOR/CLASS=DEVICE` is a device in a file of the kind `VENDOR/CLASS`.
 //!
-//! Files of root alone are read. Those in YAML are not: a reader of it would be needed in a process with
-//! privileges.
+//! They are in JSON or YAML. Files of root alone are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -68,7 +67,7 @@ impl Names {
             let is_roots = fs::metadata(&dir).is_ok_and(|metadata| owner.alone_writes(&metadata));
             let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
             let files = entries.map(|entry| entry.path()).take(MOST);
-            for file in files.filter(|file| is_roots && file.extension() == Some("json".as_ref())) {
+            for file in files.filter(|_| is_roots) {
                 for (name, numbers) in spec(&file, owner, root).into_iter().flatten() {
                     names.0.entry(name).or_default().extend(numbers);
                 }
@@ -85,7 +84,9 @@ impl Names {
 
 /// The devices of a file with their numbers.
 fn spec(path: &Path, owner: Root, root: &Path) -> Option<Vec<(String, Vec<Number>)>> {
-    if !fs::symlink_metadata(path).ok()?.is_file() {
+    let extension = path.extension().and_then(|extension| extension.to_str())?;
+    let is_json = extension == "json";
+    if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
     let file = File::open(path).ok()?;
@@ -95,7 +96,11 @@ fn spec(path: &Path, owner: Root, root: &Path) -> Option<Vec<(String, Vec<Number
     }
     let mut text = Vec::new();
     file.take(LARGEST).read_to_end(&mut text).ok()?;
-    let spec: Spec = serde_json::from_slice(&text).ok()?;
+    let spec: Spec = if is_json {
+        serde_json::from_slice(&text).ok()?
+    } else {
+        yaml_serde::from_slice(&text).ok()?
+    };
     let of = |device: Device| {
         let numbers = device.edits.nodes.iter().filter_map(|node| node.number(root));
         (format!("{}={}", spec.kind, device.name), numbers.collect())
@@ -147,6 +152,18 @@ mod tests {
             r#"{"kind":"vendor.com/gpu","devices":[{"name":"0",
             "containerEdits":{"deviceNodes":[{"path":"/dev/z","major":226,"minor":128}]}}]}"#,
         );
+        write(
+            "run/cdi/c.yaml",
+            "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  env:\n  - A=b\ndevices:\n\
+             - name: \"0\"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n      \
+             major: 195\n      minor: 0\n",
+        );
+        let bomb = (1..60).map(|at| format!("b{at}: &b{at} [*b{0}, *b{0}]\n", at - 1));
+        write(
+            "run/cdi/bomb.yaml",
+            &format!("b0: &b0 [x]\n{}kind: *b59\n", bomb.collect::<String>()),
+        );
+        write("run/cdi/deep.yaml", &"[".repeat(100_000));
         for (name, text) in
             [("bad", "{"), ("list", "[]"), ("number", r#"{"kind":1}"#), ("none", "")]
         {
@@ -165,6 +182,7 @@ mod tests {
         };
         assert_eq!(of("vendor.com/gpu=0"), "false195:0 false226:128");
         assert_eq!(of("vendor.com/gpu=1"), "true259:3");
+        assert_eq!(of("nvidia.com/gpu=0"), "false195:0");
         for name in
             ["vendor.com/gpu=2", "vendor.com/gpu=3", "evil.com/gpu=0", "linked.com/gpu=0", ""]
         {

@@ -187,7 +187,8 @@ mod tests {
         let fds = dir.path().join("proc/1/fd");
         fs::create_dir_all(&fds).unwrap();
         std::os::unix::fs::symlink("/dev/full", fds.join("0")).unwrap();
-        let machine = discover::machine(dir.path()).unwrap();
+        let mut machine = discover::machine(Path::new("/")).unwrap();
+        dir.path().clone_into(&mut machine.root);
         let held = Held::read(&machine, &[FULL].into());
         assert_eq!((held.of(FULL), held.by.len()), (None, 0));
     }
