@@ -56,6 +56,7 @@ mod intel;
 mod io;
 mod io_group;
 mod kernels;
+mod kubelet;
 mod lifecycle;
 mod machines;
 mod marks;

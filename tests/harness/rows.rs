@@ -26,6 +26,7 @@ pub(crate) struct Share {
     pub cgroup: Option<String>,
     pub container: Option<String>,
     pub pod: Option<String>,
+    pub job: Option<String>,
     pub value: Option<f64>,
     pub total: Option<f64>,
     pub method: String,
@@ -100,7 +101,7 @@ pub(crate) struct Own {
     pub timer: String,
 }
 
-fn rows<T>(
+pub(crate) fn rows<T>(
     recording: &Path,
     def: &'static TableDef,
     columns: &[&str],
@@ -141,6 +142,7 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         "cgroup",
         "container",
         "pod",
+        "job",
         "value",
         "total",
         "method",
@@ -157,6 +159,7 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         cgroup: word(batch, "cgroup", row),
         container: word(batch, "container", row),
         pod: word(batch, "pod", row),
+        job: word(batch, "job", row),
         value: get(f64s(batch, "value").unwrap(), row),
         total: get(f64s(batch, "total").unwrap(), row),
         method: word(batch, "method", row).unwrap(),

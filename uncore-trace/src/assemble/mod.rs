@@ -5,6 +5,7 @@
 //! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
+mod assignments;
 pub mod cpu;
 mod cpus;
 mod cputime;
@@ -30,6 +31,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::assignments::Assigned;
+use self::assignments::Assignments;
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
@@ -117,7 +120,7 @@ pub struct Setup<'a> {
     pub root: &'a Path,
     /// Mount point of the cgroup v2 hierarchy.
     pub cgroup_mount: Option<&'a Path>,
-    /// Cgroups below which all names of containers and pods are believed.
+    /// Cgroups below which all names of containers, pods and jobs are believed.
     pub trusted_cgroups: Vec<String>,
     /// Cgroups with owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
@@ -146,6 +149,7 @@ pub struct Timeline {
     times: CpuTimes,
     io: Option<IoUse>,
     holders: Option<Holders>,
+    assignments: Assignments,
     statistics: Statistics,
     monitors: Monitors,
     cpus: Cpus,
@@ -212,6 +216,7 @@ impl Timeline {
                 let behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
                 Holders::new(setup.root, start, behind.map(|its| its.function).collect())
             }),
+            assignments: Assignments::new(start),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
             unnamed: Unnamed::default(),
@@ -276,8 +281,16 @@ impl Timeline {
         }
     }
 
-    /// Enters the devices that are still held, at the end.
+    /// Takes what the kubelet said of devices and pods.
+    pub fn assigned(&mut self, assigned: &Assigned, sink: &mut Sink) {
+        if self.span.stop.is_none_or(|stop| assigned.time <= stop) {
+            self.assignments.read(assigned, sink);
+        }
+    }
+
+    /// Enters the devices that are still held or assigned, at the end.
     pub fn end_holders(&mut self, sink: &mut Sink) {
+        self.assignments.finish(sink);
         if let Some(holders) = &mut self.holders {
             holders.finish(sink);
         }

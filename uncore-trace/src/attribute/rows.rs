@@ -19,6 +19,7 @@ struct Label<'a> {
     cgroup: Option<&'a str>,
     container: Option<&'a str>,
     pod: Option<&'a str>,
+    job: Option<&'a str>,
 }
 
 impl<'a> Label<'a> {
@@ -32,6 +33,7 @@ impl<'a> Label<'a> {
                     cgroup: cgroup.map(|cgroup| &*cgroup.path),
                     container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
                     pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
+                    job: cgroup.and_then(|cgroup| cgroup.job.as_deref()),
                 }
             }
             Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
@@ -181,6 +183,7 @@ impl Rows<'_> {
             cgroup: label.cgroup,
             container: label.container,
             pod: label.pod,
+            job: label.job,
             value: if is_divided { Some(share.value) } else { window.total },
             total: window.total,
             running: window.running,

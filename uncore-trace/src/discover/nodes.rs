@@ -197,6 +197,31 @@ impl Drivers {
         self.0.keys().copied()
     }
 
+    /// The files of these drivers that sysfs or NVIDIA's driver knows.
+    pub fn nodes(&self, root: &Path) -> BTreeMap<Number, Node> {
+        let listed =
+            [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
+                let numbers = names(&root.join("sys/dev").join(class)).into_iter();
+                numbers.filter_map(move |name| {
+                    let (major, minor) = name.split_once(':')?;
+                    let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
+                    Some(Number { is_block, major, minor })
+                })
+            });
+        let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
+            let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
+            let minors = kinds.flat_map(|kind| match kind.behind {
+                Behind::Gpu => gpus(root).into_iter().map(|(minor, _)| minor).collect(),
+                Behind::Part => parts(root).into_iter().map(|(minor, _)| minor).collect(),
+                _ => Vec::new(),
+            });
+            minors.map(move |minor| Number { is_block, major, minor })
+        });
+        let numbers: BTreeSet<Number> = listed.chain(without_links).collect();
+        let node = |number| Some((number, self.node(root, number)?));
+        numbers.into_iter().filter_map(node).collect()
+    }
+
     /// The file with these numbers, if it is of a kind that is known.
     pub fn node(&self, root: &Path, number: Number) -> Option<Node> {
         let kinds = self.0.get(&(number.is_block, number.major))?;
@@ -241,7 +266,8 @@ impl Kind {
                 gpus(root).into_iter().filter(|(own, _)| *own == minor).map(of).collect()
             }
             Behind::Part => {
-                let gpu = part(root, minor);
+                let all = parts(root);
+                let gpu = all.iter().find(|(own, _)| *own == minor).map(|(_, gpu)| *gpu);
                 gpus(root).into_iter().filter(|(own, _)| Some(*own) == gpu).map(of).collect()
             }
             Behind::Link => {
@@ -287,25 +313,37 @@ fn group(root: &Path, link: &Path) -> BTreeSet<Address> {
 
 /// The GPUs of NVIDIA's driver with their minor numbers.
 fn gpus(root: &Path) -> Vec<(u32, Address)> {
+    let gpu = |(minor, address): (String, Address)| Some((minor.parse().ok()?, address));
+    gpu_facts(root, "Device Minor:").into_iter().filter_map(gpu).collect()
+}
+
+/// The ids of the GPUs of NVIDIA's driver, `GPU-...`.
+pub fn gpu_ids(root: &Path) -> Vec<(String, Address)> {
+    gpu_facts(root, "GPU UUID:")
+}
+
+/// What NVIDIA's driver says of each GPU behind this word.
+fn gpu_facts(root: &Path, word: &str) -> Vec<(String, Address)> {
     let dir = root.join(GPUS);
-    let gpu = |name: String| {
+    let fact = |name: String| {
         let address: Address = name.parse().ok()?;
         let text = bytes(&dir.join(&name).join("information")).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
-        let minor = text.lines().find_map(|line| line.strip_prefix("Device Minor:"))?;
-        Some((minor.trim().parse().ok()?, address))
+        let fact = text.lines().find_map(|line| line.strip_prefix(word))?;
+        Some((fact.trim().to_owned(), address))
     };
-    names(&dir).into_iter().filter_map(gpu).collect()
+    names(&dir).into_iter().filter_map(fact).collect()
 }
 
-/// The minor number of the GPU that has the part with this minor number: lines are `gpu0/gi1/access 12`.
-fn part(root: &Path, minor: u32) -> Option<u32> {
-    let text = bytes(&root.join(PARTS)).ok()?;
-    String::from_utf8_lossy(&text).lines().find_map(|line| {
-        let (what, own) = line.split_once(' ')?;
+/// The minor numbers of parts of GPUs, and those of their GPUs: lines are `gpu0/gi1/access 12`.
+fn parts(root: &Path) -> Vec<(u32, u32)> {
+    let text = bytes(&root.join(PARTS)).unwrap_or_default();
+    let part = |line: &str| {
+        let (what, minor) = line.split_once(' ')?;
         let gpu = what.strip_prefix("gpu")?.split('/').next()?;
-        (own.trim().parse() == Ok(minor)).then(|| gpu.parse().ok())?
-    })
+        Some((minor.trim().parse().ok()?, gpu.parse().ok()?))
+    };
+    String::from_utf8_lossy(&text).lines().filter_map(part).collect()
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -411,6 +449,13 @@ mod tests {
         for number in ["c10:196", "c231:1", "b259:1", "b226:0", "c226:7", "b7:0"] {
             assert_eq!(drivers.node(dir.path(), parsed(number)), None, "{number}");
         }
+        let nodes: Vec<String> =
+            drivers.nodes(dir.path()).into_values().map(|node| node.path).collect();
+        let expected = "nvidia0 nvidia1 dri/card0 dri/renderD128 infiniband/uverbs1 nvidia-caps/nvidia-cap12 \
+            nvidia-caps/nvidia-cap13 vfio/42 vfio/devices/vfio0 ng0n1 ng1n1 nvme0 accel/accel0 nvme0n1";
+        let expected: Vec<_> =
+            expected.split_whitespace().map(|name| format!("/dev/{name}")).collect();
+        assert_eq!(nodes, expected);
         let majors: Vec<_> = drivers.majors().collect();
         assert_eq!(majors.len(), 12, "{majors:?}");
         assert!(majors.contains(&(true, 259)) && !majors.contains(&(true, 226)), "{majors:?}");

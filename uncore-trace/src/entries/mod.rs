@@ -68,7 +68,7 @@ pub enum Entry<'a> {
     Cgroup {
         /// Its id.
         id: u64,
-        /// Its path, container and pod.
+        /// Its path, container, pod and job.
         names: &'a Arc<CgroupNames>,
     },
     /// The name of an interrupt.

@@ -13,6 +13,7 @@ mod needs;
 mod part;
 mod parts;
 mod planned;
+mod pods;
 pub mod probe;
 mod progress;
 mod recorder;

@@ -5,6 +5,7 @@
 //! starts, so no count, time or window is in both or in neither.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +15,7 @@ use super::canary::Ended;
 use super::marks::Taken;
 use super::metadata::{self, End};
 use super::planned::{link_rows, plan_rows};
-use crate::assemble::{Setup, Sink, Timeline};
+use crate::assemble::{Assigned, Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
@@ -46,6 +47,8 @@ pub(super) struct Common<'a> {
     pub relief: Relief,
     /// Whether it is recorded who holds which device.
     pub holders: bool,
+    /// What the kubelet last said of devices and pods.
+    pub assigned: Option<Arc<Assigned>>,
 }
 
 impl<'a> Common<'a> {
@@ -60,7 +63,8 @@ impl<'a> Common<'a> {
         let opened = read.chain(session.statistics().ids()).collect();
         let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
         let (relief, holders) = (Relief::None, session.sees_holders());
-        Self { options, machine, plan, cpus, opened, stopped, dropped, relief, holders }
+        let assigned = None;
+        Self { options, machine, plan, cpus, opened, stopped, dropped, relief, holders, assigned }
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
@@ -183,6 +187,9 @@ impl Draft {
         }
         if let Some(files) = session.files() {
             super::holders::enter(files, &mut timeline, &mut sink);
+        }
+        if let Some(assigned) = &common.assigned {
+            super::pods::enter(assigned, now, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.

@@ -20,6 +20,7 @@ use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
 use super::planned::warn_of_unopened;
+use super::pods::{self, Pods};
 use super::probe::{self, Probe};
 use super::progress::Progress;
 use super::rotate::Rotation;
@@ -77,6 +78,8 @@ struct Recorder<'a> {
     watch: Option<Watch<'a>>,
     /// The monitors of resctrl, if any measure what is counted.
     monitors: Option<Monitors>,
+    /// The kubelet, if there is one.
+    pods: Option<Pods>,
     /// When counters last changed their reader CPUs, ns.
     changed: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
@@ -133,6 +136,7 @@ pub async fn record(
     };
     let about = canary.as_ref().map(Canary::about);
     let holders = plan.has_devices() || options.io && matches!(first, Target::Dataset(_));
+    let pods = if holders { pods::Ready::connect(machine).await } else { None };
     let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
@@ -176,6 +180,7 @@ pub async fn record(
         drops: Drops::default(),
         watch,
         monitors: None,
+        pods: None,
         changed: 0,
         looks: VecDeque::new(),
         followed: 0,
@@ -194,6 +199,7 @@ pub async fn record(
     priority::raise_priority();
     // Its thread confines itself: it may change resctrl, and this thread may not.
     recorder.monitors = ready.and_then(monitors::Ready::start);
+    recorder.pods = pods.map(pods::Ready::start);
     let rotated = recorder.parts.needs();
     let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
     confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
@@ -255,7 +261,9 @@ impl Recorder<'_> {
         self.remember_running().await;
         self.monitors.iter_mut().for_each(Monitors::stop);
         self.take_measured();
+        self.take_assigned();
         self.monitors = None;
+        self.pods = None;
         // Marks that the command wrote just before it ended have been read by now.
         self.parts.marks.close();
         // Counters that stopped because a CPU went offline for a time too short to be noticed
@@ -345,6 +353,7 @@ impl Recorder<'_> {
         let now = mono_ns() as u64;
         self.read_statistics(now);
         self.take_measured();
+        self.take_assigned();
         let online = self.online.look()?;
         // Every change is queued, not only the latest list: a CPU that leaves and returns while the
         // ring is behind was offline all the same.
@@ -444,6 +453,20 @@ impl Recorder<'_> {
             for lost in &measured.lost {
                 self.parts.ledger(lost.time).monitor_lost(lost);
             }
+        }
+    }
+
+    /// Takes what the kubelet has said.
+    fn take_assigned(&mut self) {
+        for assigned in self.pods.iter().flat_map(Pods::take) {
+            for part in self.parts.open() {
+                part.timeline.assigned(&assigned, &mut part.sink);
+            }
+            if let Err(why) = &assigned.list {
+                let ledger = self.parts.ledger(assigned.time);
+                ledger.explain(Cause::HolderUnseen, assigned.time, None, why);
+            }
+            self.common.assigned = Some(assigned);
         }
     }
 

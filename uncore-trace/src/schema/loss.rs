@@ -119,9 +119,9 @@ causes! {
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;
-    /// The path of a cgroup has the form of a container, pod or virtual machine, but others than root may
-    /// have named it: `container` or `pod` is null. `detail` has the path.
-    NameRefused = "name_refused", ["name of a container or pod was not believed", "names of containers or pods were not believed"], Cost::Precision;
+    /// The path of a cgroup has the form of a container, pod, virtual machine or job, but others than root
+    /// may have named it: `container`, `pod` or `job` is null. `detail` has the path.
+    NameRefused = "name_refused", ["name of a container, pod or job was not believed", "names of containers, pods or jobs were not believed"], Cost::Precision;
     /// A record was dropped because the ring was full.
     RingFull = "ring_full", ["record was dropped", "records were dropped"], Cost::Counts(LARGER_BUFFER);
     /// There is no record for `span_ns` of a CPU's time before `mono_ns`.

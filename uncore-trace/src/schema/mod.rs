@@ -12,6 +12,7 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+pub mod assignments;
 pub mod canary;
 pub mod cgroups;
 pub mod columns;
@@ -101,6 +102,7 @@ tables! {
     io,
     holders,
     held,
+    assignments,
     monitors,
     tasks,
     cgroups,

@@ -199,6 +199,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     confidence: Some(0.5),
                     cgroup_confidence: None,
                     processes: None,
+                    job: None,
                 };
                 if (broken.fabric)(&mut row, number) {
                     builder.append(&row);

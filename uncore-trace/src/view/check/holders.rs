@@ -26,7 +26,7 @@ pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
 
 /// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet with
 /// two nulls.
-fn is_within(from: Option<i64>, before: i64) -> bool {
+pub(super) fn is_within(from: Option<i64>, before: i64) -> bool {
     from.map_or(before != i64::MAX, |from| from < before)
 }
 

@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
+mod assignments;
 pub(super) mod facts;
 mod held;
 mod holders;
@@ -122,6 +123,8 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
     findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
     findings.extend(held::shares(recording).map(|outcome| finding("holders hold", outcome)));
+    let assigned = assignments::rows(recording);
+    findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
