@@ -173,6 +173,27 @@ impl Drivers {
         self.0.keys().copied()
     }
 
+    /// All files of known kinds that sysfs or NVIDIA's driver shows.
+    pub fn nodes(&self, root: &Path) -> Vec<Node> {
+        let in_sysfs =
+            [("char", false), ("block", true)].into_iter().flat_map(|(class, is_block)| {
+                names(&root.join("sys/dev").join(class)).into_iter().filter_map(move |name| {
+                    let (major, minor) = name.split_once(':')?;
+                    Some(Number {
+                        is_block,
+                        major: major.parse().ok()?,
+                        minor: minor.parse().ok()?,
+                    })
+                })
+            });
+        let gpus = gpus(root);
+        let of_gpus = self.majors().flat_map(|(is_block, major)| {
+            gpus.iter().map(move |(minor, _)| Number { is_block, major, minor: *minor })
+        });
+        let all: BTreeSet<Number> = in_sysfs.chain(of_gpus).collect();
+        all.into_iter().filter_map(|number| self.node(root, number)).collect()
+    }
+
     /// The file with these numbers, if it is of a kind that is known.
     pub fn node(&self, root: &Path, number: Number) -> Option<Node> {
         let kinds = self.0.get(&(number.is_block, number.major))?;
