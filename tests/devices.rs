@@ -223,12 +223,14 @@ fn tegra_finds_the_root_port_by_what_it_says() {
     );
     assert_eq!(counters_of[2], "nvidia_pcie_tgt_pmu_0_rc_4/rd_bytes,dst_rp_mask=0x4/");
     let warns = |what: &str| plan.notes.iter().any(|note| note.contains(what));
-    assert!(warns("no other traffic of this root complex can be counted"), "{:?}", plan.notes);
+    assert!(warns("counters of other traffic take turns with it"), "{:?}", plan.notes);
     assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: what is counted for 0002:02:00.1 has the traffic"));
-    let error = refused(&machine, &of_devices(&["eth0", "eth1"], &[]));
-    assert!(error.contains("one register for src_bdf"), "{error}");
-    let error = refused(&machine, &of_devices(&["nvme0n1", "eth1"], &[]));
-    assert!(error.contains("one register for src_bdf"), "{error}");
+    for devices in [["eth0", "eth1"], ["nvme0n1", "eth1"]] {
+        let plan = planned(&machine, &of_devices(&devices, &[]));
+        let its = plan.counters.iter().filter(|its| its.pmu == "nvidia_pcie_pmu_0_rc_4");
+        let groups: Vec<_> = its.map(|its| (its.leader, its.exclusive)).collect();
+        assert_eq!(groups, [(None, true), (None, true), (Some(0), false), (Some(1), false)]);
+    }
     // The root port itself has the traffic of both.
     let plan = planned(&machine, &of_devices(&["0002:00:02.0"], &[]));
     assert!(counters(&plan)[0].contains("src_rp_mask=0x4"), "{:?}", counters(&plan));

@@ -55,7 +55,8 @@ impl Serialize for Address {
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|error| D::Error::custom(format!("{error:#}")))
     }
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Plan;
 use super::io::Below;
+use super::resolve::Resolved;
 use crate::catalog::behind::{self, Side};
-use crate::catalog::encode::Encoded;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
@@ -36,11 +36,15 @@ impl Plan {
     }
 }
 
-/// The functions whose traffic `encoded` counts on `cpu`, in ascending order; none if they are not
-/// known.
-pub(super) fn of(machine: &Machine, words: Words<'_>, encoded: &Encoded, cpu: u32) -> Vec<Behind> {
-    let below = Below::of(machine, words, encoded, cpu);
-    let functions = below.map_or_else(|| of_rules(machine, words, cpu), |below| below.functions);
+/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
+pub(super) fn of(machine: &Machine, event: &Resolved<'_>, cpu: u32) -> Vec<Behind> {
+    let (words, counted) = (event.words, &event.functions);
+    let below = || Below::of(machine, words, &event.encoded, cpu).map(|below| below.functions);
+    let functions: Vec<&Function> = if counted.is_empty() {
+        below().unwrap_or_else(|| of_rules(machine, words, cpu))
+    } else {
+        counted.iter().filter_map(|address| machine.devices.function(*address)).collect()
+    };
     let behind = |function: &Function| {
         let is_network = function.class >> 16 == NETWORK;
         let unseen = is_network && machine.devices.names_of(function.address).next().is_none();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Counter;
-use super::device::above;
+use super::device::{above, id_of};
 use super::place::die_number;
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
@@ -120,7 +120,7 @@ impl<'a> Below<'a> {
             let Some(at) = above(machine, words, function) else { return false };
             !function.is_bridge()
                 && (at.die.is_none() || at.die == die)
-                && requester.is_none_or(|id| id == u64::from(function.address.requester()))
+                && (requester.is_none() || requester == id_of(machine, words, ports, function))
                 && match (at.port, mask) {
                     (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
                     _ => true,

@@ -364,6 +364,8 @@ fn write_counters(writer: &mut Writer) {
             socket: Some(0),
             sees: "0-1",
             leader: None,
+            functions: None,
+            part_of: None,
             role: "counted",
             state: "opened",
             error: None,

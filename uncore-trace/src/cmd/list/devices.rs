@@ -116,11 +116,12 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
         let words = Words::new(catalog, pmu);
-        let rule = words.family?.ports.as_ref()?;
+        // Those that groups open: an SMMU has a PMU for each of its parts.
+        let rule = words.family.filter(|its| !its.opens.is_empty())?.ports.as_ref()?;
         let at = above(machine, words, function)?;
         let others = counted_with(machine, words, rule, function, at);
-        let its = part(words, rule, function, at, &others);
-        let alone = (its.terms.len() > 1 || others.is_empty()) && !at.any_of_die;
+        let its = part(machine, words, rule, function, at, &others);
+        let alone = (rule.picks(&its.terms) || others.is_empty()) && !at.any_of_die;
         Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
     });
     Row {
