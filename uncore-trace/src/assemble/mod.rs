@@ -5,6 +5,7 @@
 //! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
+mod accounts;
 pub mod cpu;
 mod cpus;
 mod cputime;
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use self::accounts::Accounts;
+pub use self::accounts::Reading as AccountReading;
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
@@ -49,6 +52,7 @@ use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
+use crate::discover::accounts::Held;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
@@ -147,6 +151,7 @@ pub struct Timeline {
     holders: Option<Holders>,
     statistics: Statistics,
     monitors: Monitors,
+    accounts: Accounts,
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
@@ -210,6 +215,7 @@ impl Timeline {
             holders: setup.holders.then(|| Holders::new(setup.root, start)),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
+            accounts: Accounts::new(start, window_ns),
             unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
@@ -291,6 +297,16 @@ impl Timeline {
     /// Takes a reading of the hardware's monitors.
     pub fn monitors(&mut self, measured: &Arc<Measured>) {
         self.monitors.take(measured);
+    }
+
+    /// Takes a reading of what devices count themselves.
+    pub fn accounts(&mut self, reading: &Arc<AccountReading>) {
+        self.accounts.take(reading);
+    }
+
+    /// Who holds what, of which accounts are read.
+    pub fn held(&self) -> Held {
+        self.holders.as_ref().map(Holders::held).unwrap_or_default()
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
@@ -630,6 +646,7 @@ impl Timeline {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
             self.statistics.log(end, &mut self.ledger, &mut output);
             self.monitors.close(end, &mut output);
+            self.accounts.close(end, is_last, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.

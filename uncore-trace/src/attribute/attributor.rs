@@ -147,6 +147,7 @@ impl Consumer for Attributor {
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
             Entry::Monitored(monitored) => self.monitors.add(monitored),
+            Entry::Account(_) => {}
             Entry::Cgroup { id, names } => self.names.cgroup(id, names),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {

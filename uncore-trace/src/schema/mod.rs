@@ -12,6 +12,7 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+pub mod accounts;
 pub mod canary;
 pub mod cgroups;
 pub mod columns;
@@ -99,6 +100,7 @@ tables! {
     irqs,
     io,
     holders,
+    accounts,
     monitors,
     tasks,
     cgroups,

@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
+mod accounts;
 pub(super) mod facts;
 mod holders;
 mod intact;
@@ -120,6 +121,8 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     );
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
     findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
+    findings
+        .extend(accounts::rows(recording).map(|outcome| finding("accounts are valid", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
