@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::output::Output;
 use crate::entries::{Accounted, Entry};
 use crate::schema::accounts;
+use crate::schema::io::Direction;
 
 /// Accounts that were read together.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl Accounts {
                         bdf: &account.function.to_string(),
                         source: account.source.name(),
                         name: &account.name,
-                        direction: account.direction.map(|its| its.name()),
+                        direction: account.direction.map(Direction::name),
                         unit: account.unit.name(),
                         pid: account.pid.map(u32::cast_signed),
                         client: account.client,
@@ -67,5 +68,86 @@ impl Accounts {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Sink;
+    use super::super::monitors::tests::Kept;
+    use super::*;
+    use crate::discover::accounts::{Account, Source, Unit};
+    use crate::schema::columns::{bits, get, i32s, i64s, words};
+
+    fn reading(time: u64, value: Option<u64>) -> Arc<Reading> {
+        let account = Account {
+            function: "0002:01:00.0".parse().unwrap(),
+            source: Source::Drm,
+            name: "gfx".into(),
+            direction: Some(Direction::Write),
+            unit: Unit::Ns,
+            pid: Some(7),
+            client: Some(u64::MAX),
+        };
+        Arc::new(Reading { time, accounts: vec![Accounted { time, account, value }] })
+    }
+
+    /// End of the window and time of each row.
+    fn closed(readings: &[(u64, Option<u64>)]) -> (Vec<(i64, i64, Option<u64>)>, Vec<Accounted>) {
+        let (mut consumer, mut sink) = (Kept::default(), Sink::default());
+        let mut accounts = Accounts::new(1000, 100);
+        for (time, value) in readings {
+            accounts.take(&reading(*time, *value));
+        }
+        for end in [1100, 1200, 1300] {
+            let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
+            accounts.close(end, end == 1300, &mut output);
+        }
+        let rows = sink.rows.accounts.finish();
+        let (end, read) = (i64s(&rows, "mono_ns").unwrap(), i64s(&rows, "read_ns").unwrap());
+        let value = bits(&rows, "value").unwrap();
+        let row = |row| (end.value(row), read.value(row), value.get(row));
+        ((0..rows.num_rows()).map(row).collect(), consumer.1)
+    }
+
+    #[test]
+    fn a_reading_is_of_the_window_that_ends_before_it() {
+        let (rows, entries) = closed(&[
+            (900, Some(0)),
+            (1001, Some(1)),
+            (1101, Some(2)),
+            (1149, None),
+            (1380, Some(5)),
+        ]);
+        // The last one before the first window is kept; all that is left is in the last window.
+        assert_eq!(
+            rows,
+            [
+                (1100, 1001, Some(1)),
+                (1100, 1101, Some(2)),
+                (1100, 1149, None),
+                (1300, 1380, Some(5))
+            ]
+        );
+        assert_eq!(
+            entries.iter().map(|its| its.value).collect::<Vec<_>>(),
+            [Some(1), Some(2), None, Some(5)]
+        );
+    }
+
+    #[test]
+    fn a_row_has_all_of_the_account() {
+        let (mut consumer, mut sink) = (Kept::default(), Sink::default());
+        let mut accounts = Accounts::new(0, 100);
+        accounts.take(&reading(90, Some(u64::MAX)));
+        let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
+        accounts.close(100, false, &mut output);
+        let rows = sink.rows.accounts.finish();
+        let word = |name: &str| words(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
+        let all = ["bdf", "source", "name", "direction", "unit"].map(word);
+        assert_eq!(all, ["0002:01:00.0", "drm", "gfx", "write", "ns"]);
+        assert_eq!(get(i32s(&rows, "pid").unwrap(), 0), Some(7));
+        let of = |name: &str| bits(&rows, name).unwrap().get(0);
+        assert_eq!((of("client"), of("value")), (Some(u64::MAX), Some(u64::MAX)));
     }
 }

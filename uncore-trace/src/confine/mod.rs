@@ -49,7 +49,7 @@ pub struct Needs {
     /// Unix sockets of others that it connects to.
     pub sockets: Vec<PathBuf>,
     /// Whether it reads what takes the right to trace other processes. Landlock forbids that
-    /// (`hook_ptrace_access_check`, security/landlock/task.c, Linux 6.1 to 7.2), so it is not used.
+    /// (`hook_ptrace_access_check`, security/landlock, Linux 6.1 to 7.2), so it is not used.
     pub traces: bool,
 }
 

@@ -66,3 +66,61 @@ fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
     };
     (0..batch.num_rows()).map(row).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_the_entries_again() {
+        let mut rows = accounts::Builder::default();
+        let row = accounts::Row {
+            mono_ns: 100,
+            read_ns: 101,
+            bdf: "0002:01:00.0",
+            source: "net",
+            name: "eth0/rx_bytes",
+            direction: Some("read"),
+            unit: "bytes",
+            pid: None,
+            client: None,
+            value: Some(u64::MAX),
+        };
+        rows.append(&row);
+        let (source, unit, pid) = ("kfd", "resident_bytes", Some(7));
+        rows.append(&accounts::Row { source, unit, pid, direction: None, value: None, ..row });
+        let entries = decode(&rows.finish()).unwrap();
+        let account = Account {
+            function: "0002:01:00.0".parse().unwrap(),
+            source: Source::Net,
+            name: "eth0/rx_bytes".into(),
+            direction: Some(Direction::Read),
+            unit: Unit::Bytes,
+            pid: None,
+            client: None,
+        };
+        let (source, unit, pid) = (Source::Kfd, Unit::Resident, Some(7));
+        let other = Account { source, unit, pid, direction: None, ..account.clone() };
+        assert_eq!(
+            entries,
+            [
+                (100, Accounted { time: 101, account, value: Some(u64::MAX) }),
+                (100, Accounted { time: 101, account: other, value: None }),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_word_is_known_and_no_other() {
+        for source in Source::ALL {
+            assert_eq!(Source::of(source.name()), Some(source));
+        }
+        for unit in Unit::ALL {
+            assert_eq!(Unit::of(unit.name()), Some(unit));
+        }
+        let mut rows = accounts::Builder::default();
+        rows.append(&accounts::Row { source: "x", unit: "ns", bdf: "0:1.0", ..Default::default() });
+        let error = decode(&rows.finish()).unwrap_err().to_string();
+        assert!(error.starts_with("the table accounts has an unknown"), "{error}");
+    }
+}

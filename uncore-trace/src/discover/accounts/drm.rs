@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(owners(&tree.read(&mut drm, &both(&[7, 8]))), [8]);
         std::fs::remove_file(tree.root().join("proc/8/fdinfo/3")).unwrap();
         assert_eq!(owners(&tree.read(&mut drm, &both(&[7, 8]))), [7]);
-        assert_eq!(owners(&tree.read(&mut drm, &both(&[]))), []);
+        assert!(owners(&tree.read(&mut drm, &both(&[]))).is_empty());
     }
 
     #[test]

@@ -9,10 +9,10 @@ use super::net::text;
 use super::{Account, Accounts, Address, Found, Held, Source, Unit, names};
 
 /// `/sys/class/kfd/kfd`. The directory `proc` has one for each process, named by its number
-/// (`kfd_create_process_sysfs`, drivers/gpu/drm/amd/amdkfd/kfd_process.c, Linux 6.1 to 7.2).
+/// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
 const KFD: &str = "sys/devices/virtual/kfd/kfd";
 
-/// Nanoseconds of a count of `sdma_GPU` (`SDMA_ACTIVITY_DIVISOR`, kfd_priv.h, Linux 6.12: microseconds).
+/// Nanoseconds of a count of `sdma_GPU` (`SDMA_ACTIVITY_DIVISOR`, `kfd_priv.h`, Linux 6.12: microseconds).
 const NS: u64 = 1000;
 
 /// Reads processes.

@@ -37,7 +37,7 @@ impl Accounts for Net {
 }
 
 /// Whether an interface stands for another function, such as the representor of a virtual one: its
-/// port has a name like `pf0vf3` (`devlink_port_phys_port_name_get`, net/devlink/port.c, Linux 7.2).
+/// port has a name like `pf0vf3` (`__devlink_port_phys_port_name_get`, net/devlink/port.c, Linux 7.2).
 pub(super) fn is_other(dir: &Path) -> bool {
     text(dir, "phys_port_name").is_some_and(|name| name.contains("pf"))
 }

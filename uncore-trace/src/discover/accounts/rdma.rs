@@ -14,7 +14,7 @@ const SUMS: [(&str, Direction); 2] =
 const OCTETS: u64 = 4;
 
 /// The files in `hw_counters` of drivers without the above, in bytes (drivers/infiniband/hw, Linux 6.1 to
-/// 7.2): `rx_bytes` and `tx_bytes` of efa (`efa_verbs.c`) and `bnxt_re` (`hw_counters.c`), the next
+/// 7.2): `rx_bytes` and `tx_bytes` of efa (`efa_verbs.c`), `bnxt_re` (`hw_counters.c`) and mana (`counters.c`), the next
 /// two of erdma (`erdma_verbs.c`), the others of irdma (`verbs.c`).
 const OF_DRIVERS: [(&str, Direction); 8] = [
     ("rx_bytes", Direction::Read),
@@ -99,8 +99,7 @@ mod tests {
         let tree = Tree::new();
         let one = tree.function("0002:01:00.0");
         let port = format!("{one}/infiniband/mlx5_0/ports/1/counters");
-        // The kernel has this where the device does not answer.
-        tree.write(&format!("{port}/port_rcv_data"), "N/A (no PMA)\n");
+        tree.write(&format!("{port}/port_rcv_data"), "N/A\n");
         tree.write(&format!("{port}/port_xmit_data"), "-1\n");
         let found = tree.read(&mut Rdma, &held(&["0002:01:00.0"]));
         assert!(found.values.is_empty());

@@ -110,8 +110,8 @@ fn request(index: u32, sequence: u32) -> Vec<u8> {
     message
 }
 
-/// Received and sent bytes of the virtual functions in an answer, by their numbers. `None` for all where
-/// the driver does not count them: the kernel then answers with 0.
+/// Received and sent bytes of the virtual functions in an answer, by their numbers; none where
+/// the driver does not count them, for which the kernel answers with 0.
 fn parse(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
     let kind = message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     match kind {

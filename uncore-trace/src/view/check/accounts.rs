@@ -71,3 +71,38 @@ fn look(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::accounts::{Builder, Row};
+
+    /// What is wrong with rows of these times and values.
+    fn wrong(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
+        let mut builder = Builder::default();
+        for (read_ns, value) in rows {
+            let (bdf, source, name) = ("0002:01:00.0", "net", "eth0/rx_bytes");
+            let row = Row { read_ns: *read_ns, bdf, source, name, unit, ..Row::default() };
+            builder.append(&Row { value: *value, ..row });
+            // Another account between.
+            builder.append(&Row { value: Some(0), pid: Some(7), ..row });
+        }
+        let mut first = First::default();
+        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut first).unwrap();
+        assert_eq!(first.seen, 2 * rows.len() as u64);
+        first.failed
+    }
+
+    #[test]
+    fn sums_do_not_decrease_while_an_account_exists() {
+        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
+        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
+        assert_eq!(wrong("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
+        let less = wrong("bytes", &[(1, Some(5)), (2, Some(4))]);
+        assert_eq!(less.as_deref(), Some("row 2 of \"eth0/rx_bytes\" is less than before"));
+        let older = wrong("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
+        assert!(older.ends_with("was read before the row above it"), "{older}");
+        let unknown = wrong("miles", &[(1, Some(5))]).unwrap();
+        assert!(unknown.ends_with("has an unknown source or unit"), "{unknown}");
+    }
+}
