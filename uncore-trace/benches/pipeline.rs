@@ -321,6 +321,7 @@ fn plan(size: Size) -> Plan {
             cause: None,
             causes: BTreeSet::default(),
             io: None,
+            behind: Vec::new(),
             leader: None,
             role: Role::Counted,
             witness_bytes: None,

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::held::{HeldTimes, Use};
 use super::sink::Sink;
+use crate::discover::accounts;
 use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{self, Address};
 use crate::drain::{FileChange, FileEvent, Task};
@@ -175,6 +176,19 @@ impl Holders {
     /// Whether all files should be read again, since the last call.
     pub(super) const fn take_doubt(&mut self) -> bool {
         std::mem::replace(&mut self.in_doubt, false)
+    }
+
+    /// Who holds what, of which accounts are read.
+    pub(super) fn held(&self) -> accounts::Held {
+        let mut all = accounts::Held::default();
+        for ((pid, _), held) in &self.held {
+            let Node { functions, .. } = &held.place.node;
+            all.functions.extend(functions);
+            if held.place.node.has_clients() {
+                all.clients.entry(*pid).or_default().extend(functions);
+            }
+        }
+        all
     }
 
     /// Enters what is still held.
@@ -421,6 +435,16 @@ mod tests {
                 line(9, "renderD128", (Some(30), None), "fork"),
             ]
         );
+    }
+
+    #[test]
+    fn accounts_are_read_of_what_is_held_now() {
+        let mut case = Case::new(0);
+        case.read((10, 12), &[(CARD, 7), (RENDER, 7), (CARD, 8)]);
+        case.feed(20, FileChange::Left, CARD, 8);
+        let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
+        let clients = [(7, gpu.clone())].into();
+        assert_eq!(case.holders.held(), accounts::Held { functions: gpu, clients });
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
+mod accounts;
 mod assignments;
 pub mod cpu;
 mod cpus;
@@ -31,6 +32,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use self::accounts::Accounts;
+pub use self::accounts::Reading as AccountReading;
 pub use self::assignments::Assigned;
 use self::assignments::Assignments;
 use self::cpus::Cpus;
@@ -53,6 +56,7 @@ use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
+use crate::discover::accounts::Held;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
@@ -152,6 +156,7 @@ pub struct Timeline {
     assignments: Assignments,
     statistics: Statistics,
     monitors: Monitors,
+    accounts: Accounts,
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
@@ -219,6 +224,7 @@ impl Timeline {
             assignments: Assignments::new(start),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
+            accounts: Accounts::new(start, window_ns),
             unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
@@ -308,6 +314,16 @@ impl Timeline {
     /// Takes a reading of the hardware's monitors.
     pub fn monitors(&mut self, measured: &Arc<Measured>) {
         self.monitors.take(measured);
+    }
+
+    /// Takes a reading of what devices count themselves.
+    pub fn accounts(&mut self, reading: &Arc<AccountReading>) {
+        self.accounts.take(reading);
+    }
+
+    /// Who holds what, of which accounts are read.
+    pub fn held(&self) -> Held {
+        self.holders.as_ref().map(Holders::held).unwrap_or_default()
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
@@ -655,6 +671,7 @@ impl Timeline {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
             self.statistics.log(end, &mut self.ledger, &mut output);
             self.monitors.close(end, &mut output);
+            self.accounts.close(end, is_last, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.

@@ -4,6 +4,7 @@
 //! machine. A file that cannot be read or parsed adds a line to [`Machine::problems`] and affects
 //! nothing else.
 
+pub mod accounts;
 pub mod apart;
 pub mod calibration;
 pub mod cgroups;

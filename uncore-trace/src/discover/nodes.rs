@@ -147,6 +147,14 @@ pub struct Node {
     pub functions: Vec<Address>,
 }
 
+impl Node {
+    /// Whether its driver tells in `/proc/PID/fdinfo` what a process used: GPUs and accelerators
+    /// (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
+    pub fn has_clients(&self) -> bool {
+        matches!(self.kind, "dri" | "accel")
+    }
+}
+
 /// The drivers of [`KINDS`] that are loaded, by the major numbers that they have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drivers(BTreeMap<(bool, u32), Vec<usize>>);

@@ -12,6 +12,7 @@
 //! | [`Entry::Moved`] | `io` |
 //! | [`Entry::Held`] | `held` |
 //! | [`Entry::Monitored`] | `monitors` |
+//! | [`Entry::Account`] | `accounts` |
 //! | [`Entry::Cgroup`] | `cgroups` |
 //! | [`Entry::Interrupt`] | `irqs` |
 //! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
@@ -21,6 +22,7 @@
 //! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
 //! window. A reading may be logged before the end of an earlier tick.
 
+mod account;
 mod consumer;
 mod held;
 mod monitored;
@@ -31,6 +33,7 @@ mod relief;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::account::{Accounted, Grown};
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
 pub use self::held::Held;
 pub use self::monitored::{Monitored, MonitoredSum};
@@ -64,6 +67,8 @@ pub enum Entry<'a> {
     Held(&'a Held),
     /// A monitor of the hardware measured bytes that ended in the current window.
     Monitored(&'a Monitored),
+    /// A device's own account of a function or a process was read, in the current window.
+    Account(&'a Accounted),
     /// The path of a cgroup, from the current tick on.
     Cgroup {
         /// Its id.

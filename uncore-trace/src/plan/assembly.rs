@@ -225,11 +225,7 @@ impl<'a> Assembly<'a> {
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io(self.machine, event.words, encoded, cpu),
-            behind: if has_devices {
-                behind::of(self.machine, event, cpu)
-            } else {
-                Vec::new()
-            },
+            behind: if has_devices { behind::of(self.machine, event, cpu) } else { Vec::new() },
             functions: event.functions.clone(),
             part_of,
             exclusive: false,

@@ -17,7 +17,8 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
-use crate::schema::{self, link};
+pub use crate::schema::io::Direction;
+use crate::schema::link;
 use crate::text::{few, printable};
 
 /// Number of device names before the rest is given as a number.
@@ -28,26 +29,6 @@ const FEW: usize = 3;
 
 /// PCI base class of GPUs (`PCI_BASE_CLASS_DISPLAY`, `include/linux/pci_ids.h`).
 const DISPLAY: u32 = 0x03;
-
-/// Direction of data, as in the statistics of disks and interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The device writes memory: a disk is read, a packet is received.
-    Read,
-    /// The device reads memory: a disk is written, a packet is sent.
-    Write,
-}
-
-impl Direction {
-    /// The value in the tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => schema::io::READ,
-            Self::Write => schema::io::WRITE,
-        }
-    }
-}
 
 /// The bytes that devices move through the root ports of one counter, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

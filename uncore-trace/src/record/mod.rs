@@ -1,5 +1,6 @@
 //! Recording: runs the pipeline from an open session to finished tables.
 
+mod accounts;
 mod args;
 mod asked;
 pub mod canary;

@@ -10,6 +10,7 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use uncore_trace_common::record::KIND_FILE;
 
+use super::accounts::{self, Accounts};
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
 use super::holders::Reread;
@@ -80,6 +81,8 @@ struct Recorder<'a> {
     monitors: Option<Monitors>,
     /// The kubelet, if there is one.
     pods: Option<Pods>,
+    /// What devices count themselves, if it is known who holds them.
+    accounts: Option<Accounts>,
     /// When counters last changed their reader CPUs, ns.
     changed: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
@@ -166,6 +169,7 @@ pub async fn record(
     if let Some(canary) = &mut canary {
         canary.go();
     }
+    let accounts = session.sees_holders().then(|| accounts::Ready::of(machine));
     let online = Online::open(&machine.root)?;
     let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
@@ -181,6 +185,7 @@ pub async fn record(
         watch,
         monitors: None,
         pods: None,
+        accounts: None,
         changed: 0,
         looks: VecDeque::new(),
         followed: 0,
@@ -200,6 +205,7 @@ pub async fn record(
     // Its thread confines itself: it may change resctrl, and this thread may not.
     recorder.monitors = ready.and_then(monitors::Ready::start);
     recorder.pods = pods.map(pods::Ready::start);
+    recorder.accounts = accounts.and_then(accounts::Ready::start);
     let rotated = recorder.parts.needs();
     let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
     confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
@@ -260,6 +266,7 @@ impl Recorder<'_> {
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
         self.monitors.iter_mut().for_each(Monitors::stop);
+        self.accounts.iter_mut().for_each(Accounts::stop);
         self.take_measured();
         self.take_assigned();
         self.monitors = None;
@@ -453,6 +460,28 @@ impl Recorder<'_> {
             for lost in &measured.lost {
                 self.parts.ledger(lost.time).monitor_lost(lost);
             }
+        }
+        self.take_accounts();
+    }
+
+    /// Takes what devices have counted, and says who holds them.
+    fn take_accounts(&mut self) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let note = |parts: &mut Parts, time: u64, why: &str| {
+            parts.ledger(time).explain(Cause::AccountUnread, time, None, why);
+        };
+        for (reading, unread) in accounts.take() {
+            for part in self.parts.open() {
+                part.timeline.accounts(&reading);
+            }
+            for why in unread {
+                note(&mut self.parts, reading.time, &why);
+            }
+        }
+        if !self.is_ending
+            && let Some(why) = accounts.tell(|| self.parts.live.timeline.held())
+        {
+            note(&mut self.parts, mono_ns() as u64, why);
         }
     }
 

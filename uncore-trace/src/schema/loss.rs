@@ -116,6 +116,9 @@ causes! {
     /// takes, or records were dropped. What was missed is found when all files are read again.
     /// `detail` says why.
     HolderUnseen = "holder_unseen", ["time it was not seen who holds which device", "times it was not seen who holds which device"], Cost::Precision;
+    /// What a device counts itself was not read, of a source that `detail` names; it says why. Nothing
+    /// is said of it again.
+    AccountUnread = "account_unread", ["device's own account was not read", "devices' own accounts were not read"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;

@@ -12,6 +12,7 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+pub mod accounts;
 pub mod assignments;
 pub mod canary;
 pub mod cgroups;
@@ -103,6 +104,7 @@ tables! {
     holders,
     held,
     assignments,
+    accounts,
     monitors,
     tasks,
     cgroups,

@@ -13,6 +13,7 @@ use anyhow::Result;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
+mod accounts;
 mod assignments;
 pub(super) mod facts;
 mod held;
@@ -125,6 +126,8 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     findings.extend(held::shares(recording).map(|outcome| finding("holders hold", outcome)));
     let assigned = assignments::rows(recording);
     findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
+    findings
+        .extend(accounts::rows(recording).map(|outcome| finding("accounts are valid", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
