@@ -150,7 +150,7 @@ impl Consumer for Attributor {
             Entry::Moved(moved) => self.moved.add(moved),
             Entry::Held(held) => self.holders.take(held),
             Entry::Monitored(monitored) => self.monitors.add(monitored),
-            Entry::Account(_) => {}
+            Entry::Account(accounted) => self.holders.account(accounted),
             Entry::Cgroup { id, names } => self.names.cgroup(id, names),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {

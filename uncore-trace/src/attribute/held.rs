@@ -4,10 +4,12 @@
 //! [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that has a
 //! device file open by which it can give the device work ([`crate::discover::nodes::Access`]).
 //!
-//! The count of each tick is divided among the functions behind the counter that somebody holds, in equal
-//! parts. A function's part is divided among its tenants (cgroups) by the time in which each holds it in the
-//! tick, and a tenant's part among its processes in the same way. Time in which nobody holds it is left
-//! to the device. A network controller whose interface is in another network namespace has a part too,
+//! The count of each tick is divided among the functions behind the counter that somebody holds: by the bytes
+//! that the functions count themselves, if all of them do, else in equal parts. A function's part is
+//! divided among its tenants (cgroups) by the time in which each holds it in the tick, and a tenant's part
+//! among its processes in the same way; or among the processes that hold it by what the device counts for
+//! each. What devices count is read once a second, and used until it is read again. Time in which nobody
+//! holds a function is left to the device. A network controller whose interface is in another network namespace has a part too,
 //! which is left to the device while nobody holds it ([`crate::plan::Behind::unseen`]).
 //!
 //! # Confidence
@@ -16,7 +18,8 @@
 //! part of it is right. What was counted while one owner alone held all devices is its own. Of what
 //! was counted while several held some, any division is equally probable: one part of `k` has the
 //! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two holders
-//! that is 0.1, and less for more.
+//! that is 0.1, and less for more. What devices count themselves does not raise it: how well that agrees with
+//! bytes on a link was not tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,8 +28,8 @@ use super::cgroups::cgroup;
 use super::counter::Track;
 use super::{Method, Share};
 use crate::discover::pci::Address;
-use crate::entries::{Held, Owner};
-use crate::plan::Behind;
+use crate::entries::{Accounted, Grown, Held, Owner};
+use crate::plan::{Behind, Direction};
 use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The parts of a tick's count; the rest is of nobody.
@@ -43,11 +46,24 @@ struct Parts {
 pub(super) struct Holders {
     tick_ns: u64,
     now: HashMap<Address, BTreeMap<Owner, u64>>,
+    /// What devices have counted since it was last used, whether any of that is new, and what is used.
+    grown: Grown,
+    is_grown: bool,
+    counted: HashMap<Address, SelfCounted>,
     /// The parts of each counter that counts traffic of devices, by its index among the counters; none if
     /// they are not known since the last change.
     parts: Vec<(usize, Option<Arc<Parts>>)>,
     /// The parts in the ticks that were not settled yet.
     ticks: Vec<(u64, Vec<Arc<Parts>>)>,
+}
+
+/// What a function counts itself.
+#[derive(Debug, Default)]
+struct SelfCounted {
+    /// Bytes, by direction; those of `None` are all.
+    bytes: HashMap<Option<Direction>, u64>,
+    /// What each process used.
+    processes: BTreeMap<u32, u64>,
 }
 
 /// What one owner or tenant is given of the counts of a window.
@@ -105,15 +121,45 @@ impl Holders {
         self.parts.iter_mut().for_each(|(_, parts)| *parts = None);
     }
 
+    /// Takes what a device has counted itself.
+    pub(super) fn account(&mut self, accounted: &Accounted) {
+        self.grown.add(accounted);
+        self.is_grown = true;
+    }
+
+    /// Uses what was counted since the last time.
+    fn count(&mut self, tracks: &[Track]) {
+        let its = self.parts.iter().filter_map(|(at, _)| tracks.get(*at));
+        let functions: BTreeSet<Address> =
+            its.flat_map(|track| &track.counter.behind).map(|its| its.function).collect();
+        let grown = &self.grown;
+        let of = |function| {
+            let ways = [None, Some(Direction::Read), Some(Direction::Write)];
+            let bytes = ways.into_iter().filter_map(|way| Some((way, grown.bytes(function, way)?)));
+            let processes = grown.processes(function);
+            (function, SelfCounted { bytes: bytes.collect(), processes })
+        };
+        self.counted = functions.into_iter().map(of).collect();
+        self.grown.clear();
+        self.is_grown = false;
+        self.parts.iter_mut().for_each(|(_, parts)| *parts = None);
+    }
+
     /// Ends the current tick.
     pub(super) fn end_tick(&mut self, tick: u64, tracks: &[Track]) {
         if self.parts.is_empty() {
             return;
         }
-        let (now, tick_ns) = (&self.now, self.tick_ns);
+        if self.is_grown {
+            self.count(tracks);
+        }
+        let (now, counted, tick_ns) = (&self.now, &self.counted, self.tick_ns);
         let of = |(at, parts): &mut (usize, Option<Arc<Parts>>)| {
-            let behind = tracks.get(*at).map_or(&[][..], |track| &track.counter.behind);
-            Arc::clone(parts.get_or_insert_with(|| Arc::new(Parts::of(behind, now, tick_ns))))
+            let counter = tracks.get(*at).map(|track| &track.counter);
+            let behind = counter.map_or(&[][..], |counter| &counter.behind);
+            let way = counter.and_then(|counter| Some(counter.io.as_ref()?.direction));
+            let make = || Arc::new(Parts::of(behind, now, (counted, way), tick_ns));
+            Arc::clone(parts.get_or_insert_with(make))
         };
         let parts = self.parts.iter_mut().map(of).collect();
         self.ticks.push((tick, parts));
@@ -139,34 +185,69 @@ impl Parts {
     fn of(
         behind: &[Behind],
         holders: &HashMap<Address, BTreeMap<Owner, u64>>,
+        (counted, way): (&HashMap<Address, SelfCounted>, Option<Direction>),
         tick_ns: u64,
     ) -> Self {
         let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
         let claimed = |its: &&Behind| its.unseen || holders.contains_key(&its.function);
-        let each = 1.0 / behind.iter().filter(claimed).count() as f64;
-        for function in behind.iter().filter(claimed) {
-            let Some(owners) = holders.get(&function.function) else {
+        let claimed: Vec<Address> = behind.iter().filter(claimed).map(|its| its.function).collect();
+        let bytes = |function| Some(*counted.get(function)?.bytes.get(&way)? as f64);
+        let bytes: Option<Vec<f64>> = claimed.iter().map(bytes).collect();
+        let bytes = bytes.filter(|bytes| bytes.iter().sum::<f64>() > 0.0);
+        let bytes = bytes.unwrap_or_else(|| vec![1.0; claimed.len()]);
+        let all: f64 = bytes.iter().sum();
+        for (function, bytes) in claimed.iter().zip(bytes) {
+            let each = bytes / all;
+            let Some(owners) = holders.get(function) else {
                 *parts.entry(None).or_default() += each;
                 continue;
             };
-            // Its tenants: for how long the longest of its processes holds it, and all of them together.
-            let mut tenants: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
-            for (owner, ns) in owners {
-                let (longest, sum) = tenants.entry(cgroup(owner)).or_default();
-                *longest = (*longest).max(*ns);
-                *sum += ns;
-            }
-            let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
-            for (owner, ns) in owners {
-                let Some((longest, all)) = tenants.get(&cgroup(owner)) else { continue };
-                let of_tenant = *longest as f64 / sum.max(tick_ns) as f64;
-                *parts.entry(Some(*owner)).or_default() +=
-                    each * of_tenant * *ns as f64 / *all as f64;
+            let used = counted.get(function).map(|counted| &counted.processes);
+            for (owner, part) in used
+                .and_then(|used| by_use(owners, used, tick_ns))
+                .unwrap_or_else(|| by_time(owners, tick_ns))
+            {
+                *parts.entry(Some(owner)).or_default() += each * part;
             }
         }
+        parts.retain(|_, part| *part > 0.0);
         let tenants: BTreeSet<_> = parts.keys().map(|who| who.as_ref().map(cgroup)).collect();
         Self { of: parts.into_iter().collect(), tenants: tenants.len() }
     }
+}
+
+/// The parts of the holders of a function by what the device counts for each process; `None` if it counts
+/// nothing for any of them.
+fn by_use(
+    owners: &BTreeMap<Owner, u64>,
+    used: &BTreeMap<u32, u64>,
+    tick_ns: u64,
+) -> Option<Vec<(Owner, f64)>> {
+    let of = |owner: &Owner| match owner {
+        Owner::Task { pid, .. } => used.get(pid).map_or(0.0, |used| *used as f64),
+        _ => 0.0,
+    };
+    let all: f64 = owners.keys().map(of).sum();
+    let held = *owners.values().max()?.min(&tick_ns) as f64 / tick_ns as f64;
+    (all > 0.0).then(|| owners.keys().map(|owner| (*owner, held * of(owner) / all)).collect())
+}
+
+/// The parts of the holders of a function by the time in which each holds it.
+fn by_time(owners: &BTreeMap<Owner, u64>, tick_ns: u64) -> Vec<(Owner, f64)> {
+    // For each tenant, how long the longest of its processes holds it, and all of them together.
+    let mut tenants: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
+    for (owner, ns) in owners {
+        let (longest, sum) = tenants.entry(cgroup(owner)).or_default();
+        *longest = (*longest).max(*ns);
+        *sum += ns;
+    }
+    let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
+    let part = |(owner, ns): (&Owner, &u64)| {
+        let (longest, all) = tenants.get(&cgroup(owner))?;
+        let of_tenant = *longest as f64 / sum.max(tick_ns) as f64;
+        Some((*owner, of_tenant * *ns as f64 / *all as f64))
+    };
+    owners.iter().filter_map(part).collect()
 }
 
 impl Claim {

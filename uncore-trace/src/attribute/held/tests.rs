@@ -191,3 +191,31 @@ fn the_chance_is_that_of_a_uniform_division() {
     assert!((right(0.0, 25.0, 100.0) - four).abs() < 1e-12);
     assert!(right(1000.0, 50.0, 100.0) >= 1.0 && right(10.0, 0.0, 0.0) >= 1.0);
 }
+
+#[test]
+fn what_devices_count_themselves_divides_what_several_hold() {
+    let (one, two, three) = (process(1, 7), process(2, 8), process(3, 9));
+    let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<Address>().unwrap());
+    let behind = |function| Behind { function, unseen: false };
+    let full =
+        |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
+    let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
+    let of = |bytes: &[(Address, u64)], used: &[(u32, u64)]| {
+        let mut counted: HashMap<Address, SelfCounted> = HashMap::new();
+        for (function, bytes) in bytes {
+            counted.entry(*function).or_default().bytes.insert(None, *bytes);
+        }
+        counted.entry(gpu).or_default().processes = used.iter().copied().collect();
+        let parts = Parts::of(&[behind(gpu), behind(nic)], &holders, (&counted, None), TICK);
+        let part =
+            |who| parts.of.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
+        [part(one), part(two), part(three)]
+    };
+    assert_eq!(of(&[], &[]), [0.25, 0.25, 0.5]);
+    // Only if all functions count bytes.
+    assert_eq!(of(&[(gpu, 300)], &[]), [0.25, 0.25, 0.5]);
+    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[]), [0.375, 0.375, 0.25]);
+    // A process that used it and holds it no longer has no part.
+    assert_eq!(of(&[], &[(1, 60), (2, 20), (9, 1000)]), [0.375, 0.125, 0.5]);
+    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(2, 5)]), [0.0, 0.75, 0.25]);
+}
