@@ -131,6 +131,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
         cause: None,
         causes: std::collections::BTreeSet::default(),
         io: None,
+        behind: Vec::new(),
         leader: None,
         role: Role::Counted,
         witness_bytes: None,

@@ -346,6 +346,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
             cause: is_group.then_some(Cause::Cpu),
             causes: if is_group { BTreeSet::new() } else { [Cause::Cpu, Cause::Remote].into() },
             io: None,
+            behind: Vec::new(),
             leader: None,
             role: Role::Counted,
             witness_bytes: None,

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::held::{HeldTimes, Use};
 use super::sink::Sink;
 use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{self, Address};
 use crate::drain::{FileChange, FileEvent, Task};
+use crate::entries;
 use crate::identity::names::Names;
 use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
 use crate::schema::origin::Origin;
@@ -54,11 +56,14 @@ pub(super) struct Holders {
     start: u64,
     /// Whether all files should be read again.
     in_doubt: bool,
+    /// Those that ended in ticks that are not closed.
+    ended: Vec<(Key, Held, u64)>,
+    times: HeldTimes,
 }
 
 impl Holders {
     /// Starts without holders, for a part that begins at `start`. Sysfs is under `root`.
-    pub(super) fn new(root: &Path, start: u64) -> Self {
+    pub(super) fn new(root: &Path, start: u64, counted: BTreeSet<Address>) -> Self {
         Self {
             root: root.to_owned(),
             drivers: Drivers::read(root),
@@ -68,6 +73,8 @@ impl Holders {
             since: None,
             start,
             in_doubt: false,
+            ended: Vec::new(),
+            times: HeldTimes::new(start, counted),
         }
     }
 
@@ -205,6 +212,7 @@ impl Holders {
             return None;
         }
         let place = self.place(key.1)?;
+        self.times.change(begin);
         let task = Task { comm: names.process_name(&task).clean(), ..task };
         self.held.insert(key, Held { begin, learnt, task, place });
         Some(task.cgroup_id)
@@ -213,7 +221,36 @@ impl Holders {
     fn leave(&mut self, key: Key, time: u64, sink: &mut Sink) {
         if let Some(held) = self.held.remove(&key) {
             row(key, &held, self.start, Some(time), sink);
+            self.times.change(Some(time));
+            if self.times.are_open(time) {
+                self.ended.push((key, held, time));
+            }
         }
+    }
+
+    /// Closes the tick from `from` to `to`. Returns how long owners hold functions where that changed.
+    pub(super) fn close(
+        &mut self,
+        (from, to): (u64, u64),
+        names: &mut Names,
+    ) -> Vec<entries::Held> {
+        if !self.times.are_due(from, to) {
+            return Vec::new();
+        }
+        let held = self.held.iter().map(|(key, held)| (*key, held, u64::MAX));
+        let ended = self.ended.iter().map(|(key, held, end)| (*key, held, *end));
+        let mut spans: BTreeMap<Key, Use<'_>> = BTreeMap::new();
+        for (key, held, end) in held.chain(ended) {
+            let begin = held.begin.unwrap_or(from).max(from);
+            let ns = end.min(to).saturating_sub(begin);
+            if ns > 0 {
+                let span = Use { node: &held.place.node, task: held.task, ns: 0 };
+                spans.entry(key).or_insert(span).ns += ns;
+            }
+        }
+        let changes = self.times.close(&spans, (from, to), names);
+        self.ended.retain(|(.., end)| *end > to);
+        changes
     }
 
     fn place(&mut self, number: Number) -> Option<Rc<Place>> {
@@ -308,7 +345,7 @@ mod tests {
             }
             link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
             let names = Names::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
-            let holders = Holders::new(root, start);
+            let holders = Holders::new(root, start, BTreeSet::new());
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }
 

@@ -8,6 +8,7 @@
 pub mod cpu;
 mod cpus;
 mod cputime;
+mod held;
 mod holders;
 mod io;
 mod looks;
@@ -207,7 +208,10 @@ impl Timeline {
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
-            holders: setup.holders.then(|| Holders::new(setup.root, start)),
+            holders: setup.holders.then(|| {
+                let behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
+                Holders::new(setup.root, start, behind.map(|its| its.function).collect())
+            }),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
             unnamed: Unnamed::default(),
@@ -625,6 +629,14 @@ impl Timeline {
                 Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
                     .entry(entries::Entry::Moved(&moved));
             }
+        }
+        if let Some(holders) = &mut self.holders {
+            let changes = holders.close((self.closed, end), &mut self.names);
+            for held in &changes {
+                self.need_name(held.owner);
+            }
+            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            held::log(&changes, end, &mut output);
         }
         if end.is_multiple_of(self.window_ns) || is_last {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::Share;
 use super::counter::{Divided, Track};
 use super::names::Names;
 use super::waiting::{Ended, Slot};
-use super::{Method, Share};
 use crate::clock::Snapshot;
 use crate::entries::{Owner, softirq};
 use crate::plan::Counter;
@@ -184,7 +184,7 @@ impl Rows<'_> {
             value: if is_divided { Some(share.value) } else { window.total },
             total: window.total,
             running: window.running,
-            method: if share.is_measured { Method::Monitor } else { window.method }.name(),
+            method: share.by.unwrap_or(window.method).name(),
             confidence: is_divided.then_some(share.confidence),
             cgroup_confidence: is_divided.then_some(share.lasting),
             processes: share.processes.map(|number| number as i32),

@@ -71,6 +71,19 @@ struct Kind {
     /// Its name in `/dev` where sysfs has none; `{}` is the minor number. If sysfs has a name, the
     /// file is of this kind only if the name begins so.
     node: &'static str,
+    access: Access,
+}
+
+/// What a process can do that has a file of a kind open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Give the device work: have it read and write memory.
+    Work,
+    /// That too, if it has a file of this kind open as well. Programs that manage or watch the device
+    /// have none.
+    With(&'static str),
+    /// Manage the device, or send requests that the kernel knows.
+    Manage,
 }
 
 /// A line of the table.
@@ -80,8 +93,9 @@ const fn kind(
     is_block: bool,
     behind: Behind,
     node: &'static str,
+    access: Access,
 ) -> Kind {
-    Kind { name, driver, is_block, behind, node }
+    Kind { name, driver, is_block, behind, node, access }
 }
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
@@ -91,20 +105,28 @@ const fn kind(
 /// to 7.2); `"nvidia"`, in older versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in
 /// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
-const KINDS: [Kind; 13] = [
-    kind("nvidia", "nvidia", false, Behind::Gpu, "nvidia{}"),
-    kind("nvidia", "nvidia-frontend", false, Behind::Gpu, "nvidia{}"),
-    kind("nvidia-uvm", "nvidia-uvm", false, Behind::All, "nvidia-uvm"),
-    kind("nvidia-caps", "nvidia-caps", false, Behind::Part, "nvidia-caps/nvidia-cap{}"),
-    kind("dri", "drm", false, Behind::Link, "dri/"),
-    kind("kfd", "kfd", false, Behind::All, "kfd"),
-    kind("accel", "accel", false, Behind::Link, "accel/"),
-    kind("uverbs", "infiniband_verbs", false, Behind::Link, "infiniband/uverbs"),
-    kind("vfio", "vfio", false, Behind::Group, "vfio/"),
-    kind("vfio", "vfio-dev", false, Behind::Link, "vfio/devices/"),
-    kind("nvme", "nvme", false, Behind::Link, "nvme"),
-    kind("nvme", "nvme-generic", false, Behind::Link, "ng"),
-    kind("nvme", "blkext", true, Behind::Link, "nvme"),
+const KINDS: [Kind; 14] = [
+    kind("nvidia", "nvidia", false, Behind::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
+    kind("nvidia", "nvidia-frontend", false, Behind::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
+    kind("nvidia-uvm", "nvidia-uvm", false, Behind::All, "nvidia-uvm", Access::Work),
+    kind(
+        "nvidia-caps",
+        "nvidia-caps",
+        false,
+        Behind::Part,
+        "nvidia-caps/nvidia-cap{}",
+        Access::With("nvidia-uvm"),
+    ),
+    kind("dri", "drm", false, Behind::Link, "dri/renderD", Access::Work),
+    kind("dri", "drm", false, Behind::Link, "dri/", Access::Manage),
+    kind("kfd", "kfd", false, Behind::All, "kfd", Access::Work),
+    kind("accel", "accel", false, Behind::Link, "accel/", Access::Work),
+    kind("uverbs", "infiniband_verbs", false, Behind::Link, "infiniband/uverbs", Access::Work),
+    kind("vfio", "vfio", false, Behind::Group, "vfio/", Access::Work),
+    kind("vfio", "vfio-dev", false, Behind::Link, "vfio/devices/", Access::Work),
+    kind("nvme", "nvme", false, Behind::Link, "nvme", Access::Manage),
+    kind("nvme", "nvme-generic", false, Behind::Link, "ng", Access::Work),
+    kind("nvme", "blkext", true, Behind::Link, "nvme", Access::Manage),
 ];
 
 /// Minor numbers of NVIDIA's driver that are no GPU, with their names
@@ -118,6 +140,8 @@ pub struct Node {
     pub path: String,
     /// Its kind, such as `dri`.
     pub kind: &'static str,
+    /// What who has it open can do.
+    pub access: Access,
     /// The functions behind it, in ascending order; empty if it serves all devices of its driver, or
     /// its device is not on PCI.
     pub functions: Vec<Address>,
@@ -190,7 +214,8 @@ impl Drivers {
                 None => kind.without_name(number.minor),
             };
             let functions = kind.functions(root, number.minor, link.as_deref());
-            Some(Node { path: format!("/dev/{path}"), kind: kind.name, functions })
+            let (kind, access) = (kind.name, kind.access);
+            Some(Node { path: format!("/dev/{path}"), kind, access, functions })
         })
     }
 }

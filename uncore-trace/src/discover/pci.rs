@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::read::{Problems, bytes};
 use super::speed::Speed;
@@ -49,6 +50,12 @@ impl fmt::Display for Address {
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
 

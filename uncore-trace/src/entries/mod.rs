@@ -10,6 +10,7 @@
 //! | [`Entry::Switches`] | `runtime` |
 //! | [`Entry::Reading`] | `readings` |
 //! | [`Entry::Moved`] | `io` |
+//! | [`Entry::Held`] | `held` |
 //! | [`Entry::Monitored`] | `monitors` |
 //! | [`Entry::Cgroup`] | `cgroups` |
 //! | [`Entry::Interrupt`] | `irqs` |
@@ -21,6 +22,7 @@
 //! window. A reading may be logged before the end of an earlier tick.
 
 mod consumer;
+mod held;
 mod monitored;
 mod moved;
 mod owner;
@@ -30,6 +32,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
+pub use self::held::Held;
 pub use self::monitored::{Monitored, MonitoredSum};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
@@ -57,6 +60,8 @@ pub enum Entry<'a> {
     Reading(Reading),
     /// A device moved bytes in the current tick.
     Moved(&'a Moved),
+    /// How long an owner holds a device in each tick, from the current one on.
+    Held(&'a Held),
     /// A monitor of the hardware measured bytes that ended in the current window.
     Monitored(&'a Monitored),
     /// The path of a cgroup, from the current tick on.

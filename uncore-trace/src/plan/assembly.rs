@@ -11,11 +11,12 @@ use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
-use super::{Counter, Plan, Request, Role, guests, io};
+use super::{Counter, Plan, Request, Role, behind, guests, io};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::encode::raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
+use crate::catalog::source::Cause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
@@ -190,6 +191,7 @@ impl<'a> Assembly<'a> {
             self.name_again(there, label);
             return (there, false);
         }
+        let has_devices = causes.contains(&Cause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
             id,
@@ -213,6 +215,11 @@ impl<'a> Assembly<'a> {
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io(self.machine, event.words, encoded, cpu),
+            behind: if has_devices {
+                behind::of(self.machine, event.words, encoded, cpu)
+            } else {
+                Vec::new()
+            },
             leader,
             role: Role::Counted,
             witness_bytes: None,

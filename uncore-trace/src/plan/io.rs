@@ -26,6 +26,9 @@ const NAMED: usize = 3;
 /// Number of PMU names in a note before the rest is given as a number.
 const FEW: usize = 3;
 
+/// PCI base class of GPUs (`PCI_BASE_CLASS_DISPLAY`, `include/linux/pci_ids.h`).
+const DISPLAY: u32 = 0x03;
+
 /// Direction of data, as in the statistics of disks and interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -138,7 +141,11 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
         let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
         let name = names.min_by_key(|name| (made(name), name.len()));
-        name.map_or_else(|| function.address.to_string(), |name| printable(name).into_owned())
+        let address = || match function.class >> 16 {
+            DISPLAY => format!("GPU {}", function.address),
+            _ => function.address.to_string(),
+        };
+        name.map_or_else(address, |name| printable(name).into_owned())
     };
     let mut labels: Vec<String> = functions.iter().take(NAMED).map(label).collect();
     if functions.len() > NAMED {

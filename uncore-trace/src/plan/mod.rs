@@ -8,6 +8,7 @@ mod agree;
 pub mod allowance;
 mod assembly;
 pub mod bare;
+mod behind;
 pub mod device;
 mod groups;
 mod guests;
@@ -34,6 +35,7 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
+pub use self::behind::Behind;
 use self::device::Narrowing;
 pub use self::io::{Direction, IoScope};
 use self::resolve::{Resolved, Resolver, in_text};
@@ -149,6 +151,9 @@ pub struct Counter {
     /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
+    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     /// The leader of its group; `None` for a leader and for a counter outside groups. A leader
     /// comes before its siblings.
     pub leader: Option<u32>,

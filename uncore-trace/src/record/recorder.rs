@@ -132,7 +132,7 @@ pub async fn record(
         None => (None, target),
     };
     let about = canary.as_ref().map(Canary::about);
-    let holders = options.io && matches!(first, Target::Dataset(_));
+    let holders = plan.has_devices() || options.io && matches!(first, Target::Dataset(_));
     let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);

@@ -47,12 +47,25 @@ table! {
     value: Null<F64> => Plain, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
-    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, misses, ports, regression or none.";
+    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, held (by who holds the devices), misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
     processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
 }
 
+/// [`Row::method`]: by who holds the devices.
+pub const HELD: &str = "held";
+
 /// The values of the column `method`.
-pub const METHODS: [&str; 9] =
-    ["exact", "source", "monitor", "residency", "io", "misses", "ports", "regression", "none"];
+pub const METHODS: [&str; 10] = [
+    "exact",
+    "source",
+    "monitor",
+    "residency",
+    "io",
+    HELD,
+    "misses",
+    "ports",
+    "regression",
+    "none",
+];

@@ -18,6 +18,7 @@ pub mod columns;
 pub mod counters;
 pub mod cpus;
 pub mod fabric;
+pub mod held;
 pub mod holders;
 pub mod io;
 pub mod irqs;
@@ -99,6 +100,7 @@ tables! {
     irqs,
     io,
     holders,
+    held,
     monitors,
     tasks,
     cgroups,

@@ -70,6 +70,6 @@ table! {
     high: Null<F64> => Plain, "Higher end of it.";
     total: Null<F64> => Plain, "The counter's whole count in `known_ns`, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled, 0 to 1: the mean of the windows of `fabric`.";
-    method: Word => Dict, "How these shares were made: exact, source, monitor, residency, io, misses, ports, regression or none.";
+    method: Word => Dict, "How these shares were made: exact, source, monitor, residency, io, held, misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "Part of `value` that is expected in shares within 10 % of the truth, 0 to 1, in hundredths: the mean of their confidences, weighted by value; null where nothing is claimed.";
 }

@@ -234,6 +234,7 @@ mod tests {
             cause: None,
             causes: BTreeSet::new(),
             io: None,
+            behind: Vec::new(),
             leader: None,
             role: Role::Counted,
             witness_bytes: None,

@@ -1,0 +1,255 @@
+//! `held`: traffic of devices goes to those who hold the devices.
+//!
+//! It divides the part of a count that a counter's method leaves to [`Owner::Device`]: all of it for
+//! [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that has a
+//! device file open by which it can give the device work ([`crate::discover::nodes::Access`]).
+//!
+//! The count of each tick is divided among the functions behind the counter that somebody holds, in equal
+//! parts. A function's part is divided among its tenants (cgroups) by the time in which each holds it in the
+//! tick, and a tenant's part among its processes in the same way. Time in which nobody holds it is left
+//! to the device. A network controller whose interface is in another network namespace has a part too,
+//! which is left to the device while nobody holds it ([`crate::plan::Behind::unseen`]).
+//!
+//! # Confidence
+//!
+//! The confidence of the device's share by the counter's method, times the probability that the holder's
+//! part of it is right. What was counted while one owner alone held all devices is its own. Of what
+//! was counted while several held some, any division is equally probable: one part of `k` has the
+//! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two holders
+//! that is 0.1, and less for more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::cgroups::cgroup;
+use super::counter::Track;
+use super::{Method, Share};
+use crate::discover::pci::Address;
+use crate::entries::{Held, Owner};
+use crate::plan::Behind;
+use crate::schema::fabric::RIGHT_WITHIN;
+
+/// The parts of a tick's count; the rest is of nobody.
+#[derive(Debug, Default, PartialEq)]
+struct Parts {
+    /// By owner; `None` for functions that nobody is known to hold. Their sum is at most 1.
+    of: Vec<(Option<Owner>, f64)>,
+    /// Number of tenants, with the nobody of `of`.
+    tenants: usize,
+}
+
+/// Who holds which function.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    tick_ns: u64,
+    now: HashMap<Address, BTreeMap<Owner, u64>>,
+    /// The parts of each counter that counts traffic of devices, by its index among the counters; none if
+    /// they are not known since the last change.
+    parts: Vec<(usize, Option<Arc<Parts>>)>,
+    /// The parts in the ticks that were not settled yet.
+    ticks: Vec<(u64, Vec<Arc<Parts>>)>,
+}
+
+/// What one owner or tenant is given of the counts of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Claim {
+    /// Of ticks in which it alone held devices.
+    alone: f64,
+    /// Of ticks in which others held some too.
+    shared: f64,
+    /// The whole count of these ticks.
+    of: f64,
+}
+
+/// What the owners are given of a counter's counts since the last window.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    owners: BTreeMap<Option<Owner>, Claim>,
+    tenants: HashMap<Option<u64>, Claim>,
+    /// The sum of the counts.
+    total: f64,
+    /// The parts in ticks whose count is not known yet, with the number of such ticks in a row.
+    waiting: Vec<(Arc<Parts>, u64)>,
+}
+
+impl Holders {
+    /// Before the first tick, for these counters.
+    pub(super) fn new(tracks: &mut [Track], tick_ns: u64) -> Self {
+        let is_of_devices = |track: &Track| {
+            matches!(track.kind, Method::Source | Method::Io) && !track.counter.behind.is_empty()
+        };
+        let mut parts = Vec::new();
+        for (at, track) in tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track)) {
+            track.series.keep_ticks();
+            parts.push((at, None));
+        }
+        Self { tick_ns, parts, ..Self::default() }
+    }
+
+    /// Whether any counter counts traffic of devices that can be held.
+    pub(super) const fn are_needed(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Takes a change, from the current tick on.
+    pub(super) fn take(&mut self, held: &Held) {
+        let owners = self.now.entry(held.function).or_default();
+        if held.ns > 0 {
+            owners.insert(held.owner, held.ns);
+        } else {
+            owners.remove(&held.owner);
+        }
+        if owners.is_empty() {
+            self.now.remove(&held.function);
+        }
+        self.parts.iter_mut().for_each(|(_, parts)| *parts = None);
+    }
+
+    /// Ends the current tick.
+    pub(super) fn end_tick(&mut self, tick: u64, tracks: &[Track]) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let (now, tick_ns) = (&self.now, self.tick_ns);
+        let of = |(at, parts): &mut (usize, Option<Arc<Parts>>)| {
+            let behind = tracks.get(*at).map_or(&[][..], |track| &track.counter.behind);
+            Arc::clone(parts.get_or_insert_with(|| Arc::new(Parts::of(behind, now, tick_ns))))
+        };
+        let parts = self.parts.iter_mut().map(of).collect();
+        self.ticks.push((tick, parts));
+    }
+
+    /// Divides the counts of the ticks since the last call.
+    pub(super) fn settle(&mut self, tracks: &mut [Track]) {
+        for (tick, parts) in std::mem::take(&mut self.ticks) {
+            for ((at, _), parts) in self.parts.iter().zip(parts) {
+                if let Some(track) = tracks.get_mut(*at) {
+                    track.hold(tick, TickParts(parts));
+                }
+            }
+        }
+    }
+}
+
+/// The parts of one tick, for [`Claims::tick`].
+#[derive(Debug)]
+pub(super) struct TickParts(Arc<Parts>);
+
+impl Parts {
+    fn of(
+        behind: &[Behind],
+        holders: &HashMap<Address, BTreeMap<Owner, u64>>,
+        tick_ns: u64,
+    ) -> Self {
+        let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
+        let claimed = |its: &&Behind| its.unseen || holders.contains_key(&its.function);
+        let each = 1.0 / behind.iter().filter(claimed).count() as f64;
+        for function in behind.iter().filter(claimed) {
+            let Some(owners) = holders.get(&function.function) else {
+                *parts.entry(None).or_default() += each;
+                continue;
+            };
+            // Its tenants: for how long the longest of its processes holds it, and all of them together.
+            let mut tenants: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
+            for (owner, ns) in owners {
+                let (longest, sum) = tenants.entry(cgroup(owner)).or_default();
+                *longest = (*longest).max(*ns);
+                *sum += ns;
+            }
+            let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
+            for (owner, ns) in owners {
+                let Some((longest, all)) = tenants.get(&cgroup(owner)) else { continue };
+                let of_tenant = *longest as f64 / sum.max(tick_ns) as f64;
+                *parts.entry(Some(*owner)).or_default() +=
+                    each * of_tenant * *ns as f64 / *all as f64;
+            }
+        }
+        let tenants: BTreeSet<_> = parts.keys().map(|who| who.as_ref().map(cgroup)).collect();
+        Self { of: parts.into_iter().collect(), tenants: tenants.len() }
+    }
+}
+
+impl Claim {
+    fn add(&mut self, part: f64, count: f64, is_alone: bool) {
+        if is_alone {
+            self.alone += part * count;
+        } else {
+            self.shared += part * count;
+            self.of += count;
+        }
+    }
+
+    /// The probability that it is within 10 % of the truth.
+    fn right(&self) -> f64 {
+        if self.shared <= 0.0 {
+            return 1.0;
+        }
+        let parts = self.of / self.shared;
+        let below = |value: f64| 1.0 - (1.0 - (value / self.of).clamp(0.0, 1.0)).powf(parts - 1.0);
+        let most = RIGHT_WITHIN * (self.alone + self.shared);
+        if parts <= 1.0 { 1.0 } else { below(self.shared + most) - below(self.shared - most) }
+    }
+}
+
+impl Claims {
+    /// Takes the parts of a tick, and its count; `None` if it is in the count of a later tick.
+    pub(super) fn tick(&mut self, parts: TickParts, count: Option<f64>) {
+        match self.waiting.last_mut() {
+            Some((last, ticks)) if Arc::ptr_eq(last, &parts.0) => *ticks += 1,
+            _ => self.waiting.push((parts.0, 1)),
+        }
+        let Some(count) = count else { return };
+        let waiting = std::mem::take(&mut self.waiting);
+        let all: u64 = waiting.iter().map(|(_, ticks)| ticks).sum();
+        for (parts, ticks) in waiting {
+            self.add(&parts, count * ticks as f64 / all as f64);
+        }
+    }
+
+    fn add(&mut self, parts: &Parts, count: f64) {
+        self.total += count;
+        let mut tenants: BTreeMap<Option<u64>, f64> = BTreeMap::new();
+        for (who, part) in &parts.of {
+            self.owners.entry(*who).or_default().add(*part, count, parts.of.len() == 1);
+            if let Some(who) = who {
+                *tenants.entry(cgroup(who)).or_default() += part;
+            }
+        }
+        for (tenant, part) in tenants {
+            self.tenants.entry(tenant).or_default().add(part, count, parts.tenants == 1);
+        }
+    }
+
+    /// Gives the holders their parts of the share of the devices. The shares sum to the same total
+    /// before and after.
+    pub(super) fn apply(&self, shares: &mut Vec<Share>) {
+        let Some(at) = shares.iter().position(|share| share.who == Owner::Device) else { return };
+        let device = shares[at];
+        if self.total <= 0.0 || self.owners.keys().all(Option::is_none) {
+            return;
+        }
+        let mut rest = device.value;
+        for (who, claim) in &self.owners {
+            let value = device.value * (claim.alone + claim.shared) / self.total;
+            let Some(who) = who.filter(|_| value > 0.0) else { continue };
+            rest -= value;
+            let tenant = self.tenants.get(&cgroup(&who)).copied().unwrap_or(*claim);
+            let confidence = device.confidence * claim.right() as f32;
+            let lasting = device.lasting * tenant.right() as f32;
+            let by = Some(Method::Held);
+            shares.push(Share { who, value, confidence, lasting, by, processes: None });
+        }
+        if rest > device.value * 1e-12 {
+            let nobody = self.owners.get(&None).copied().unwrap_or_default();
+            let share = &mut shares[at];
+            share.value = rest;
+            share.confidence *= nobody.right() as f32;
+            share.lasting *= nobody.right() as f32;
+        } else {
+            shares.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
