@@ -67,7 +67,7 @@ pub(super) struct GuestSpec {
     pub modules: Vec<String>,
     /// Size of its second disk, MiB; 0 for none.
     pub disk_mib: u64,
-    /// Size of its NVMe disk, MiB; 0 for none.
+    /// Size of its `NVMe` disk, MiB; 0 for none.
     pub nvme_mib: u64,
     /// Devices of the ACPI namespace (arm64 only).
     pub acpi: Vec<AcpiDevice>,

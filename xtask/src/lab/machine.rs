@@ -55,7 +55,7 @@ struct File {
     /// Size of a second, empty disk, MiB; 0 for none.
     #[serde(default)]
     disk_mib: u64,
-    /// Size of an empty NVMe disk below a root port, MiB; 0 for none.
+    /// Size of an empty `NVMe` disk below a root port, MiB; 0 for none.
     #[serde(default)]
     nvme_mib: u64,
     #[serde(default)]

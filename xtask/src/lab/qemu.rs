@@ -143,7 +143,7 @@ pub(super) struct Run<'a> {
     pub disk: &'a Path,
     /// File and size of a second, empty disk.
     pub second: Option<(PathBuf, u64)>,
-    /// File and size of an empty NVMe disk, which is below a root port.
+    /// File and size of an empty `NVMe` disk, which is below a root port.
     pub nvme: Option<(PathBuf, u64)>,
 }
 

@@ -85,14 +85,13 @@ fn cost(options: &[&str], device: &str) -> [Step; 2] {
 /// it holds, and of one that it holds only for these times.
 fn openers(device: &str) -> Vec<Tenant> {
     let storm = |after_ms| (after_ms, Act::Storm { per_ms: 10_000, ms: 1 });
-    let mut tenants = vec![
+    let tenants = [
         holder("unwatched", "/dev/null", &[], &[storm(200)]),
         holder("held", device, &[], &[(100, Act::Open), storm(900)]),
         holder("watched", device, &[], &[storm(1600)]),
     ];
-    // Only their opens use CPU time.
-    tenants.iter_mut().for_each(|tenant| tenant.duty = 0.01);
-    tenants
+    // Little besides their opens uses CPU time.
+    tenants.into_iter().map(|tenant| Tenant { duty: 0.01, ..tenant }).collect()
 }
 
 fn record(
