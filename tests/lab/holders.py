@@ -72,7 +72,7 @@ def held(step, check):
         outer.setdefault(names[cgroup], []).append((began[0], last))
     windows = {}
     for end, length, total, owner, cgroup, value, confidence in step.rows(
-        """SELECT mono_ns, window_ns, total, owner, cgroup, value, confidence FROM fabric
+        """SELECT mono_ns, window_ns, total, owner, cgroup, value, cgroup_confidence FROM fabric
            WHERE event = ? AND total > 0 ORDER BY mono_ns""",
         check["event"],
     ):
