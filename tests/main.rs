@@ -50,6 +50,7 @@ mod fleet;
 mod full_disk;
 mod golden;
 mod harness;
+mod holders;
 mod hotplug;
 mod html;
 mod intel;

@@ -8,7 +8,7 @@ use std::path::Path;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 use uncore_trace::schema::columns::{bits, f64s, get, i32s, i64s, texts, words};
 use uncore_trace::schema::{
-    TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
+    TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
 use uncore_trace::tables::reader::Recording;
 
@@ -82,6 +82,18 @@ pub(crate) struct Loss {
     pub cpu: Option<i32>,
     pub count: i64,
     pub detail: Option<String>,
+}
+
+/// A row of `holders`.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub pid: i32,
+    pub device: String,
+    pub kind: String,
+    pub bdf: Option<String>,
+    pub begin_ns: Option<i64>,
+    pub end_ns: Option<i64>,
+    pub learnt: String,
 }
 
 /// A CPU's entry in the metadata `cpu_time`.
@@ -244,7 +256,21 @@ pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
     })
 }
 
-/// All of `loss`; empty if there is no such table.
+/// All of `holders`.
+pub(crate) fn holders(recording: &Path) -> Vec<Holder> {
+    let columns = ["pid", "device", "kind", "bdf", "begin_ns", "end_ns", "learnt"];
+    rows(recording, &holders::TABLE, &columns, |batch, row| Holder {
+        pid: i32s(batch, "pid").unwrap().value(row),
+        device: word(batch, "device", row).unwrap(),
+        kind: word(batch, "kind", row).unwrap(),
+        bdf: word(batch, "bdf", row),
+        begin_ns: get(i64s(batch, "begin_ns").unwrap(), row),
+        end_ns: get(i64s(batch, "end_ns").unwrap(), row),
+        learnt: word(batch, "learnt", row).unwrap(),
+    })
+}
+
+/// All of `loss`.
 pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     let opened = Recording::open(recording).unwrap();
     if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {

@@ -98,6 +98,8 @@ pub const TABLE_SIZE: &str = "TABLE_SIZE";
 pub const TABLE_FILES: &str = "TABLE_FILES";
 /// Byte offset of `f_inode` in `struct file`.
 pub const FILE_INODE: &str = "FILE_INODE";
+/// Byte offset of `f_mode` in `struct file`.
+pub const FILE_MODE: &str = "FILE_MODE";
 /// Byte offset of `i_mode` in `struct inode`.
 pub const INODE_MODE: &str = "INODE_MODE";
 /// Byte offset of `i_rdev` in `struct inode`.

@@ -18,8 +18,8 @@ use uncore_trace_common::record::{
 };
 
 use crate::globals::{
-    CGROUP_KN, CSET_CGROUP, FILE_INODE, FILES_TABLE, INODE_DEVICE, INODE_MODE, KERNFS_ID,
-    TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
+    CGROUP_KN, CSET_CGROUP, FILE_INODE, FILE_MODE, FILES_TABLE, INODE_DEVICE, INODE_MODE,
+    KERNFS_ID, TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
 };
 use crate::io::NO_TASK;
 use crate::kernel::{field, follow, text};
@@ -35,6 +35,10 @@ const WORDS: usize = 2 * MAJORS as usize / 64;
 const KIND: u16 = 0o170_000;
 const CHARACTER: u16 = 0o020_000;
 const BLOCK: u16 = 0o060_000;
+
+/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a place, not the
+/// device.
+const ONLY_PATH: u32 = 1 << 14;
 
 /// Entries of a table that are looked through, some 0.1 ms.
 const MOST_FILES: u32 = 1 << 12;
@@ -92,7 +96,12 @@ impl Device {
         let number: u32 = unsafe { field(inode, INODE_DEVICE.load()) }.ok()?;
         let major = number >> MINOR_BITS;
         let word = WATCHED.get((u32::from(is_block) * MAJORS + major) / 64)?;
-        (word >> (major % 64) & 1 == 1).then_some(Self { number, is_block })
+        if word >> (major % 64) & 1 == 0 {
+            return None;
+        }
+        // SAFETY: a checked read of kernel memory.
+        let mode: u32 = unsafe { field(file, FILE_MODE.load()) }.ok()?;
+        (mode & ONLY_PATH == 0).then_some(Self { number, is_block })
     }
 
     /// The key of a process and this device: numbers of processes have 22 bits (`PID_MAX_LIMIT`,

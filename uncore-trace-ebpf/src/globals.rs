@@ -57,6 +57,7 @@ globals!(
     TABLE_SIZE,
     TABLE_FILES,
     FILE_INODE,
+    FILE_MODE,
     INODE_MODE,
     INODE_DEVICE,
 );

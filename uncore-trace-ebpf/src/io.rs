@@ -194,7 +194,9 @@ pub fn flush_ended(cpu: u32, now: u64) {
 
 #[inline(always)]
 fn flush(pending: &mut Io) {
-    let len = pending.len;
+    // Read again: the verifier of Linux 6.1 forgets what was compared with a copy of a number on the stack.
+    // SAFETY: a reference is readable.
+    let len = unsafe { (&raw const pending.len).read_volatile() };
     if len <= IO_SLOTS as u64 {
         let size = IO_PREFIX as u64 + len * size_of::<IoSlot>() as u64;
         // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.

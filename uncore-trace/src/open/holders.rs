@@ -71,7 +71,7 @@ struct Create {
 }
 
 /// What the programs need.
-const OFFSETS: [(&str, (&str, &str)); 11] = [
+const OFFSETS: [(&str, (&str, &str)); 12] = [
     (config::TASK_TGID, ("task_struct", "tgid")),
     (config::TASK_COMM, ("task_struct", "comm")),
     (config::TASK_FILES, ("task_struct", "files")),
@@ -81,6 +81,7 @@ const OFFSETS: [(&str, (&str, &str)); 11] = [
     (config::TABLE_SIZE, ("fdtable", "max_fds")),
     (config::TABLE_FILES, ("fdtable", "fd")),
     (config::FILE_INODE, ("file", "f_inode")),
+    (config::FILE_MODE, ("file", "f_mode")),
     (config::INODE_MODE, ("inode", "i_mode")),
     (config::INODE_DEVICE, ("inode", "i_rdev")),
 ];
@@ -201,6 +202,7 @@ fn watch(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::OpenOptionsExt as _;
     use std::process::{Command, id};
 
     use aya::VerifierLogLevel;
@@ -291,6 +293,11 @@ print(os.getpid(), child)
         File::open("/dev/full").unwrap()
     }
 
+    /// A file that only names the place.
+    fn place() -> File {
+        File::options().read(true).custom_flags(libc::O_PATH).open("/dev/full").unwrap()
+    }
+
     #[test]
     fn the_files_of_all_processes_can_be_read_again_and_again() {
         let case = Case::new();
@@ -308,7 +315,9 @@ print(os.getpid(), child)
         let (one, other) = (full(), full());
         assert_eq!(own(), before + 2);
         drop((one, other));
+        let place = place();
         assert_eq!(own(), before);
+        drop(place);
         // That of another process.
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
         let files = case.holders.read().unwrap();
@@ -333,7 +342,8 @@ print(os.getpid(), child)
         let (second, third) = (full(), first.try_clone().unwrap());
         assert_eq!(case.of(id()), [FileChange::Got]);
         drop((first, third));
-        // Other files are not reported.
+        // Other files are not reported, nor is a place.
+        drop(place());
         for _ in 0..1000 {
             drop(File::open("/proc/self/stat").unwrap());
         }
