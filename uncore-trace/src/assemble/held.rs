@@ -86,7 +86,9 @@ impl HeldTimes {
             *now.entry((function, names.owner(&task, to))).or_default() += ns;
         }
         // Several processes of one owner may hold a function at the same time.
-        now.values_mut().for_each(|ns| *ns = (*ns).min(to - from));
+        for ns in now.values_mut() {
+            *ns = (*ns).min(to - from);
+        }
         let gone = self.now.keys().filter(|key| !now.contains_key(key)).map(|key| (key, 0));
         let other = now.iter().filter(|(key, ns)| self.now.get(key) != Some(ns));
         let changes = gone.chain(other.map(|(key, ns)| (key, *ns)));

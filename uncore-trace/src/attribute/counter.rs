@@ -76,7 +76,7 @@ pub(super) struct Span {
     /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
     /// What the holders of its devices have of it.
-    claims: Claims,
+    claims: Box<Claims>,
     /// The parts of its count that monitors measured.
     pub measured: Vec<MeasuredPart>,
 }
@@ -243,7 +243,7 @@ impl Track {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        let claims = mem::take(&mut self.claims);
+        let claims = Box::new(mem::take(&mut self.claims));
         Ended::Read(Span {
             from,
             delta,

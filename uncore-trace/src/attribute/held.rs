@@ -153,12 +153,12 @@ impl Holders {
         if self.is_grown {
             self.count(tracks);
         }
-        let (now, counted, tick_ns) = (&self.now, &self.counted, self.tick_ns);
+        let (now, own, tick_ns) = (&self.now, &self.counted, self.tick_ns);
         let of = |(at, parts): &mut (usize, Option<Arc<Parts>>)| {
             let counter = tracks.get(*at).map(|track| &track.counter);
             let behind = counter.map_or(&[][..], |counter| &counter.behind);
             let way = counter.and_then(|counter| Some(counter.io.as_ref()?.direction));
-            let make = || Arc::new(Parts::of(behind, now, (counted, way), tick_ns));
+            let make = || Arc::new(Parts::of(behind, now, (own, way), tick_ns));
             Arc::clone(parts.get_or_insert_with(make))
         };
         let parts = self.parts.iter_mut().map(of).collect();

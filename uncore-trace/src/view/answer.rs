@@ -128,8 +128,8 @@ fn of_holders(events: &[Event], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
         let Some((place, _)) = event.link else { continue };
-        let lines = event.lines.iter().filter(|line| line.methods.contains(HELD));
-        for line in lines.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
+        let held = event.lines.iter().filter(|line| line.methods.contains(HELD));
+        for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
             *bytes.entry((place, name(line).into_owned())).or_default() += line.sum.value;
         }
     }
