@@ -81,6 +81,7 @@ fn counter(id: u32) -> Counter {
         cause: None,
         causes: BTreeSet::default(),
         io: (id == 2).then_some(io),
+        behind: Vec::new(),
         leader: None,
         role: Role::Counted,
         witness_bytes: None,
