@@ -99,6 +99,7 @@ pub struct Request {
 
 /// One perf event on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Counter {
     /// Its index in the plan.
     pub id: u32,
