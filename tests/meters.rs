@@ -2,9 +2,9 @@
 //!
 //! The expected words are those that the drivers read (Linux 7.2): `NV_PCIE_V2_FILTER_*` in
 //! `drivers/perf/arm_cspmu/nvidia_cspmu.c` (id in config1:8-23, enabled by bit 24), `root_port` in config1:0-9 in the
-//! same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in hisi_pcie_pmu.c, `HNS3_PMU_FILTER_ATTR(bdf,
-//! config1, 8, 23)` and `(queue, config1, 24, 39)` in hns3_pmu.c, `filter_stream_id` in config1:0-31 and
-//! `filter_enable` in bit 33 in arm_smmuv3_pmu.c.
+//! same file, `HISI_PCIE_PMU_FILTER_ATTR(bdf, config2, 31, 16)` in `hisi_pcie_pmu.c`, `HNS3_PMU_FILTER_ATTR(bdf,
+//! config1, 8, 23)` and `(queue, config1, 24, 39)` in `hns3_pmu.c`, `filter_stream_id` in config1:0-31 and
+//! `filter_enable` in bit 33 in `arm_smmuv3_pmu.c`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -331,6 +331,9 @@ fn hns3_has_a_counter_of_each_held_function() {
     assert!(error.contains("--per device narrows nothing"), "{error}");
 }
 
+/// Events of a kind: its name, their names with their filters, and how these end.
+type Kind<'a> = (&'a str, &'a [(&'a str, u32)], [&'a str; 2]);
+
 /// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no others.
 #[test]
 fn hns3_filters_functions_of_the_events_that_can() {
@@ -381,7 +384,7 @@ fn hns3_filters_functions_of_the_events_that_can() {
         ("wr_pay_m1", 0x01),
         ("msix_write", 0x01),
     ];
-    let kinds: [(&str, &[(&str, u32)], [&str; 2]); 4] = [
+    let kinds: [Kind<'_>; 4] = [
         ("bw", &bytes_and_packets, ["byte_num", "time"]),
         ("pps", &bytes_and_packets, ["packet_num", "time"]),
         ("pps", &packets, ["packet_num", "time"]),
@@ -411,7 +414,9 @@ fn iort() -> Vec<u8> {
         table.extend([0; 5]);
         table.extend(maps.to_le_bytes());
         table.extend((u32::from(length) - 20 * maps).to_le_bytes());
-        words.iter().for_each(|word| table.extend(word.to_le_bytes()));
+        for word in words {
+            table.extend(word.to_le_bytes());
+        }
     };
     node(4, &[0; 11], 0);
     node(2, &[0, 0, 0, 2, 0, 0, /* mapping */ 0, 0xffff, 0x10000, 48, 0], 1);
