@@ -107,7 +107,9 @@ mod tests {
 
     fn rows(readings: &[Assigned]) -> Vec<(String, Option<i64>, Option<i64>)> {
         let (mut assignments, mut sink) = (Assignments::default(), Sink::default());
-        readings.iter().for_each(|reading| assignments.read(reading, &mut sink));
+        for reading in readings {
+            assignments.read(reading, &mut sink);
+        }
         assignments.finish(&mut sink);
         let rows = sink.rows.assignments.finish();
         let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());

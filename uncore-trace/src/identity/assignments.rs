@@ -101,13 +101,13 @@ impl Devices {
         let plugins = container.devices.iter().flat_map(move |devices| {
             devices.ids.iter().map(move |id| {
                 let (resource, device) = (devices.resource.clone(), id.clone());
-                self.placed(Assignment { resource, device, ..empty() }, self.by_id(id))
+                self.placed(Assignment { resource, device, ..empty() }, &self.by_id(id))
             })
         });
         let claims = container.dynamic.iter().flat_map(move |dynamic| {
             self.claimed(dynamic).map(move |(claimed, functions)| {
                 let Assignment { pod, container, .. } = empty();
-                self.placed(Assignment { pod, container, ..claimed }, functions)
+                self.placed(Assignment { pod, container, ..claimed }, &functions)
             })
         });
         plugins.chain(claims)
@@ -143,7 +143,7 @@ impl Devices {
     }
 
     /// With those of the functions that the machine has.
-    fn placed(&self, assignment: Assignment, functions: BTreeSet<Address>) -> Assignment {
+    fn placed(&self, assignment: Assignment, functions: &BTreeSet<Address>) -> Assignment {
         let port = |address: &Address| Some((*address, pci::top(&self.root, *address)?));
         let (functions, ports) = functions.iter().filter_map(port).unzip();
         Assignment { functions, ports, ..assignment }

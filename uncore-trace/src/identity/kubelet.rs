@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use prost::Message;
 use tokio::net::UnixStream;
@@ -245,7 +246,7 @@ impl Kubelet {
 /// Whether the call has succeeded, by the trailers.
 fn succeeded(trailers: &HeaderMap) -> Result<()> {
     let text = |name| {
-        let value = trailers.get(name).map(|value| value.as_bytes());
+        let value = trailers.get(name).map(HeaderValue::as_bytes);
         value.map_or_else(String::new, |value| String::from_utf8_lossy(value).into_owned())
     };
     match text("grpc-status").as_str() {

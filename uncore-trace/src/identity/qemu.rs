@@ -39,7 +39,7 @@ impl Qemu {
         believed: impl FnOnce() -> &'a str,
     ) -> Option<String> {
         let unit = path.rsplit('/').next()?;
-        let is_unit = unit.ends_with(".service") || unit.ends_with(".scope");
+        let is_unit = [".service", ".scope"].iter().any(|kind| unit.ends_with(kind));
         if !is_unit || RUNTIMES.contains(&unit) || believed() != path {
             return None;
         }

@@ -99,7 +99,7 @@ pub(super) fn enter(assigned: &Assigned, now: u64, timeline: &mut Timeline, sink
 fn lost(sender: &Sender<Assigned>, error: &anyhow::Error) {
     let why = format!("the kubelet is not asked which devices pods have: {error:#}");
     // The recorder has ended if it takes no answer.
-    let _ = sender.send(Assigned { time: mono_ns() as u64, list: Err(why) });
+    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(why) }));
 }
 
 /// A kubelet that is asked; the thread ends when this is dropped.

@@ -131,14 +131,14 @@ fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
         cgroups.learn(id, path.to_owned());
         cgroups.names(id, 0)
     });
-    let name = |name: Option<&Box<str>>| name.map(|name| name.to_string());
+    let name = |name: Option<&str>| name.map(str::to_owned);
     Holder {
         pid,
         comm,
         cgroup: path.map(str::to_owned),
-        container: name(names.and_then(|names| names.container.as_ref())),
-        pod: name(names.and_then(|names| names.pod.as_ref())),
-        job: name(names.and_then(|names| names.job.as_ref())),
+        container: name(names.and_then(|names| names.container.as_deref())),
+        pod: name(names.and_then(|names| names.pod.as_deref())),
+        job: name(names.and_then(|names| names.job.as_deref())),
     }
 }
 
