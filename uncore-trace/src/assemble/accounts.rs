@@ -92,8 +92,11 @@ mod tests {
         Arc::new(Reading { time, accounts: vec![Accounted { time, account, value }] })
     }
 
-    /// End of the window and time of each row.
-    fn closed(readings: &[(u64, Option<u64>)]) -> (Vec<(i64, i64, Option<u64>)>, Vec<Accounted>) {
+    /// End of the window, time and value of a row.
+    type Line = (i64, i64, Option<u64>);
+
+    /// The rows and entries of these readings.
+    fn closed(readings: &[(u64, Option<u64>)]) -> (Vec<Line>, Vec<Accounted>) {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
         let mut accounts = Accounts::new(1000, 100);
         for (time, value) in readings {

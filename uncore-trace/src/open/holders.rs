@@ -204,6 +204,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::OpenOptionsExt as _;
     use std::process::{Command, id};
+    use std::time::{Duration, Instant};
 
     use aya::VerifierLogLevel;
     use aya::maps::{ArrayOfMaps, MapData, RingBuf};
@@ -320,11 +321,17 @@ print(os.getpid(), child)
         drop(place);
         // That of another process.
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
-        let files = case.holders.read().unwrap();
-        let of_child = files.each().filter_map(|bytes| decode(bytes).ok()).filter(|record| {
-            matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()))
-        });
-        assert_eq!(of_child.count(), 1);
+        let of_child = || {
+            let files = case.holders.read().unwrap();
+            let records = files.each().filter_map(|bytes| decode(bytes).ok());
+            let its = |record: &Record| matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
+            records.filter(its).count()
+        };
+        // While it executes its program it still has the copy that is closed then.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while of_child() != 1 {
+            assert!(Instant::now() < deadline, "{}", of_child());
+        }
         child.kill().unwrap();
         child.wait().unwrap();
     }

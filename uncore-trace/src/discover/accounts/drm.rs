@@ -180,9 +180,9 @@ fn memory<'a>(key: &'a str, value: &str) -> Option<(u8, &'a str, u64)> {
     if key.starts_with("total-cycles-") {
         return None;
     }
-    let orders = ["resident-", "memory-", "total-"].into_iter().zip(0..);
+    let mut orders = ["resident-", "memory-", "total-"].into_iter().zip(0..);
     let (region, order) =
-        orders.filter_map(|(prefix, order)| Some((key.strip_prefix(prefix)?, order))).next()?;
+        orders.find_map(|(prefix, order)| Some((key.strip_prefix(prefix)?, order)))?;
     let (number, unit) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
     let scale = match unit.trim() {
         "" => 1,
@@ -303,8 +303,8 @@ mod tests {
         // The first line of a key counts.
         let its = parse("drm-cycles-a: 1\ndrm-cycles-a: 9\n").unwrap();
         assert_eq!(its.values, [(Unit::Cycles, "drm-cycles-a".to_owned(), 1)]);
-        let many: String = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
-        assert_eq!(parse(&many).unwrap().values.len(), MOST_KEYS);
+        let many: Vec<String> = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
+        assert_eq!(parse(&many.concat()).unwrap().values.len(), MOST_KEYS);
     }
 
     #[test]

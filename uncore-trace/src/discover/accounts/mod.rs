@@ -263,17 +263,12 @@ mod fake {
     /// Accounts as text: function, name, direction, unit, process, client, value.
     pub(super) fn lines(found: &Found) -> Vec<String> {
         let line = |(account, value): (&Account, &u64)| {
-            let mut line = format!("{} {}", account.function, account.name);
-            if let Some(direction) = account.direction {
-                line += &format!(" {}", direction.name());
-            }
-            if let Some(pid) = account.pid {
-                line += &format!(" pid {pid}");
-            }
-            if let Some(client) = account.client {
-                line += &format!(" client {client}");
-            }
-            format!("{line}: {value} {}", account.unit.name())
+            let direction = account.direction.map(|its| format!(" {}", its.name()));
+            let pid = account.pid.map(|pid| format!(" pid {pid}"));
+            let client = account.client.map(|client| format!(" client {client}"));
+            let more: String = [direction, pid, client].into_iter().flatten().collect();
+            let Account { function, name, unit, .. } = account;
+            format!("{function} {name}{more}: {value} {}", unit.name())
         };
         found.values.iter().map(line).collect()
     }

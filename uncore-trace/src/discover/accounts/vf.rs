@@ -196,17 +196,13 @@ impl<L: Links> Accounts for Vf<L> {
         let mut all: BTreeMap<Address, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for function in &held.functions {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
-            if !all.contains_key(&physical) {
-                let sums = self.ask(root, physical, found);
-                all.insert(physical, sums);
-            }
-            let sums = all.get(&physical).and_then(|sums| sums.get(&number));
-            let Some((received, sent)) = sums else { continue };
+            let sums = all.entry(physical).or_insert_with(|| self.ask(root, physical, found));
+            let Some((received, sent)) = sums.get(&number).copied() else { continue };
             let of = (*function, Source::Vf);
             for (what, direction, bytes) in
                 [("rx_bytes", Direction::Read, received), ("tx_bytes", Direction::Write, sent)]
             {
-                found.bytes(of, &format!("{physical}/{number}/{what}"), direction, *bytes);
+                found.bytes(of, &format!("{physical}/{number}/{what}"), direction, bytes);
             }
         }
     }
