@@ -72,8 +72,8 @@ fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Optio
     let minor = terminal.trim_start_matches("/dev/pts/");
     let mut found = rows::holders(&run);
     found.retain(|row| row.device == format!("/dev/nvidia{minor}"));
-    let losses = rows::losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
-    (found, pids, times, losses.last().map(|loss| loss.detail.unwrap()))
+    let mut losses = rows::losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
+    (found, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
 }
 
 #[test]

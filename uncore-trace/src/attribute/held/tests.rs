@@ -37,8 +37,11 @@ fn plan(functions: &[(&str, bool)]) -> Plan {
 /// A row: process, value, and both confidences and the method.
 type Line = (Option<i32>, f64, f64, f64, String);
 
+/// A function, an owner, and how long it holds it in each tick.
+type Change<'a> = (&'a str, Owner, u64);
+
 /// The rows of one window of four ticks, with these counts, and these changes before the end of each.
-fn window(functions: &[(&str, bool)], ticks: &[(u64, &[(&str, Owner, u64)])]) -> Vec<Line> {
+fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Line> {
     let plan = plan(functions);
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
@@ -200,6 +203,7 @@ fn what_devices_count_themselves_divides_what_several_hold() {
     let full =
         |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
     let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
+    // In thousandths.
     let of = |bytes: &[(Address, u64)], used: &[(u32, u64)]| {
         let mut counted: HashMap<Address, SelfCounted> = HashMap::new();
         for (function, bytes) in bytes {
@@ -209,13 +213,13 @@ fn what_devices_count_themselves_divides_what_several_hold() {
         let parts = Parts::of(&[behind(gpu), behind(nic)], &holders, (&counted, None), TICK);
         let part =
             |who| parts.of.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
-        [part(one), part(two), part(three)]
+        [one, two, three].map(|who| (1000.0 * part(who)) as u32)
     };
-    assert_eq!(of(&[], &[]), [0.25, 0.25, 0.5]);
+    assert_eq!(of(&[], &[]), [250, 250, 500]);
     // Only if all functions count bytes.
-    assert_eq!(of(&[(gpu, 300)], &[]), [0.25, 0.25, 0.5]);
-    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[]), [0.375, 0.375, 0.25]);
+    assert_eq!(of(&[(gpu, 300)], &[]), [250, 250, 500]);
+    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[]), [375, 375, 250]);
     // A process that used it and holds it no longer has no part.
-    assert_eq!(of(&[], &[(1, 60), (2, 20), (9, 1000)]), [0.375, 0.125, 0.5]);
-    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(2, 5)]), [0.0, 0.75, 0.25]);
+    assert_eq!(of(&[], &[(1, 60), (2, 20), (9, 1000)]), [375, 125, 500]);
+    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(2, 5)]), [0, 750, 250]);
 }
