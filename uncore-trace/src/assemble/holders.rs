@@ -93,7 +93,7 @@ impl Holders {
         match event.change {
             FileChange::Got | FileChange::Seen => {
                 self.report((pid, event.number), event.time);
-                self.hold((pid, event.number), event.task, Some(event.time), OPEN, names)
+                self.hold((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
             }
             FileChange::Left => {
                 self.report((pid, event.number), event.time);
@@ -110,7 +110,9 @@ impl Holders {
                 for number in devices {
                     self.report((pid, number), event.time);
                     let key = (pid, number);
-                    cgroup = self.hold(key, event.task, Some(event.time), FORK, names).or(cgroup);
+                    cgroup = self
+                        .hold(key, event.task, Some(event.time), FORK, (names, sink))
+                        .or(cgroup);
                 }
                 cgroup
             }
@@ -127,6 +129,12 @@ impl Holders {
         names: &mut Names,
         sink: &mut Sink,
     ) -> Vec<u64> {
+        // A reading that was begun before the part, whose own is newer.
+        if self.since.is_some_and(|since| begin < since) {
+            return Vec::new();
+        }
+        self.times.change(Some(begin));
+        self.places.clear();
         let is_first = self.since.is_none();
         let is_older = |reported: &HashMap<Key, u64>, key: &Key| {
             reported.get(key).is_none_or(|time| *time < begin)
@@ -142,7 +150,7 @@ impl Holders {
             let key = (file.task.pid, file.number);
             let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
             if is_older(&self.reported, &key) {
-                cgroups.extend(self.hold(key, file.task, since, learnt, names));
+                cgroups.extend(self.hold(key, file.task, since, learnt, (names, sink)));
             }
         }
         self.reported.retain(|_, time| *time >= begin);
@@ -151,10 +159,11 @@ impl Holders {
     }
 
     /// A process executes another program.
-    pub(super) fn renamed(&mut self, task: &Task) {
+    pub(super) fn renamed(&mut self, task: &Task, time: u64) {
         let all = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
         for held in self.held.range_mut(all).map(|(_, held)| held) {
             held.task.comm = task.comm.clean();
+            self.times.change(Some(time));
         }
     }
 
@@ -220,10 +229,17 @@ impl Holders {
         task: Task,
         begin: Option<u64>,
         learnt: &'static str,
-        names: &mut Names,
+        (names, sink): (&mut Names, &mut Sink),
     ) -> Option<u64> {
-        if self.held.contains_key(&key) || self.held.len() >= MOST {
-            return None;
+        match self.held.get(&key) {
+            Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
+            // Another process with its number, or its move was missed.
+            Some(_) => self.leave(key, begin.unwrap_or_default(), sink),
+            None if self.held.len() >= MOST => {
+                self.in_doubt = true;
+                return None;
+            }
+            None => {}
         }
         let place = self.place(key.1)?;
         self.times.change(begin);

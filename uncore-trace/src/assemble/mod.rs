@@ -781,7 +781,7 @@ impl Timeline {
         let what = match event.change {
             TaskChange::Exec => {
                 if let Some(holders) = &mut self.holders {
-                    holders.renamed(&event.task);
+                    holders.renamed(&event.task, event.time);
                 }
                 "exec"
             }

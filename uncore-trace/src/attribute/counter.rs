@@ -187,6 +187,10 @@ impl Track {
     pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         self.series.settle(tick, is_last);
         if let Some(begin) = self.series.take_begin() {
+            // Readings count from before a part of a rotated recording.
+            if !self.learns {
+                self.last_tick.get_or_insert(begin.1);
+            }
             self.last = begin;
         }
         if self.series.take_restarted() {
@@ -243,7 +247,7 @@ impl Track {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        let claims = Box::new(mem::take(&mut self.claims));
+        let claims = Box::new(self.claims.take());
         Ended::Read(Span {
             from,
             delta,

@@ -28,6 +28,7 @@ use super::cgroups::cgroup;
 use super::counter::Track;
 use super::{Method, Share};
 use crate::discover::pci::Address;
+use crate::drain::Comm;
 use crate::entries::{Accounted, Grown, Held, Owner};
 use crate::plan::{Behind, Direction};
 use crate::schema::fabric::RIGHT_WITHIN;
@@ -37,7 +38,9 @@ use crate::schema::fabric::RIGHT_WITHIN;
 struct Parts {
     /// By owner; `None` for functions that nobody is known to hold. Their sum is at most 1.
     of: Vec<(Option<Owner>, f64)>,
-    /// Number of tenants, with the nobody of `of`.
+    /// Number of owners that hold a function, also those that have no part; and of those nobody, as one.
+    owners: usize,
+    /// The same of tenants.
     tenants: usize,
 }
 
@@ -75,6 +78,8 @@ struct Claim {
     shared: f64,
     /// The whole count of these ticks.
     of: f64,
+    /// What it would be given of that if all that held some had equal parts.
+    fair: f64,
 }
 
 /// What the owners are given of a counter's counts since the last window.
@@ -86,7 +91,15 @@ pub(super) struct Claims {
     total: f64,
     /// The parts in ticks whose count is not known yet, with the number of such ticks in a row.
     waiting: Vec<(Arc<Parts>, u64)>,
+    /// The last parts whose count is known, with the sum of the counts while they were the same.
+    last: Option<(Arc<Parts>, f64)>,
 }
+
+/// Ticks with different parts that may wait for a count. The parts of more are taken for those of the last.
+const MOST_WAITING: usize = 4096;
+
+/// Processes of a tenant that have shares of their own in a window. Those of more are united.
+const MOST_PROCESSES: usize = 64;
 
 impl Holders {
     /// Before the first tick, for these counters.
@@ -158,7 +171,8 @@ impl Holders {
             let counter = tracks.get(*at).map(|track| &track.counter);
             let behind = counter.map_or(&[][..], |counter| &counter.behind);
             let way = counter.and_then(|counter| Some(counter.io.as_ref()?.direction));
-            let make = || Arc::new(Parts::of(behind, now, (own, way), tick_ns));
+            let has_requests = tracks.get(*at).is_some_and(|track| track.kind != Method::Io);
+            let make = || Arc::new(Parts::of((behind, has_requests), now, (own, way), tick_ns));
             Arc::clone(parts.get_or_insert_with(make))
         };
         let parts = self.parts.iter_mut().map(of).collect();
@@ -183,13 +197,16 @@ pub(super) struct TickParts(Arc<Parts>);
 
 impl Parts {
     fn of(
-        behind: &[Behind],
+        (behind, has_requests): (&[Behind], bool),
         holders: &HashMap<Address, BTreeMap<Owner, u64>>,
         (counted, way): (&HashMap<Address, SelfCounted>, Option<Direction>),
         tick_ns: u64,
     ) -> Self {
         let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
-        let claimed = |its: &&Behind| its.unseen || holders.contains_key(&its.function);
+        // Without the method io, the requests of the kernel are in the count, too.
+        let claimed = |its: &&Behind| {
+            its.unseen || its.requests && has_requests || holders.contains_key(&its.function)
+        };
         let claimed: Vec<Address> = behind.iter().filter(claimed).map(|its| its.function).collect();
         let bytes = |function| Some(*counted.get(function)?.bytes.get(&way)? as f64);
         let bytes: Option<Vec<f64>> = claimed.iter().map(bytes).collect();
@@ -210,9 +227,10 @@ impl Parts {
                 *parts.entry(Some(owner)).or_default() += each * part;
             }
         }
-        parts.retain(|_, part| *part > 0.0);
         let tenants: BTreeSet<_> = parts.keys().map(|who| who.as_ref().map(cgroup)).collect();
-        Self { of: parts.into_iter().collect(), tenants: tenants.len() }
+        let (owners, tenants) = (parts.len(), tenants.len());
+        parts.retain(|_, part| *part > 0.0);
+        Self { of: parts.into_iter().collect(), owners, tenants }
     }
 }
 
@@ -223,9 +241,14 @@ fn by_use(
     used: &BTreeMap<u32, u64>,
     tick_ns: u64,
 ) -> Option<Vec<(Owner, f64)>> {
+    let pid = |owner: &Owner| if let Owner::Task { pid, .. } = owner { Some(*pid) } else { None };
+    let own: BTreeSet<u32> = owners.keys().filter_map(pid).collect();
+    // What is left is of processes that are no owners, if any of these holds the function.
+    let others: f64 =
+        used.iter().filter(|(pid, _)| !own.contains(pid)).map(|(_, used)| *used as f64).sum();
     let of = |owner: &Owner| match owner {
         Owner::Task { pid, .. } => used.get(pid).map_or(0.0, |used| *used as f64),
-        _ => 0.0,
+        _ => others,
     };
     let all: f64 = owners.keys().map(of).sum();
     let held = *owners.values().max()?.min(&tick_ns) as f64 / tick_ns as f64;
@@ -251,12 +274,14 @@ fn by_time(owners: &BTreeMap<Owner, u64>, tick_ns: u64) -> Vec<(Owner, f64)> {
 }
 
 impl Claim {
-    fn add(&mut self, part: f64, count: f64, is_alone: bool) {
-        if is_alone {
+    /// Adds a part of a tick's count, in which this many held devices.
+    fn add(&mut self, part: f64, count: f64, holders: usize) {
+        if holders == 1 {
             self.alone += part * count;
         } else {
             self.shared += part * count;
             self.of += count;
+            self.fair += count / holders as f64;
         }
     }
 
@@ -265,39 +290,56 @@ impl Claim {
         if self.shared <= 0.0 {
             return 1.0;
         }
-        let parts = self.of / self.shared;
-        let below = |value: f64| 1.0 - (1.0 - (value / self.of).clamp(0.0, 1.0)).powf(parts - 1.0);
+        let holders = self.of / self.fair;
+        let below =
+            |value: f64| 1.0 - (1.0 - (value / self.of).clamp(0.0, 1.0)).powf(holders - 1.0);
         let most = RIGHT_WITHIN * (self.alone + self.shared);
-        if parts <= 1.0 { 1.0 } else { below(self.shared + most) - below(self.shared - most) }
+        below(self.shared + most) - below(self.shared - most)
     }
 }
 
 impl Claims {
     /// Takes the parts of a tick, and its count; `None` if it is in the count of a later tick.
     pub(super) fn tick(&mut self, parts: TickParts, count: Option<f64>) {
+        let is_full = self.waiting.len() >= MOST_WAITING;
         match self.waiting.last_mut() {
-            Some((last, ticks)) if Arc::ptr_eq(last, &parts.0) => *ticks += 1,
+            Some((last, ticks)) if is_full || Arc::ptr_eq(last, &parts.0) => *ticks += 1,
             _ => self.waiting.push((parts.0, 1)),
         }
         let Some(count) = count else { return };
         let waiting = std::mem::take(&mut self.waiting);
         let all: u64 = waiting.iter().map(|(_, ticks)| ticks).sum();
         for (parts, ticks) in waiting {
-            self.add(&parts, count * ticks as f64 / all as f64);
+            let count = count * ticks as f64 / all as f64;
+            match &mut self.last {
+                Some((last, sum)) if Arc::ptr_eq(last, &parts) => *sum += count,
+                _ => {
+                    self.add_last();
+                    self.last = Some((parts, count));
+                }
+            }
         }
     }
 
-    fn add(&mut self, parts: &Parts, count: f64) {
+    /// What was counted so far; parts whose count is not known stay.
+    pub(super) fn take(&mut self) -> Self {
+        self.add_last();
+        let waiting = std::mem::take(&mut self.waiting);
+        std::mem::replace(self, Self { waiting, ..Self::default() })
+    }
+
+    fn add_last(&mut self) {
+        let Some((parts, count)) = self.last.take() else { return };
         self.total += count;
         let mut tenants: BTreeMap<Option<u64>, f64> = BTreeMap::new();
         for (who, part) in &parts.of {
-            self.owners.entry(*who).or_default().add(*part, count, parts.of.len() == 1);
+            self.owners.entry(*who).or_default().add(*part, count, parts.owners);
             if let Some(who) = who {
                 *tenants.entry(cgroup(who)).or_default() += part;
             }
         }
         for (tenant, part) in tenants {
-            self.tenants.entry(tenant).or_default().add(part, count, parts.tenants == 1);
+            self.tenants.entry(tenant).or_default().add(part, count, parts.tenants);
         }
     }
 
@@ -310,6 +352,7 @@ impl Claims {
             return;
         }
         let mut rest = device.value;
+        let mut of_tenants: HashMap<Option<u64>, Vec<Share>> = HashMap::new();
         for (who, claim) in &self.owners {
             let value = device.value * (claim.alone + claim.shared) / self.total;
             let Some(who) = who.filter(|_| value > 0.0) else { continue };
@@ -318,7 +361,14 @@ impl Claims {
             let confidence = device.confidence * claim.right() as f32;
             let lasting = device.lasting * tenant.right() as f32;
             let by = Some(Method::Held);
-            shares.push(Share { who, value, confidence, lasting, by, processes: None });
+            let share = Share { who, value, confidence, lasting, by, processes: None };
+            of_tenants.entry(cgroup(&who)).or_default().push(share);
+        }
+        for (cgroup, its) in of_tenants {
+            match cgroup {
+                Some(id) if its.len() > MOST_PROCESSES => shares.extend(united(id, &its)),
+                _ => shares.extend(its),
+            }
         }
         if rest > device.value * 1e-12 {
             let nobody = self.owners.get(&None).copied().unwrap_or_default();
@@ -330,6 +380,15 @@ impl Claims {
             shares.remove(at);
         }
     }
+}
+
+/// One share for the processes of a cgroup.
+fn united(cgroup_id: u64, shares: &[Share]) -> Option<Share> {
+    let who = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id };
+    let value = shares.iter().map(|share| share.value).sum();
+    let processes = Some(shares.len() as u32);
+    // How the processes divide it does not matter.
+    shares.first().map(|one| Share { who, value, confidence: one.lasting, processes, ..*one })
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
-
-use super::nodes::{Drivers, Node, Number};
+use super::nodes::{Drivers, Node};
+use super::open_files;
 use super::pci::Address;
 
 /// The functions to count on their own.
@@ -19,6 +18,8 @@ pub struct Apart {
     pub functions: BTreeSet<Address>,
     /// Whether somebody holds them; else they are all that have a device file.
     pub is_held: bool,
+    /// Whether the open files of all processes could be read.
+    pub is_whole: bool,
 }
 
 impl Apart {
@@ -29,20 +30,20 @@ impl Apart {
             return Self::default();
         }
         let all: Vec<Node> = drivers.nodes(root).into_values().collect();
+        let mut is_whole = true;
         let held = if root == Path::new("/") {
-            let open = open_files(root).into_iter().filter_map(|file| number(&file));
-            let open: BTreeSet<Number> = open.collect();
+            let mut open = BTreeSet::new();
+            is_whole = open_files::each(root, |_, _, files| open.extend(files));
             behind(open.into_iter().filter_map(|number| drivers.node(root, number)))
         } else {
-            let links = open_files(root).into_iter().filter_map(|file| fs::read_link(file).ok());
-            let links: BTreeSet<PathBuf> = links.collect();
+            let links = links(root);
             let is_open = |node: &&Node| links.contains(Path::new(&node.path));
             behind(all.iter().filter(is_open).cloned())
         };
         if held.is_empty() {
-            return Self { functions: behind(all.into_iter()), is_held: false };
+            return Self { functions: behind(all.into_iter()), is_held: false, is_whole };
         }
-        Self { functions: held, is_held: true }
+        Self { functions: held, is_held: true, is_whole }
     }
 }
 
@@ -50,29 +51,14 @@ fn behind(nodes: impl Iterator<Item = Node>) -> BTreeSet<Address> {
     nodes.flat_map(|node| node.functions).collect()
 }
 
-/// `proc/PID/fd/N` of every file that a process has open; none of a process that may not be read.
-fn open_files(root: &Path) -> Vec<PathBuf> {
+/// The texts of `proc/PID/fd/N` in a captured tree.
+fn links(root: &Path) -> BTreeSet<PathBuf> {
     let entries = |dir: PathBuf| {
         let entries = fs::read_dir(dir).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path()))
     };
-    let is_process = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    let processes = entries(root.join("proc")).filter(is_process);
-    processes.flat_map(|process| entries(process.join("fd"))).collect()
-}
-
-/// The numbers of an open file, if it is a device. A file system that does not answer is not waited for.
-fn number(file: &Path) -> Option<Number> {
-    let found = statx(CWD, file, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
-    let is_block = match FileType::from_raw_mode(found.stx_mode.into()) {
-        FileType::BlockDevice => true,
-        FileType::CharacterDevice => false,
-        _ => return None,
-    };
-    Some(Number { is_block, major: found.stx_rdev_major, minor: found.stx_rdev_minor })
+    let files = entries(root.join("proc")).flat_map(|process| entries(process.join("fd")));
+    files.filter_map(|file| fs::read_link(file).ok()).collect()
 }
 
 #[cfg(test)]
@@ -84,10 +70,12 @@ mod tests {
     #[test]
     fn an_open_file_is_known_by_its_numbers() {
         let file = fs::File::open("/dev/full").unwrap();
-        let open = open_files(Path::new("/"));
-        let numbers: BTreeSet<Number> = open.iter().filter_map(|file| number(file)).collect();
-        // MEM_MAJOR, include/uapi/linux/major.h.
-        assert!(numbers.contains(&Number { is_block: false, major: 1, minor: 7 }), "{numbers:?}");
+        let mut numbers = BTreeSet::new();
+        open_files::each(Path::new("/"), |_, _, files| numbers.extend(files));
+        assert!(
+            numbers.contains(&super::super::nodes::Number { is_block: false, major: 1, minor: 7 }),
+            "{numbers:?}"
+        );
         drop(file);
     }
 

@@ -16,6 +16,7 @@ pub mod format;
 pub mod iort;
 pub mod name;
 pub mod nodes;
+pub mod open_files;
 pub mod pci;
 pub mod pmu;
 pub mod processor;

@@ -27,6 +27,9 @@ pub struct Behind {
     /// network controller without an interface here, which may be in another network namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
+    /// Whether it has a disk or an interface here, whose requests are those of the kernel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requests: bool,
 }
 
 impl Plan {
@@ -47,8 +50,8 @@ pub(super) fn of(machine: &Machine, event: &Resolved<'_>, cpu: u32) -> Vec<Behin
     };
     let behind = |function: &Function| {
         let is_network = function.class >> 16 == NETWORK;
-        let unseen = is_network && machine.devices.names_of(function.address).next().is_none();
-        Behind { function: function.address, unseen }
+        let requests = machine.devices.names_of(function.address).next().is_some();
+        Behind { function: function.address, unseen: is_network && !requests, requests }
     };
     functions.into_iter().map(behind).collect()
 }
@@ -138,6 +141,7 @@ mod tests {
         let of = |&(function, unseen): &(&str, bool)| Behind {
             function: Address::from_str(function).unwrap(),
             unseen,
+            requests: false,
         };
         functions.iter().map(of).collect()
     }

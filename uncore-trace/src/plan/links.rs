@@ -239,6 +239,7 @@ fn is_of(metric: &Planned, key: &Key) -> bool {
         let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
         metric.pmu == part.pmu
             && part.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+            && part.requester.is_none_or(|id| masks.contains(&id))
     });
     same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
 }

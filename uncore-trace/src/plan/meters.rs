@@ -51,7 +51,13 @@ impl<'a> Narrowing<'a> {
                 "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
                  here: leave it out, or name devices with --device"
             );
-            if !apart.is_held {
+            if !apart.is_whole {
+                self.notes.insert(
+                    "--per device: the open files of some processes cannot be read, so functions that \
+                     they hold may be missing: run it as root, or name devices with --device"
+                        .to_owned(),
+                );
+            } else if !apart.is_held {
                 self.notes.insert(
                     "--per device: nobody holds a device, so each one that has a device file is \
                      counted on its own"

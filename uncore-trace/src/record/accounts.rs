@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +29,10 @@ const PART: u32 = 100;
 
 /// Readings that wait for the recorder. More are dropped: later ones have the same sums.
 const MOST_WAITING: usize = 64;
+
+/// How long the last reading is waited for, and how often it is looked at.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// Why fdinfo is not read.
 const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CAP_SYS_PTRACE without \
@@ -66,7 +68,8 @@ impl Ready {
 
     /// Starts to read.
     pub(super) fn start(self) -> Option<Accounts> {
-        let (held, asked) = channel();
+        // Who holds what now replaces what the thread has not asked for yet.
+        let (held, asked) = sync_channel(1);
         let (sender, readings) = sync_channel(MOST_WAITING);
         let Self { reader, needs, traces } = self;
         let thread = std::thread::Builder::new().name("accounts".to_owned());
@@ -105,7 +108,7 @@ fn needs(root: &Path, traces: bool) -> Needs {
 #[derive(Debug)]
 pub(super) struct Accounts {
     readings: Receiver<Read>,
-    held: Option<Sender<Held>>,
+    held: Option<SyncSender<Held>>,
     told: Option<Instant>,
     traces: bool,
     /// The last value of each account.
@@ -125,7 +128,8 @@ impl Accounts {
         let held = held();
         let lacks = !self.traces && held.is_shared() && self.noted.insert(Source::Drm);
         // A thread that has ended was reported by the panic handler.
-        self.held.as_ref().map(|thread| thread.send(held));
+        // One that waits for a driver is told the next time.
+        self.held.as_ref().map(|thread| thread.try_send(held));
         lacks.then_some(NO_RIGHT)
     }
 
@@ -142,10 +146,17 @@ impl Accounts {
         (Arc::new(AccountReading { time, accounts }), new)
     }
 
-    /// Reads once more, and then no more.
+    /// Reads once more, and then no more. A thread that waits for a driver is not waited for.
     pub(super) fn stop(&mut self) {
         drop(self.held.take());
-        self.thread.take().map(JoinHandle::join);
+        let Some(thread) = self.thread.take() else { return };
+        let begin = Instant::now();
+        while !thread.is_finished() && begin.elapsed() < LAST_WAIT {
+            std::thread::sleep(LAST_LOOK);
+        }
+        if thread.is_finished() {
+            drop(thread.join());
+        }
     }
 }
 

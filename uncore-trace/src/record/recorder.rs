@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use uncore_trace_common::record::KIND_FILE;
+use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
 use super::accounts::{self, Accounts};
 use super::args::{AtSwitch, Options, Sampling};
@@ -642,6 +642,9 @@ impl Recorder<'_> {
                 self.reread.has_lost();
                 self.parts.ledger(now).explain(Cause::HolderUnseen, now, None, &detail);
                 continue;
+            }
+            if [KIND_TASK, KIND_CGROUP].contains(&(kind as u32)) {
+                self.reread.has_lost();
             }
             self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
         }

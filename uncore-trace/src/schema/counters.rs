@@ -7,7 +7,7 @@ use super::kind::{F64, Hex, I32, Null, Text, Word, table};
 use super::when::When;
 
 table! {
-    "counters", "every planned counter and its encoding", sorted by [];
+    "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];
     When::Holds { since: None, key: &["counter"], last: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";

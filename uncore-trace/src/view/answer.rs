@@ -127,8 +127,11 @@ fn of_link(event: &Event, links: &Links) -> String {
 fn of_holders(events: &[Event], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
-        let Some((place, _)) = event.link else { continue };
-        let held = event.lines.iter().filter(|line| line.methods.contains(HELD));
+        let Some((place, _)) = event.link.filter(|(place, _)| !links.has_parts(*place)) else {
+            continue;
+        };
+        // Not those that have bytes of requests, too.
+        let held = event.lines.iter().filter(|line| line.methods.iter().all(|its| its == HELD));
         for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
             *bytes.entry((place, name(line).into_owned())).or_default() += line.sum.value;
         }

@@ -187,7 +187,8 @@ fn a_tick_without_a_reading_is_in_the_next_count() {
 
 #[test]
 fn the_chance_is_that_of_a_uniform_division() {
-    let right = |alone: f64, shared: f64, of: f64| Claim { alone, shared, of }.right();
+    let right =
+        |alone: f64, shared: f64, of: f64| Claim { alone, shared, of, fair: shared }.right();
     assert!((right(0.0, 50.0, 100.0) - 0.1).abs() < 1e-12);
     // Beta(1, 3) between 0.225 and 0.275.
     let four = (1.0_f64 - 0.225).powi(3) - (1.0_f64 - 0.275).powi(3);
@@ -199,7 +200,7 @@ fn the_chance_is_that_of_a_uniform_division() {
 fn what_devices_count_themselves_divides_what_several_hold() {
     let (one, two, three) = (process(1, 7), process(2, 8), process(3, 9));
     let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<Address>().unwrap());
-    let behind = |function| Behind { function, unseen: false };
+    let behind = |function| Behind { function, unseen: false, requests: false };
     let full =
         |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
     let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
@@ -210,7 +211,8 @@ fn what_devices_count_themselves_divides_what_several_hold() {
             counted.entry(*function).or_default().bytes.insert(None, *bytes);
         }
         counted.entry(gpu).or_default().processes = used.iter().copied().collect();
-        let parts = Parts::of(&[behind(gpu), behind(nic)], &holders, (&counted, None), TICK);
+        let parts =
+            Parts::of((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
         let part =
             |who| parts.of.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
         [one, two, three].map(|who| (1000.0 * part(who)) as u32)
@@ -222,4 +224,48 @@ fn what_devices_count_themselves_divides_what_several_hold() {
     // A process that used it and holds it no longer has no part.
     assert_eq!(of(&[], &[(1, 60), (2, 20), (9, 1000)]), [375, 125, 500]);
     assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(2, 5)]), [0, 750, 250]);
+}
+
+#[test]
+fn what_is_counted_for_one_does_not_make_it_sure() {
+    let (one, two) = (process(1, 7), process(2, 8));
+    let gpu = GPU.parse::<Address>().unwrap();
+    let behind = [Behind { function: gpu, unseen: false, requests: false }];
+    let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
+    let processes = BTreeMap::from([(1, 99)]);
+    let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
+    let mut claims = Claims::default();
+    let parts = Arc::new(Parts::of((&behind, false), &holders, (&counted, None), TICK));
+    claims.tick(TickParts(parts), Some(1000.0));
+    let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
+    claims.take().apply(&mut shares);
+    let said: Vec<_> = shares.iter().map(|its| (its.who, its.value.round())).collect();
+    assert_eq!(said, [(one, 1000.0)]);
+    assert!(shares[0].lasting < 0.2, "{shares:?}");
+    // One of several that are no owners.
+    let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (Owner::OtherTasks, TICK)]))]);
+    let processes = BTreeMap::from([(1, 1), (5, 90), (6, 9)]);
+    let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
+    let parts = Parts::of((&behind, false), &holders, (&counted, None), TICK);
+    let others = parts.of.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
+    assert!((others.1 - 0.99).abs() < 1e-9, "{parts:?}");
+}
+
+#[test]
+fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
+    let gpu = GPU.parse::<Address>().unwrap();
+    let of =
+        |name: &str, requests| Behind { function: name.parse().unwrap(), unseen: false, requests };
+    let behind = [of(GPU, false), of(NIC, true)];
+    let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
+    let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).of.len();
+    assert_eq!((parts(false), parts(true)), (1, 2));
+}
+
+#[test]
+fn many_processes_of_a_tenant_are_one() {
+    let owners: Vec<Owner> = (1..=100).map(|pid| process(pid, 7)).collect();
+    let changes: Vec<Change<'_>> = owners.iter().map(|owner| (GPU, *owner, TICK)).collect();
+    let held = window(&[(GPU, false)], &[(400, &changes), (0, &[]), (0, &[]), (0, &[])]);
+    assert_eq!(held, [line(None, 400.0, (1.0, 1.0), "held")]);
 }

@@ -3,14 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use rustix::fs::{major, minor};
 use serde::Serialize;
 
-use crate::discover::Machine;
 use crate::discover::nodes::Number;
+use crate::discover::{Machine, open_files};
 use crate::identity::assignments::{Assignment, assignments};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::kubelet;
@@ -59,28 +57,18 @@ impl Held {
         if wanted.is_empty() || machine.root != Path::new("/") {
             return held;
         }
-        let proc = machine.root.join("proc");
-        let Ok(processes) = fs::read_dir(&proc) else { return held };
-        held.is_whole = true;
         let mut cgroups = Cgroups::new(machine.cgroups.v2.as_deref(), &machine.root, Vec::new());
-        for process in processes.flatten() {
-            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let dir = process.path();
-            let Some(open) = open(&dir.join("fd"), wanted) else {
-                // It may have ended.
-                held.is_whole &= !dir.exists();
-                continue;
-            };
-            if open.is_empty() {
-                continue;
+        let by = &mut held.by;
+        held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
+            let mut open = open.intersection(wanted).peekable();
+            if open.peek().is_none() {
+                return;
             }
-            let holder = holder(pid, &dir, &mut cgroups);
+            let holder = holder(pid, dir, &mut cgroups);
             for number in open {
-                held.by.entry(number).or_default().push(holder.clone());
+                by.entry(*number).or_default().push(holder.clone());
             }
-        }
+        });
         held.by.values_mut().for_each(|holders| holders.sort_by_key(|holder| holder.pid));
         held
     }
@@ -102,20 +90,6 @@ pub(super) fn assigned(machine: &Machine) -> BTreeSet<Assignment> {
         log::warn!("the kubelet does not say which devices pods have: {error:#}");
         BTreeSet::new()
     })
-}
-
-/// Those of the wanted files that are open; `None` if the descriptors cannot be listed.
-fn open(dir: &Path, wanted: &BTreeSet<Number>) -> Option<BTreeSet<Number>> {
-    let entries = fs::read_dir(dir).ok()?.flatten();
-    let number = |entry: fs::DirEntry| {
-        // The link says what the file was called; the numbers say which device it is.
-        let metadata = fs::metadata(entry.path()).ok()?;
-        let is_block = metadata.file_type().is_block_device();
-        let is_device = is_block || metadata.file_type().is_char_device();
-        let (major, minor) = (major(metadata.rdev()), minor(metadata.rdev()));
-        is_device.then_some(Number { is_block, major, minor })
-    };
-    Some(entries.filter_map(number).filter(|number| wanted.contains(number)).collect())
 }
 
 fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {

@@ -41,14 +41,31 @@ fn spans(recording: &Recording) -> Result<Spans> {
             if ns.value(row) > 0 {
                 now.entry(key).or_insert(at);
             } else if let Some(from) = now.remove(&key) {
-                spans.entry(key.0).or_default().push((from, at));
+                add(&mut spans, key.0, (from, at));
             }
         }
     }
     for ((who, _), from) in now {
-        spans.entry(who).or_default().push((from, i64::MAX));
+        add(&mut spans, who, (from, i64::MAX));
+    }
+    for its in spans.values_mut() {
+        its.sort_unstable();
+        its.dedup_by(|later, before| {
+            let meet = later.0 <= before.1;
+            before.1 = if meet { before.1.max(later.1) } else { before.1 };
+            meet
+        });
     }
     Ok(spans)
+}
+
+/// Adds a span to those of its owner, and to those of its cgroup, whose processes a row may unite.
+fn add(spans: &mut Spans, who: Who, span: (i64, i64)) {
+    let cgroup = (who.0.clone(), None, None, who.3);
+    spans.entry(cgroup).or_default().push(span);
+    if who.1.is_some() {
+        spans.entry(who).or_default().push(span);
+    }
 }
 
 fn scan(recording: &Recording, spans: &Spans) -> Result<First> {
@@ -62,9 +79,11 @@ fn scan(recording: &Recording, spans: &Spans) -> Result<First> {
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (to, from) = (end.value(row), end.value(row) - len.value(row));
             let who = who.get(row);
-            let is_in = |span: &(i64, i64)| span.0 <= to && span.1 > from;
             first.look(|| {
-                let holds = spans.get(&who).is_some_and(|spans| spans.iter().any(is_in));
+                let holds = spans.get(&who).is_some_and(|spans| {
+                    let next = spans.partition_point(|span| span.0 <= to);
+                    next.checked_sub(1).is_some_and(|last| spans[last].1 > from)
+                });
                 let (row, counter) = (number + row as u64, counter.value(row));
                 (!holds).then(|| {
                     format!(
