@@ -30,11 +30,11 @@ table! {
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     sees: Text => Plain, "CPU list whose traffic the counter can see.";
     leader: Null<I32> => Plain, "Counter that leads its perf group; null when standalone.";
-    functions: Null<Text> => Plain, "PCI functions that it counts on their own, with commas; null for a counter without `--per device`, and for the whole.";
-    part_of: Null<I32> => Plain, "Counter of the whole, which counts what this one counts too; null for a counter that is no part of another.";
     role: Word => Dict, "counted: its counts are divided, in `fabric`; weight: others are divided by its counts; both.";
     state: Word => Dict, "opened or failed.";
     error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
+    functions: Null<Text> => Plain, "PCI functions that it counts on their own, with commas; null for a counter without `--per device`, and for the whole.";
+    part_of: Null<I32> => Plain, "Counter of the whole, which counts what this one counts too; null for a counter that is no part of another.";
 }
 
 /// Lowest `attr_type` of the statistics of a device; the next devices have the next numbers. No PMU
