@@ -22,7 +22,7 @@ HOUR = re.compile(rf"cluster=({VALUE})/date=(\d{{4}}-\d\d-\d\d)/hour=([01]\d|2[0
 FILE = re.compile(rf"host=({VALUE})/[0-9A-Fa-f]{{0,8}}_[0-9]+\.parquet")
 # What a file is looked at for, before any of its rows is believed.
 COLUMNS = ["host", "cluster", "ts"]
-TEXTS = "host boot_id cluster subsystem link direction peak_direction pmu event filter unit owner comm cgroup container pod method"
+TEXTS = "host boot_id cluster subsystem link direction peak_direction pmu event filter unit owner comm cgroup container pod job method"
 TYPES = {"ts": pa.timestamp("us", "UTC"), "socket": pa.int16(), "number": pa.int32()}
 TYPES |= dict.fromkeys(TEXTS.split(), pa.string())
 TYPES |= dict.fromkeys("mono_ns window_ns known_ns".split(), pa.int64())

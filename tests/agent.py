@@ -41,7 +41,7 @@ compared = rows(f"SELECT count(*) FROM ({both})")[0][0]
 outside = rows(f"SELECT event, value, low, high FROM {ROLLUP} WHERE NOT (low <= value AND value <= high)")
 doubled = rows(
     f"""SELECT mono_ns, event FROM {ROLLUP}
-        GROUP BY mono_ns, event, pmu, owner, comm, number, cgroup, container, pod, method
+        GROUP BY mono_ns, event, pmu, owner, comm, number, cgroup, container, pod, job, method
         HAVING count(*) > 1 LIMIT 5"""
 )
 summary = rows(

@@ -265,7 +265,7 @@ async def hostile():
         for text in texts:
             same(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\U000e0041]", text.replace("\\u001b", "\x1b")), [], text)
         # As the program prints it.
-        for by in ["cgroup", "container", "pod", "comm"]:
+        for by in ["cgroup", "container", "pod", "job", "comm"]:
             answer = await server.ask("top_tenants", recording="small.parquet", by=by)
             args = [PROGRAM, *shlex.split(answer["command"])[1:], "--wide"]
             shown = subprocess.run(args, cwd=DIR, check=True, capture_output=True, text=True).stdout

@@ -30,9 +30,13 @@ struct Tree {
 
 impl Tree {
     fn new(tag: &str) -> Result<Self, String> {
+        Self::with(tag, &format!("kubepods/burstable/pod{POD}/{ID}/inner"))
+    }
+
+    fn with(tag: &str, below: &str) -> Result<Self, String> {
         let top = Cgroup::new(tag)?;
         let mount = machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
-        let path = format!("{}/kubepods/burstable/pod{POD}/{ID}/inner", top.path);
+        let path = format!("{}/{below}", top.path);
         let deepest = mount.join(path.trim_start_matches('/'));
         fs::create_dir_all(&deepest).unwrap();
         let dirs = deepest.ancestors().take(5).map(Path::to_owned).collect();
@@ -80,6 +84,36 @@ fn a_containers_cgroup_is_in_its_columns() {
         let args = ["report".as_ref(), run.as_os_str(), "--by".as_ref(), by.as_ref()];
         assert!(run_ok(args).contains(key), "{by}");
     }
+}
+
+#[test]
+fn a_step_of_slurm_has_its_job() {
+    let _machine = root_or_skip!();
+    let tree = or_skip!(Tree::with("job", "slurmstepd.scope/job_7/step_batch/user/task_0"));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    record(&tree, &run, &[]);
+    let again = dir.path().join("again.parquet");
+    run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), again.as_os_str()]);
+    for run in [&run, &again] {
+        let shares = rows::shares(run);
+        let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+        assert!(shares.iter().filter(inside).count() > 20);
+        for share in &shares {
+            let wanted = inside(&share).then_some("7.batch");
+            assert_eq!(share.job.as_deref(), wanted, "{share:?}");
+        }
+    }
+    let jobs = |options: &[&str]| -> BTreeSet<String> {
+        let keys = reported(&run, &[&["--by", "job"], options].concat());
+        keys.into_keys().map(|(_, key)| key).filter(|key| key.contains(['7', 'j'])).collect()
+    };
+    assert_eq!(jobs(&[]), ["(no job)".to_owned(), "7".to_owned()].into());
+    let rolled = dir.path().join("rollup");
+    run_ok(["rollup".as_ref(), run.as_os_str(), "-o".as_ref(), rolled.as_os_str()]);
+    let args =
+        ["report".as_ref(), rolled.as_os_str(), "--by".as_ref(), "job".as_ref(), "--json".as_ref()];
+    assert!(run_ok(args).contains(r#""key":"7""#));
 }
 
 /// The sums of a report by event and key, and the total of each event.
@@ -155,7 +189,7 @@ fn a_report_has_the_same_total_however_it_is_asked() {
             assert!((sum - total).abs() <= total * 1e-9, "{what}: {event}: {sum} of {total}");
         }
     };
-    for by in ["container", "pod", "pid", "pmu", "port", "device", "owner"] {
+    for by in ["container", "pod", "job", "pid", "pmu", "port", "device", "owner"] {
         same(&totals(&["--by", by]), by);
     }
     let mut halves = totals(&["--to", "500ms"]);

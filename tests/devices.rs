@@ -22,6 +22,16 @@ pub(crate) const BRIDGE: u32 = 0x06_0400;
 pub(crate) const NVME: u32 = 0x01_0802;
 pub(crate) const NIC: u32 = 0x02_0000;
 
+fn write(path: &Path, text: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn link(path: &Path, to: String) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    symlink(to, path).unwrap();
+}
+
 /// A captured machine with devices: functions, and (class, name, path in `sys/devices`).
 pub(crate) fn with_devices(
     name: &str,
@@ -29,14 +39,6 @@ pub(crate) fn with_devices(
     names: &[(&str, &str, &str)],
 ) -> (tempfile::TempDir, Machine) {
     let dir = unpacked(name);
-    let write = |path: &Path, text: &[u8]| {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    let link = |path: &Path, to: String| {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        symlink(to, path).unwrap();
-    };
     for (path, class, vendor, tegra) in functions {
         let at = dir.path().join("sys/devices").join(path);
         write(&at.join("class"), format!("{class:#08x}\n").as_bytes());
@@ -221,12 +223,14 @@ fn tegra_finds_the_root_port_by_what_it_says() {
     );
     assert_eq!(counters_of[2], "nvidia_pcie_tgt_pmu_0_rc_4/rd_bytes,dst_rp_mask=0x4/");
     let warns = |what: &str| plan.notes.iter().any(|note| note.contains(what));
-    assert!(warns("no other traffic of this root complex can be counted"), "{:?}", plan.notes);
+    assert!(warns("counters of other traffic take turns with it"), "{:?}", plan.notes);
     assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: what is counted for 0002:02:00.1 has the traffic"));
-    let error = refused(&machine, &of_devices(&["eth0", "eth1"], &[]));
-    assert!(error.contains("one register for src_bdf"), "{error}");
-    let error = refused(&machine, &of_devices(&["nvme0n1", "eth1"], &[]));
-    assert!(error.contains("one register for src_bdf"), "{error}");
+    for devices in [["eth0", "eth1"], ["nvme0n1", "eth1"]] {
+        let plan = planned(&machine, &of_devices(&devices, &[]));
+        let its = plan.counters.iter().filter(|its| its.pmu == "nvidia_pcie_pmu_0_rc_4");
+        let groups: Vec<_> = its.map(|its| (its.leader, its.exclusive)).collect();
+        assert_eq!(groups, [(None, true), (None, true), (Some(0), false), (Some(1), false)]);
+    }
     // The root port itself has the traffic of both.
     let plan = planned(&machine, &of_devices(&["0002:00:02.0"], &[]));
     assert!(counters(&plan)[0].contains("src_rp_mask=0x4"), "{:?}", counters(&plan));
@@ -460,4 +464,37 @@ fn stacks_without_die_files_share_the_devices_of_their_socket() {
     // Two disks are below ports of one stack, so neither can be counted alone.
     let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
     assert!(noted(&plan, "0000:19:00.0 too, below the same part of the PMU"), "{:?}", plan.notes);
+}
+
+/// A tree has the files of its devices; who has them open is known on a running machine only.
+#[test]
+fn device_files_are_listed_with_their_functions() {
+    let (dir, _) = grace();
+    let function = fs::read_dir(dir.path().join("sys/bus/pci/devices")).unwrap().flatten();
+    let mut addresses: Vec<String> =
+        function.map(|it| it.file_name().into_string().unwrap()).collect();
+    addresses.sort_unstable();
+    let disk = addresses.iter().find(|it| it.ends_with("01:00.0")).unwrap();
+    let link_of = fs::read_link(dir.path().join("sys/bus/pci/devices").join(disk)).unwrap();
+    let place = link_of.to_str().unwrap().trim_start_matches("../").to_owned();
+    write(&dir.path().join("proc/devices"), b"Character devices:\n240 vfio-dev\n");
+    let node = format!("{place}/vfio-dev/vfio0");
+    write(
+        &dir.path().join("sys").join(&node).join("uevent"),
+        b"DEVNAME=vfio/devices/vfio\x1b[2J0\n",
+    );
+    link(&dir.path().join("sys/dev/char/240:0"), format!("../../{node}"));
+    let machine = discover::machine(dir.path()).unwrap();
+    let catalog = Catalog::embedded().unwrap();
+    let shown = list(&machine, &catalog, What::Devices, Form::Text(View::default())).unwrap();
+    let line = shown.lines().find(|line| line.contains(disk)).unwrap();
+    assert!(line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'), "{shown}");
+    assert!(shown.contains("who holds a device is shown to root"), "{shown}");
+    let json: serde_json::Value =
+        serde_json::from_str(&list(&machine, &catalog, What::Devices, Form::Json).unwrap())
+            .unwrap();
+    let rows = json["devices"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["address"] == **disk).unwrap();
+    assert_eq!(row["files"][0]["kind"], "vfio", "{row}");
+    assert!(row["files"][0]["holders"].is_null(), "{row}");
 }

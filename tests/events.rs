@@ -1,18 +1,28 @@
 //! Groups of events in braces, filters that several events share, and an event that is given twice.
 
-use crate::machines::{brief, planned, refused};
+use crate::machines::{brief, planned};
 
 #[test]
-fn one_requester_holds_for_a_whole_root_complex() {
+fn requesters_of_a_root_complex_take_turns() {
     let pmu = "nvidia_pcie_pmu_0_rc_4";
     let device = |bdf: &str| format!("{pmu}/rd_bytes,src_bdf={bdf},src_bdf_en=1/");
     let (one, other, ports) = (device("0x100"), device("0x200"), format!("{pmu}/wr_bytes/"));
     for second in [&other, &ports] {
-        let error = refused("all-drivers-acpi", &[], &[&one, second]);
-        assert!(error.contains("one register for src_bdf"), "{error}");
+        let plan = planned("all-drivers-acpi", &[], &[&one, second]);
+        let alone: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
+        assert_eq!(alone, [(None, true), (None, true)]);
+        let said = |note: &String| {
+            note.contains("one register for src_bdf") && note.contains("about 50 % of the time")
+        };
+        assert!(plan.notes.iter().any(said), "{:?}", plan.notes);
     }
+    // The clock has no requester.
     let cycles = format!("{pmu}/cycles/");
-    assert_eq!(planned("all-drivers-acpi", &[], &[&one, &cycles]).counters.len(), 2);
+    let plan = planned("all-drivers-acpi", &[], &[&one, &cycles]);
+    assert!(plan.counters.len() == 2 && plan.counters.iter().all(|its| !its.exclusive));
+    let plan = planned("all-drivers-acpi", &[], &[&one, &cycles, &ports]);
+    let groups: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
+    assert_eq!(groups, [(None, true), (None, true), (Some(1), false)]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The tests that need more than one module.
 //!
 //! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`, `kernels`,
-//!   `devices`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
+//!   `devices`, `meters`, `misses`, `ports` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
 //!   `golden`, `cores` and `metrics` against numbers worked out by hand.
 //! - `reports` has public reports of users, each with its right value and the source of that value.
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
@@ -50,15 +50,18 @@ mod fleet;
 mod full_disk;
 mod golden;
 mod harness;
+mod holders;
 mod hotplug;
 mod html;
 mod intel;
 mod io;
 mod io_group;
 mod kernels;
+mod kubelet;
 mod lifecycle;
 mod machines;
 mod marks;
+mod meters;
 mod metrics;
 mod misses;
 mod names;

@@ -96,7 +96,7 @@ fn a_report_has_the_interval_of_each_value() {
 fn names_in_a_recording_cannot_steer_the_terminal() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
-    for by in ["cgroup", "container", "pod", "pid", "pmu", "port", "device", "owner"] {
+    for by in ["cgroup", "container", "pod", "job", "pid", "pmu", "port", "device", "owner"] {
         for form in ["", "--ascii", "--json", "--csv"] {
             let text = place.typed(&format!("report x.parquet --by {by} {form}")).ok();
             let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';

@@ -66,6 +66,7 @@ pub(crate) fn row<'a>() -> fabric::Row<'a> {
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
         container: Some("c\u{9b}31m,\"\n\u{1b}[2J"),
         pod: Some("p\u{202e}\r\n=1+1"),
+        job: Some("7\u{1b}[2J.batch"),
         value: Some(1.0),
         total: Some(1.0),
         running: 1.0,

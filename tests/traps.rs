@@ -301,10 +301,11 @@ fn a_leader_has_the_device_of_its_group() {
     let error = refused_on("t410-2s", &format!("{{cs,{pmu}/rd_bytes/}}"));
     assert!(error.contains("cannot lead a group of nvidia_pcie_pmu_0_rc_4"), "{error}");
     planned("t410-2s", &[], &[&format!("{{{pmu}/rd_bytes/,cs}}")]);
-    // A group for root ports cannot run beside a device, whatever its leader.
+    // A group for root ports takes turns with a device.
     let ports = format!("{{{pmu}/rd_bytes/,{pmu}/wr_bytes/}}");
-    let error = refused_on("t410-2s", &format!("{device},{ports}"));
-    assert!(error.contains("one register for src_bdf"), "{error}");
+    let plan = planned("t410-2s", &[], &[&format!("{device},{ports}")]);
+    let groups: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
+    assert_eq!(groups, [(None, true), (None, true), (Some(1), false)]);
 }
 
 /// `arm_dmc620_pmu.c` had no `cpumask` at first: a counter on each CPU would count everything

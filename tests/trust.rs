@@ -116,15 +116,18 @@ fn attack(tree: &Tree, fake: &str) -> Tenant {
 fn a_user_cannot_bill_their_time_to_another_pod() {
     let _machine = root_or_skip!();
     let tree = or_skip!(Tree::new("billed"));
-    let fake = format!("kubepods.slice/kubepods-pod{POD_}.slice/cri-containerd-{ID}.scope");
-    let path = format!("{}/ci-runner.service/{fake}", tree.top.path);
+    let pod = format!("kubepods.slice/kubepods-pod{POD_}.slice/cri-containerd-{ID}.scope");
+    let job = "slurmstepd.scope/job_7/step_0".to_owned();
     let dir = tempfile::tempdir().unwrap();
     // Before the recording, found by the walk; and during it, found by its records.
-    for is_before in [true, false] {
-        let run = dir.path().join(format!("{is_before}/"));
-        let before = is_before.then(|| attack(&tree, &fake));
+    for (number, (fake, is_before)) in
+        [(&pod, true), (&pod, false), (&job, true)].into_iter().enumerate()
+    {
+        let path = format!("{}/ci-runner.service/{fake}", tree.top.path);
+        let run = dir.path().join(format!("{number}/"));
+        let before = is_before.then(|| attack(&tree, fake));
         let recorder = Recorder::start(&run, &["-p", "host"]);
-        let tenant = before.unwrap_or_else(|| attack(&tree, &fake));
+        let tenant = before.unwrap_or_else(|| attack(&tree, fake));
         sleep(Duration::from_secs(1));
         recorder.stop();
         drop(tenant);
@@ -132,21 +135,23 @@ fn a_user_cannot_bill_their_time_to_another_pod() {
         let shares = rows::shares(&run);
         let its = shares.iter().filter(|share| share.cgroup.as_deref() == Some(path.as_str()));
         assert!(its.count() > 20);
-        assert!(shares.iter().all(|its| its.pod.is_none() && its.container.is_none()));
+        let named =
+            |its: &rows::Share| its.pod.is_some() || its.container.is_some() || its.job.is_some();
+        assert!(!shares.iter().any(named));
         assert_eq!(rows::cgroups(&run)[&path], (None, None));
         let refused: Vec<_> =
             rows::losses(&run).into_iter().filter(|loss| loss.cause == "name_refused").collect();
         let details: Vec<_> = refused.iter().filter_map(|loss| loss.detail.as_deref()).collect();
         assert!(details.iter().any(|detail| detail.starts_with(&path)), "{details:?}");
-        // The directory of the pod has its form, too.
+        // The directory of the pod or job has its form, too.
         assert_eq!(details.len(), 2, "{details:?}");
-        let said = "2 names of containers or pods were not believed";
+        let said = "2 names of containers, pods or jobs were not believed";
         assert!(run_ok(["check".as_ref(), run.as_os_str()]).contains(said));
         // A replay has the table and not the machine.
-        let again = dir.path().join(format!("{is_before}-again.parquet"));
+        let again = dir.path().join(format!("{number}-again.parquet"));
         let typed = ["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), again.as_os_str()];
         run_ok(typed);
-        assert!(rows::shares(&again).iter().all(|its| its.pod.is_none()));
+        assert!(!rows::shares(&again).iter().any(named));
         fs::remove_dir(tree.dir.join(format!("ci-runner.service/{fake}"))).unwrap();
         for above in Path::new(&fake).ancestors().skip(1) {
             fs::remove_dir(tree.dir.join("ci-runner.service").join(above)).unwrap();

@@ -24,7 +24,7 @@ from ._sums import sums
 from ._text import printable
 from ._windows import windows
 
-By = Literal["cgroup", "container", "pod", "comm", "owner"]
+By = Literal["cgroup", "container", "pod", "job", "comm", "owner"]
 #: What helps against a low confidence; docs/attribution.md has the reasons.
 _WITNESS = (
     "record with a witness (`record --method misses`, or `--witness ports`), with `--monitor` where the machine has"

@@ -20,7 +20,7 @@ from ._text import printable
 #: Rows of `fabric` that are read: these take about 4 GB of memory and some 20 s.
 MOST_ROWS = 5_000_000
 _COLUMNS = [*EVENT, "owner", "counter", "ts", "mono_ns", "window_ns", "value", "total", "method", "confidence"]
-_COLUMNS += ["cgroup_confidence", "socket", "comm", "cgroup", "container", "pod"]
+_COLUMNS += ["cgroup_confidence", "socket", "comm", "cgroup", "container", "pod", "job"]
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 #: The nearest to the machine first, as in `schema/link.rs`.
 _SOURCES = {"calibrated": 0, "sysfs": 1, "catalog": 2}
@@ -47,6 +47,10 @@ class Recording:
             raise Refused(f"{self.name} has {metadata.num_rows} rows, not 1 to {MOST_ROWS}: `uncore-trace cut` a span")
         names = pq.read_schema(fabric).names
         self.rows = read(fabric, columns=[column for column in _COLUMNS if column in names])
+        if "job" in names:
+            # The steps of a job are one, as for `report --by job`.
+            jobs = pc.replace_substring_regex(self.rows["job"].cast(pa.string()), r"(?s)\..*", "")
+            self.rows = self.rows.set_column(self.rows.column_names.index("job"), "job", jobs)
         self.links = {link["name"]: link for link in json.loads(self.facts.get("plan", "{}")).get("links", [])}
         counted = ((name, its) for name, link in self.links.items() for its in link["counters"])
         self.on = {its["counter"]: (name, its["direction"]) for name, its in counted}

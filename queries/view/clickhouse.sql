@@ -17,7 +17,7 @@ SELECT * FROM file(
     direction Nullable(String), peak Nullable(Float64), peak_direction Nullable(String), pmu Nullable(String),
     event Nullable(String), filter Nullable(String), unit Nullable(String),
     owner Nullable(String), number Nullable(Int32), comm Nullable(String),
-    cgroup Nullable(String), container Nullable(String), pod Nullable(String),
+    cgroup Nullable(String), container Nullable(String), pod Nullable(String), job Nullable(String),
     value Nullable(Float64), low Nullable(Float64), high Nullable(Float64),
     total Nullable(Float64), running Nullable(Float32), method Nullable(String),
     confidence Nullable(Float32), date Date, hour Int32

@@ -8,7 +8,7 @@ import polars as pl
 
 TEXT = [
     "host", "boot_id", "cluster", "subsystem", "link", "direction", "peak_direction", "pmu", "event", "filter", "unit",
-    "owner", "comm", "cgroup", "container", "pod", "method",
+    "owner", "comm", "cgroup", "container", "pod", "job", "method",
 ]  # fmt: skip
 SCHEMA = {
     "ts": pl.Datetime("us", "UTC"),

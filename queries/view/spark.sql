@@ -10,6 +10,6 @@ CREATE OR REPLACE TEMPORARY VIEW rollup (
     ts TIMESTAMP, mono_ns BIGINT, window_ns BIGINT, known_ns BIGINT, host STRING, boot_id STRING,
     cluster STRING, socket SMALLINT, subsystem STRING, link STRING, direction STRING, peak DOUBLE, peak_direction STRING,
     pmu STRING, event STRING, filter STRING, unit STRING, owner STRING, number INT, comm STRING,
-    cgroup STRING, container STRING, pod STRING, value DOUBLE, low DOUBLE, high DOUBLE,
+    cgroup STRING, container STRING, pod STRING, job STRING, value DOUBLE, low DOUBLE, high DOUBLE,
     total DOUBLE, running FLOAT, method STRING, confidence FLOAT, date DATE, hour INT
 ) USING parquet OPTIONS (path '{root}/{files}', basePath '{root}');

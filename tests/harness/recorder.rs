@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use aya::programs::{loaded_links, loaded_programs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{mono_ns, uncore_trace};
+use crate::PROGRAM;
+use crate::command::NO_CONFIG;
 
 /// Prints a line when counting has begun, and keeps running.
 pub(crate) const WORKLOAD: &str = "echo $$; exec sleep 600";
@@ -66,11 +68,29 @@ impl Recorder {
         script: &str,
         env: &[(&str, &OsStr)],
     ) -> Self {
+        let mut command = uncore_trace();
+        command.envs(env.iter().copied());
+        Self::of(command, output, options, script)
+    }
+
+    /// The same as [`Self::start`] where a shell script, such as one that mounts, has changed what it sees of
+    /// the machine.
+    pub(crate) fn where_done<A: AsRef<OsStr>>(change: &str, output: &Path, options: &[A]) -> Self {
+        let mut command = Command::new("unshare");
+        command.env("XDG_CONFIG_HOME", NO_CONFIG).args(["--mount", "sh", "-ec"]);
+        command.arg(format!("{change}; exec \"$0\" \"$@\"")).arg(PROGRAM);
+        Self::of(command, output, options, WORKLOAD)
+    }
+
+    fn of<A: AsRef<OsStr>>(
+        mut command: Command,
+        output: &Path,
+        options: &[A],
+        script: &str,
+    ) -> Self {
         let spawned_ns = mono_ns();
         // Its command may outlive it, and must not keep stderr open.
         let script = format!("exec 2>/dev/null; {script}");
-        let mut command = uncore_trace();
-        command.envs(env.iter().copied());
         command.arg("record").arg("-o").arg(output).args(options).args(["--", "sh", "-c", &script]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();

@@ -8,7 +8,7 @@ use std::path::Path;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 use uncore_trace::schema::columns::{bits, f64s, get, i32s, i64s, texts, words};
 use uncore_trace::schema::{
-    TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
+    TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
 use uncore_trace::tables::reader::Recording;
 
@@ -26,6 +26,7 @@ pub(crate) struct Share {
     pub cgroup: Option<String>,
     pub container: Option<String>,
     pub pod: Option<String>,
+    pub job: Option<String>,
     pub value: Option<f64>,
     pub total: Option<f64>,
     pub method: String,
@@ -83,6 +84,18 @@ pub(crate) struct Loss {
     pub detail: Option<String>,
 }
 
+/// A row of `holders`.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub pid: i32,
+    pub device: String,
+    pub kind: String,
+    pub bdf: Option<String>,
+    pub begin_ns: Option<i64>,
+    pub end_ns: Option<i64>,
+    pub learnt: String,
+}
+
 /// A CPU's entry in the metadata `cpu_time`.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub(crate) struct CpuTime {
@@ -100,7 +113,7 @@ pub(crate) struct Own {
     pub timer: String,
 }
 
-fn rows<T>(
+pub(crate) fn rows<T>(
     recording: &Path,
     def: &'static TableDef,
     columns: &[&str],
@@ -141,6 +154,7 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         "cgroup",
         "container",
         "pod",
+        "job",
         "value",
         "total",
         "method",
@@ -157,6 +171,7 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         cgroup: word(batch, "cgroup", row),
         container: word(batch, "container", row),
         pod: word(batch, "pod", row),
+        job: word(batch, "job", row),
         value: get(f64s(batch, "value").unwrap(), row),
         total: get(f64s(batch, "total").unwrap(), row),
         method: word(batch, "method", row).unwrap(),
@@ -241,7 +256,21 @@ pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
     })
 }
 
-/// All of `loss`; empty if there is no such table.
+/// All of `holders`.
+pub(crate) fn holders(recording: &Path) -> Vec<Holder> {
+    let columns = ["pid", "device", "kind", "bdf", "begin_ns", "end_ns", "learnt"];
+    rows(recording, &holders::TABLE, &columns, |batch, row| Holder {
+        pid: i32s(batch, "pid").unwrap().value(row),
+        device: word(batch, "device", row).unwrap(),
+        kind: word(batch, "kind", row).unwrap(),
+        bdf: word(batch, "bdf", row),
+        begin_ns: get(i64s(batch, "begin_ns").unwrap(), row),
+        end_ns: get(i64s(batch, "end_ns").unwrap(), row),
+        learnt: word(batch, "learnt", row).unwrap(),
+    })
+}
+
+/// All of `loss`.
 pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     let opened = Recording::open(recording).unwrap();
     if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {

@@ -17,6 +17,7 @@ import duckdb
 
 import attribution
 from expect import Failed, expect
+from holders import held, holders, open_cost
 from host import divided, method, paced, shares, slices, timer
 from metrics import metric, value
 
@@ -34,7 +35,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("counters", "readings", "fabric", "loss", "runtime", "irqs", "slices", "cgroups"):
+            for table in ("counters", "readings", "fabric", "loss", "runtime", "irqs", "slices", "cgroups", "holders"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -529,6 +530,9 @@ CHECKS = {
     "witnesses": witnesses,
     "verified": verified,
     "kept": kept,
+    "holders": holders,
+    "held": held,
+    "open_cost": open_cost,
     "no_recording": no_recording,
 }
 

@@ -17,6 +17,7 @@ KUBERNETES = ["1.25", "1.30", "1.37"]
 FULL = {
     "cluster": 'with "quotes"',
     "containerRuntime": "crio",
+    "podResources": True,
     "hostNetwork": False,
     "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms", "method": "residency", "cgroupDepth": 0},
     "ring": {"enabled": True, "keep": 12, "mode": "0640"},

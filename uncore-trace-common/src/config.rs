@@ -80,3 +80,27 @@ pub const OP_ZONE_APPEND: &str = "OP_ZONE_APPEND";
 pub const OP_DRV_IN: &str = "OP_DRV_IN";
 /// Value of `REQ_OP_DRV_OUT` in `enum req_op`.
 pub const OP_DRV_OUT: &str = "OP_DRV_OUT";
+/// Byte offset of `tgid` in `struct task_struct`.
+pub const TASK_TGID: &str = "TASK_TGID";
+/// Byte offset of `comm` in `struct task_struct`.
+pub const TASK_COMM: &str = "TASK_COMM";
+/// Byte offset of `files` in `struct task_struct`.
+pub const TASK_FILES: &str = "TASK_FILES";
+/// Byte offset of `cgroups` in `struct task_struct`.
+pub const TASK_CGROUPS: &str = "TASK_CGROUPS";
+/// Byte offset of `dfl_cgrp` in `struct css_set`.
+pub const CSET_CGROUP: &str = "CSET_CGROUP";
+/// Byte offset of `fdt` in `struct files_struct`.
+pub const FILES_TABLE: &str = "FILES_TABLE";
+/// Byte offset of `max_fds` in `struct fdtable`.
+pub const TABLE_SIZE: &str = "TABLE_SIZE";
+/// Byte offset of `fd` in `struct fdtable`.
+pub const TABLE_FILES: &str = "TABLE_FILES";
+/// Byte offset of `f_inode` in `struct file`.
+pub const FILE_INODE: &str = "FILE_INODE";
+/// Byte offset of `f_mode` in `struct file`.
+pub const FILE_MODE: &str = "FILE_MODE";
+/// Byte offset of `i_mode` in `struct inode`.
+pub const INODE_MODE: &str = "INODE_MODE";
+/// Byte offset of `i_rdev` in `struct inode`.
+pub const INODE_DEVICE: &str = "INODE_DEVICE";

@@ -21,8 +21,10 @@ pub const KIND_TASK: u32 = 4;
 pub const KIND_CGROUP: u32 = 5;
 /// `Header::kind` of a [`crate::state::Io`].
 pub const KIND_IO: u32 = 6;
+/// `Header::kind` of a [`FileEvent`].
+pub const KIND_FILE: u32 = 7;
 /// One more than the highest kind.
-pub const KINDS: usize = 7;
+pub const KINDS: usize = 8;
 
 /// A reading made by the sampler's timer; only such readings have tick numbers.
 pub const TRIGGER_TIMER: u32 = 0;
@@ -71,6 +73,21 @@ pub const CGROUP_MKDIR: u32 = 1;
 pub const CGROUP_RMDIR: u32 = 2;
 /// A task was moved into a cgroup of the v2 hierarchy.
 pub const CGROUP_ATTACH: u32 = 3;
+
+/// A process has the file of a watched device open; only the iterator over all files says so.
+pub const FILE_SEEN: u32 = 0;
+/// A process has got the file of a watched device: it opened or received it.
+pub const FILE_GOT: u32 = 1;
+/// A process has closed its last file of a watched device.
+pub const FILE_LEFT: u32 = 2;
+/// A process has closed a file of a watched device, and has too many files to be looked through.
+pub const FILE_DOUBT: u32 = 3;
+/// A process that may have files of watched devices has made another, which has copies of them.
+pub const FILE_FORK: u32 = 4;
+
+/// In `FileEvent::device`: bits of the minor number, `MINORBITS` of `include/linux/kdev_t.h`, Linux 6.1
+/// to 7.2.
+pub const MINOR_BITS: u32 = 20;
 
 /// The begin of every record.
 #[repr(C)]
@@ -176,6 +193,26 @@ pub struct CgroupEvent {
     pub path: [u8; MAX_PATH],
 }
 
+/// A process got or left the file of a device. The iterator over all files writes it too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FileEvent {
+    /// `KIND_FILE`.
+    pub header: Header,
+    /// `CLOCK_MONOTONIC` of the event.
+    pub time: u64,
+    /// One of the `FILE_` constants.
+    pub what: u32,
+    /// The device, as the kernel numbers it: major << [`MINOR_BITS`] | minor. 0 of a fork.
+    pub device: u32,
+    /// 1 if it is a block device, 0 if it is a character device.
+    pub block: u32,
+    /// The process that forked, or 0.
+    pub parent: u32,
+    /// The task; of a fork, the new one.
+    pub task: Task,
+}
+
 // No implicit padding: a size is the sum of its fields' sizes.
 const _: () = {
     assert!(size_of::<Header>() == 8);
@@ -183,5 +220,6 @@ const _: () = {
     assert!(size_of::<Reading>() == 24);
     assert!(SAMPLE_PREFIX == 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4 + 4 + 4 + 32);
     assert!(size_of::<TaskEvent>() == 8 + 8 + 8 + 32);
+    assert!(size_of::<FileEvent>() == 8 + 8 + 4 * 4 + 32);
     assert!(size_of::<CgroupEvent>() == 8 + 8 + 8 + 8 + MAX_PATH);
 };

@@ -21,9 +21,23 @@ use crate::maps::{DROPS, RINGS};
 /// see that it does.
 #[inline(always)]
 pub unsafe fn send<T>(kind: u32, record: *const T, size: u64) {
+    // SAFETY: as the caller promises.
+    unsafe { send_part(kind, record, || Some(size)) }
+}
+
+/// The same with a size that is known only now; `None` if there is nothing to send. It is asked for right
+/// before the call that takes it: the verifier of Linux 6.1 forgets the bound of a number that was put on
+/// the stack before it was compared.
+///
+/// # Safety
+///
+/// As for [`send`].
+#[inline(always)]
+pub unsafe fn send_part<T>(kind: u32, record: *const T, size: impl FnOnce() -> Option<u64>) {
     // SAFETY: the caller vouches for the header.
     let cpu = unsafe { (*record.cast::<Header>()).cpu };
     let sent = RINGS.get(cpu).map(|ring| {
+        let Some(size) = size() else { return 0 };
         // SAFETY: the caller vouches for the bytes; the map is a ring buffer.
         unsafe {
             bpf_ringbuf_output(

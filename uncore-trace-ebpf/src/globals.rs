@@ -48,6 +48,18 @@ globals!(
     OP_ZONE_APPEND,
     OP_DRV_IN,
     OP_DRV_OUT,
+    TASK_TGID,
+    TASK_COMM,
+    TASK_FILES,
+    TASK_CGROUPS,
+    CSET_CGROUP,
+    FILES_TABLE,
+    TABLE_SIZE,
+    TABLE_FILES,
+    FILE_INODE,
+    FILE_MODE,
+    INODE_MODE,
+    INODE_DEVICE,
 );
 
 /// The end of the tick in which `now` lies.

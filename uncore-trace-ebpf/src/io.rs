@@ -194,12 +194,15 @@ pub fn flush_ended(cpu: u32, now: u64) {
 
 #[inline(always)]
 fn flush(pending: &mut Io) {
-    let len = pending.len;
-    if len <= IO_SLOTS as u64 {
+    let from: *const Io = pending;
+    let size = || {
+        // SAFETY: a reference is readable.
+        let len = unsafe { (&raw const (*from).len).read_volatile() };
         let size = IO_PREFIX as u64 + len * size_of::<IoSlot>() as u64;
-        // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
-        unsafe { emit::send(KIND_IO, pending, size) };
-    }
+        (len <= IO_SLOTS as u64).then_some(size)
+    };
+    // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
+    unsafe { emit::send_part(KIND_IO, from, size) };
     pending.len = 0;
     pending.total = 0;
 }

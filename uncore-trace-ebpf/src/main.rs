@@ -4,7 +4,8 @@
 //! - [`run`]: the time of each task on a CPU,
 //! - [`irq`]: the time of interrupts,
 //! - [`sample`]: the readings of this CPU's counters,
-//! - [`io`]: the bytes that block and network devices moved.
+//! - [`io`]: the bytes that block and network devices moved,
+//! - [`files`]: which processes have the files of devices open.
 //!
 //! All records are sent by [`emit`], the only module that writes to the ring and counts the records
 //! that the ring refused.
@@ -22,6 +23,8 @@
 
 #[cfg(target_arch = "bpf")]
 mod emit;
+#[cfg(target_arch = "bpf")]
+mod files;
 #[cfg(target_arch = "bpf")]
 mod globals;
 #[cfg(target_arch = "bpf")]

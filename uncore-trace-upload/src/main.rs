@@ -1,7 +1,7 @@
 //! `uncore-trace-upload`: sends the files of the roll-up to an object store, and metrics to a collector.
 //!
 //! It is a separate program so that `uncore-trace`, which has capabilities, links neither TLS nor
-//! an HTTP client. `uncore-trace upload` runs this program with the same options.
+//! a client of HTTP over TCP. `uncore-trace upload` runs this program with the same options.
 
 mod answers;
 mod backoff;

@@ -313,11 +313,15 @@ fn plan(size: Size) -> Plan {
             sees: (0..size.cpus).collect(),
             per_cpu: false,
             exclude_guest: false,
+            functions: Vec::new(),
+            part_of: None,
+            exclusive: false,
             at_switch: false,
             exact_by: None,
             cause: None,
             causes: BTreeSet::default(),
             io: None,
+            behind: Vec::new(),
             leader: None,
             role: Role::Counted,
             witness_bytes: None,
@@ -414,6 +418,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         only_cgroups: Vec::new(),
         cgroup_depth: None,
         io: false,
+        holders: false,
     };
     let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
     for id in 0..size.cgroups {

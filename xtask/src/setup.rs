@@ -38,7 +38,7 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
 /// `DuckDB` reads a bucket through obstore (16 MB). `mcp`, the SDK of the Model Context Protocol, is 3 MB;
 /// with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn, httpx2,
 /// opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway. `opentelemetry-proto`
-/// (0.4 MB) has the definitions of OTLP.
+/// (0.4 MB) has the definitions of OTLP, and `grpcio` (20 MB) is the other side of the kubelet's client.
 pub(crate) const READERS: Venv = Venv {
     name: "venv",
     packages: &[
@@ -46,6 +46,7 @@ pub(crate) const READERS: Venv = Venv {
         "flask==3.1.3",
         "flask-cors==6.0.5",
         "fsspec==2026.9.0",
+        "grpcio==1.85.1",
         "mcp==2.3.0",
         "moto==5.2.5",
         "obstore==0.12.1",
@@ -58,7 +59,7 @@ pub(crate) const READERS: Venv = Venv {
         "pyarrow==26.0.1",
         "pyyaml==6.0.3",
     ],
-    modules: "duckdb, fsspec, mcp, moto.server, obstore, opentelemetry.proto, pandas, perfetto, prometheus_client, \
+    modules: "duckdb, fsspec, grpc, mcp, moto.server, obstore, opentelemetry.proto, pandas, perfetto, prometheus_client, \
               pyarrow",
 };
 

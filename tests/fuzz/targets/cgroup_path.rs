@@ -9,7 +9,7 @@ fuzz_target!(|input: &str| {
     // The second line is the part of the path that the container makes.
     let (path, below) = input.split_once('\n').unwrap_or((input, "below"));
     let inside = Inside::parse(path);
-    for name in [&inside.container, &inside.pod].into_iter().flatten() {
+    for name in [&inside.container, &inside.pod, &inside.job].into_iter().flatten() {
         assert!(!name.is_empty() && !name.contains('/'), "{path:?}: {name:?}");
         assert!(!label(None, name).is_empty(), "{path:?}");
     }
@@ -18,5 +18,6 @@ fuzz_target!(|input: &str| {
         let deeper = Inside::parse(&deeper);
         assert_eq!(deeper.container, inside.container, "{path:?} and {below:?}");
         assert_eq!(deeper.pod, inside.pod, "{path:?} and {below:?}");
+        assert_eq!(deeper.job, inside.job, "{path:?} and {below:?}");
     }
 });

@@ -30,6 +30,10 @@ fuzz_target!(|input: &[u8]| {
             assert_clean(&event.task);
             (0, 0)
         }
+        Record::File(event) => {
+            assert_clean(&event.task);
+            (0, 0)
+        }
         Record::Cgroup(_) => (0, 0),
     };
     assert!(entries * least <= input.len(), "{entries} entries of {} bytes", input.len());

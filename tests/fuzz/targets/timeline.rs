@@ -200,6 +200,7 @@ fuzz_target!(|input: &[u8]| {
         only_cgroups: Vec::new(),
         cgroup_depth: None,
         io: true,
+        holders: false,
     };
     let mut sink = Sink::new(&All, true, Origin::of(&BTreeMap::new()));
     let mut timeline = Timeline::new(&setup, Box::new(attributor(&plan)), &mut sink);

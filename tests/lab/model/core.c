@@ -22,6 +22,7 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include "held.h"
 #include "kinds.h"
 #include "truth.h"
 
@@ -349,6 +350,7 @@ static void __exit model_exit(void)
 {
 	misc_deregister(&model);
 	destroy_workqueue(workers);
+	held_unregister();
 	while (nr_attached--)
 		if (devices[nr_attached]->kind->detach)
 			devices[nr_attached]->kind->detach(devices[nr_attached]);

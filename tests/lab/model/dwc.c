@@ -23,6 +23,7 @@
 #include <linux/pci.h>
 #include <linux/pci-ecam.h>
 
+#include "held.h"
 #include "model.h"
 
 #define LANES            16
@@ -311,6 +312,23 @@ static struct pci_ops dwc_ops = {
 	.write = write_config,
 };
 
+/* A process can hold an endpoint: it has a file. */
+static void add_files(struct pci_bus *bus)
+{
+	struct pci_dev *port, *endpoint;
+	int err;
+
+	list_for_each_entry(port, &bus->devices, bus_list) {
+		if (!port->subordinate)
+			continue;
+		list_for_each_entry(endpoint, &port->subordinate->devices, bus_list) {
+			err = held_register(&endpoint->dev);
+			if (err)
+				pci_warn(endpoint, "it gets no file: %d\n", err);
+		}
+	}
+}
+
 static int dwc_attach(struct lab_device *device)
 {
 	struct dwc *dwc = device->state;
@@ -335,6 +353,7 @@ static int dwc_attach(struct lab_device *device)
 	if (!err) {
 		dwc->bridge = bridge;
 		pci_bus_add_devices(bridge->bus);
+		add_files(bridge->bus);
 	}
 	pci_unlock_rescan_remove();
 	if (err)

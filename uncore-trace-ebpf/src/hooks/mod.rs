@@ -3,6 +3,7 @@
 mod arm;
 mod block;
 mod cgroup;
+mod files;
 mod irq;
 mod net;
 mod others;

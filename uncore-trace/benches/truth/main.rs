@@ -212,7 +212,7 @@ fn attribute(
     });
     for tenant in 0..tenants {
         let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup(tenant) };
-        let names = Arc::new(CgroupNames { path: path.into(), container: None, pod: None });
+        let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let id = ticks::cgroup_id(tenant, tenants);
         attributor.take(Entry::Cgroup { id, names: &names }, &mut fabric)?;
     }

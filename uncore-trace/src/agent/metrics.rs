@@ -24,6 +24,7 @@ use prometheus_client::registry::Registry;
 use self::canary::Ratio;
 use self::counted::{Counted, Name, Row};
 use self::table::unit_of;
+use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, get};
 use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
@@ -154,6 +155,7 @@ impl Metrics {
         let (events, filters, units) = (words("event")?, words("filter")?, words("unit")?);
         let (owners, comms) = (words("owner")?, words("comm")?);
         let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
+        let jobs = words("job")?;
         let values: &Float64Array = columns::f64s(batch, "value")?;
         let (peaks, peak_directions) = (columns::f64s(batch, "peak")?, words("peak_direction")?);
         let confidences = columns::f32s(batch, "confidence")?;
@@ -220,6 +222,7 @@ impl Metrics {
                 cgroup: if kind == TASK { text(cgroups) } else { String::new() },
                 container: text(containers),
                 pod: text(pods),
+                job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
             };
             let ends = get(lows, row).zip(get(highs, row)).filter(|_| seconds(row) > 0.0);
             let interval = ends.map(|(low, high)| (scale * low, scale * high, seconds(row)));

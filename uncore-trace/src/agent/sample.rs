@@ -41,6 +41,7 @@ pub(super) fn fabric(ends: &[i64]) -> RecordBatch {
             confidence: Some(1.0),
             cgroup_confidence: Some(1.0),
             processes: None,
+            job: None,
         });
     }
     rows.finish()

@@ -5,9 +5,13 @@
 //! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
+mod accounts;
+mod assignments;
 pub mod cpu;
 mod cpus;
 mod cputime;
+mod held;
+mod holders;
 mod io;
 mod looks;
 mod loss;
@@ -28,9 +32,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use self::accounts::Accounts;
+pub use self::accounts::Reading as AccountReading;
+pub use self::assignments::Assigned;
+use self::assignments::Assignments;
 use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
+use self::holders::Holders;
 use self::io::IoUse;
 use self::looks::{Look, Looks};
 pub use self::loss::Ledger;
@@ -47,9 +56,11 @@ use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
+use crate::discover::accounts::Held;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
-    CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
+    CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
+    TaskEvent,
 };
 use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
@@ -113,7 +124,7 @@ pub struct Setup<'a> {
     pub root: &'a Path,
     /// Mount point of the cgroup v2 hierarchy.
     pub cgroup_mount: Option<&'a Path>,
-    /// Cgroups below which all names of containers and pods are believed.
+    /// Cgroups below which all names of containers, pods and jobs are believed.
     pub trusted_cgroups: Vec<String>,
     /// Cgroups with owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
@@ -121,6 +132,8 @@ pub struct Setup<'a> {
     pub cgroup_depth: Option<usize>,
     /// Whether I/O is recorded.
     pub io: bool,
+    /// Whether it is recorded who holds which device.
+    pub holders: bool,
 }
 
 /// The state of a live recording.
@@ -139,8 +152,11 @@ pub struct Timeline {
     consumer: Box<dyn Consumer>,
     times: CpuTimes,
     io: Option<IoUse>,
+    holders: Option<Holders>,
+    assignments: Assignments,
     statistics: Statistics,
     monitors: Monitors,
+    accounts: Accounts,
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
@@ -201,8 +217,14 @@ impl Timeline {
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            holders: setup.holders.then(|| {
+                let behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
+                Holders::new(setup.root, start, behind.map(|its| its.function).collect())
+            }),
+            assignments: Assignments::new(start),
             statistics: Statistics::new(setup.plan, setup.opened),
             monitors: Monitors::new(start, window_ns),
+            accounts: Accounts::new(start, window_ns),
             unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
@@ -235,12 +257,73 @@ impl Timeline {
                     io.feed(&moved, &mut self.names);
                 }
             }
+            Record::File(event) => self.file_event(&event, sink),
+        }
+    }
+
+    fn file_event(&mut self, event: &FileEvent, sink: &mut Sink) {
+        let is_over = self.span.stop.is_some_and(|stop| event.time > stop);
+        if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
+            let new = holders.feed(event, &mut self.names, sink);
+            self.need_names(new);
+        }
+    }
+
+    /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
+    /// must have been fed, except with the first one.
+    pub fn files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
+        let is_over = self.span.stop.is_some_and(|stop| span.0 > stop);
+        if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
+            let new = holders.read(span, files, &mut self.names, sink);
+            self.need_names(new);
+        }
+    }
+
+    /// Whether all files of watched devices should be read again, since the last call.
+    pub const fn take_doubt(&mut self) -> bool {
+        match &mut self.holders {
+            Some(holders) => holders.take_doubt(),
+            None => false,
+        }
+    }
+
+    /// Takes what the kubelet said of devices and pods.
+    pub fn assigned(&mut self, assigned: &Assigned, sink: &mut Sink) {
+        if self.span.stop.is_none_or(|stop| assigned.time <= stop) {
+            self.assignments.read(assigned, sink);
+        }
+    }
+
+    /// Enters the devices that are still held or assigned, at the end.
+    pub fn end_holders(&mut self, sink: &mut Sink) {
+        self.assignments.finish(sink);
+        if let Some(holders) = &mut self.holders {
+            holders.finish(sink);
+        }
+    }
+
+    /// Requests the names of cgroups.
+    fn need_names(&mut self, cgroups: Vec<u64>) {
+        for id in cgroups {
+            if !self.names.cgroups.is_logged(id) {
+                self.unnamed.add(id);
+            }
         }
     }
 
     /// Takes a reading of the hardware's monitors.
     pub fn monitors(&mut self, measured: &Arc<Measured>) {
         self.monitors.take(measured);
+    }
+
+    /// Takes a reading of what devices count themselves.
+    pub fn accounts(&mut self, reading: &Arc<AccountReading>) {
+        self.accounts.take(reading);
+    }
+
+    /// Who holds what, of which accounts are read.
+    pub fn held(&self) -> Held {
+        self.holders.as_ref().map(Holders::held).unwrap_or_default()
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
@@ -576,10 +659,19 @@ impl Timeline {
                     .entry(entries::Entry::Moved(&moved));
             }
         }
+        if let Some(holders) = &mut self.holders {
+            let changes = holders.close((self.closed, end), &mut self.names);
+            for held in &changes {
+                self.need_name(held.owner);
+            }
+            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            held::log(&changes, end, &mut output);
+        }
         if end.is_multiple_of(self.window_ns) || is_last {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
             self.statistics.log(end, &mut self.ledger, &mut output);
             self.monitors.close(end, &mut output);
+            self.accounts.close(end, is_last, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.
@@ -687,7 +779,12 @@ impl Timeline {
     fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
         self.names.task_event(event);
         let what = match event.change {
-            TaskChange::Exec => "exec",
+            TaskChange::Exec => {
+                if let Some(holders) = &mut self.holders {
+                    holders.renamed(&event.task, event.time);
+                }
+                "exec"
+            }
             TaskChange::Exit => {
                 self.seen.exit(event.task.tid, event.time);
                 "exit"
@@ -706,6 +803,13 @@ impl Timeline {
             if self.span.has(event.time) {
                 sink.task(&task, event.time, "move");
             }
+        }
+        if let CgroupChange::Attached(tid) = event.change
+            && self.span.stop.is_none_or(|stop| event.time <= stop)
+            && let Some(holders) = &mut self.holders
+            && holders.moved(tid, event.cgroup_id, event.time, sink)
+        {
+            self.need_names(vec![event.cgroup_id]);
         }
         self.names.cgroup_event(event);
     }

@@ -95,20 +95,22 @@ impl Monitors {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::entries::{Consumer, Disorder, Missing};
+    use crate::entries::{Accounted, Consumer, Disorder, Missing};
     use crate::schema::columns::{bits, i64s};
     use crate::schema::fabric;
 
-    /// Keeps the bytes.
+    /// Keeps the bytes of monitors, and accounts.
     #[derive(Debug, Default)]
-    struct Kept(Vec<u64>);
+    pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>);
 
     impl Consumer for Kept {
         fn take(&mut self, entry: Entry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
-            if let Entry::Monitored(monitored) = entry {
-                self.0.push(monitored.bytes);
+            match entry {
+                Entry::Monitored(monitored) => self.0.push(monitored.bytes),
+                Entry::Account(accounted) => self.1.push(accounted.clone()),
+                _ => {}
             }
             Ok(())
         }

@@ -147,6 +147,7 @@ impl Sink {
             path: &names.path,
             container: names.container.as_deref(),
             pod: names.pod.as_deref(),
+            job: names.job.as_deref(),
             mono_ns: time as i64,
         });
     }

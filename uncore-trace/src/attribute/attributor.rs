@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::counter::{self, Close, Track};
 use super::credit::Credit;
+use super::held::Holders;
 use super::history::Histories;
 use super::monitor::Monitors;
 use super::names::Names;
@@ -78,6 +79,7 @@ pub struct Attributor {
     pools: Pools,
     ports: Ports,
     moved: Sum,
+    holders: Holders,
     monitors: Monitors,
     credit: Credit,
     /// The use of each set of CPUs, if a counter that sees the set learns from it.
@@ -146,7 +148,9 @@ impl Consumer for Attributor {
             Entry::Switches { cpu, parts } => self.switches.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
+            Entry::Held(held) => self.holders.take(held),
             Entry::Monitored(monitored) => self.monitors.add(monitored),
+            Entry::Account(accounted) => self.holders.account(accounted),
             Entry::Cgroup { id, names } => self.names.cgroup(id, names),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {
@@ -178,7 +182,7 @@ impl Consumer for Attributor {
     }
 
     fn needs_ticks(&self) -> bool {
-        self.learns()
+        self.learns() || self.holders.are_needed()
     }
 
     fn needs_switches(&self) -> bool {
@@ -270,6 +274,7 @@ impl Attributor {
             clock,
             wall,
             origin: origin.clone(),
+            holders: Holders::new(&mut tracks, plan.tick_ns),
             monitors: Monitors::new(plan, &tracks, start_tick),
             index_of,
             pools: Pools::new(&tracks),
@@ -326,6 +331,7 @@ impl Attributor {
     fn end_tick(&mut self, tick: u64, is_last: bool) {
         self.ended = tick;
         self.usage.end_tick(tick);
+        self.holders.end_tick(tick, &self.tracks);
         let ends_window = is_last || self.clock.ends_window(tick);
         let learns = self.learns() && (is_last || self.schedule.learns(tick));
         if ends_window || learns {
@@ -360,6 +366,7 @@ impl Attributor {
         for track in &mut self.tracks {
             track.settle(tick, is_last);
         }
+        self.holders.settle(&mut self.tracks);
         let ticks = self.usage.take_ticks();
         self.count(&ticks);
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
+use super::held::{Claims, TickParts};
 use super::history::Use;
 use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
@@ -39,6 +40,8 @@ pub(super) struct Track {
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
+    /// What the holders of its devices have of its counts in the window.
+    claims: Claims,
     /// The shares of its windows since they were last taken, if it is a port.
     said: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
@@ -72,6 +75,8 @@ pub(super) struct Span {
     io: Vec<(Owner, f64)>,
     /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
+    /// What the holders of its devices have of it.
+    claims: Box<Claims>,
     /// The parts of its count that monitors measured.
     pub measured: Vec<MeasuredPart>,
 }
@@ -172,6 +177,7 @@ impl Track {
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
+            claims: Claims::default(),
             said: Vec::new(),
             is_failing: false,
         }
@@ -181,11 +187,16 @@ impl Track {
     pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         self.series.settle(tick, is_last);
         if let Some(begin) = self.series.take_begin() {
+            // Readings count from before a part of a rotated recording.
+            if !self.learns {
+                self.last_tick.get_or_insert(begin.1);
+            }
             self.last = begin;
         }
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
+            self.claims = Claims::default();
             // Counts from readings are only those since the restart; switches are seen all the time.
             if self.counter.exact_by.is_some() {
                 self.counts.clear();
@@ -236,7 +247,17 @@ impl Track {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        Ended::Read(Span { from, delta, time, counts, io, io_part: 1.0, measured: Vec::new() })
+        let claims = Box::new(self.claims.take());
+        Ended::Read(Span {
+            from,
+            delta,
+            time,
+            counts,
+            io,
+            io_part: 1.0,
+            claims,
+            measured: Vec::new(),
+        })
     }
 
     fn tell_missing(
@@ -287,7 +308,8 @@ impl Track {
         histories: Option<&Histories>,
         names: &Names,
     ) -> Divided {
-        let Span { from, delta, ref time, ref counts, ref io, io_part, ref measured } = *span;
+        let Span { from, delta, ref time, ref counts, ref io, io_part, ref claims, ref measured } =
+            *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
@@ -318,6 +340,7 @@ impl Track {
                 share.lasting *= io_part as f32;
             }
         }
+        claims.apply(&mut shares);
         if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
         {
             monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
@@ -365,6 +388,12 @@ impl Track {
             Some(delta as f64 * self.counter.scale * factor)
         });
         self.method.tick(tick, count, histories);
+    }
+
+    /// Gives the holders of its devices their parts of the count of a tick.
+    pub(super) fn hold(&mut self, tick: u64, parts: TickParts) {
+        let count = self.series.of_tick(tick).and_then(|(count, _)| self.since_tick(count));
+        self.claims.tick(parts, count.map(|(delta, factor)| delta as f64 * factor));
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;

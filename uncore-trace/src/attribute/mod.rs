@@ -14,6 +14,7 @@ mod counter;
 mod credit;
 mod exact;
 mod grid;
+mod held;
 mod history;
 mod io;
 mod learner;
@@ -70,6 +71,8 @@ pub enum Method {
     Residency,
     /// By the bytes moved on the counter's devices.
     Io,
+    /// Traffic of devices, by who holds them.
+    Held,
     /// By each owner's traffic per miss, learnt from ticks.
     Misses,
     /// By each owner's traffic per byte at ports, which count fewer CPUs.
@@ -82,12 +85,13 @@ pub enum Method {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Exact,
         Self::Source,
         Self::Monitor,
         Self::Residency,
         Self::Io,
+        Self::Held,
         Self::Misses,
         Self::Ports,
         Self::Regression,
@@ -102,6 +106,7 @@ impl Method {
             Self::Monitor => "monitor",
             Self::Residency => "residency",
             Self::Io => "io",
+            Self::Held => "held",
             Self::Misses => "misses",
             Self::Ports => "ports",
             Self::Regression => "regression",
@@ -200,7 +205,9 @@ impl Methods {
                 Box::new(method.keeping_parted())
             }
             Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
-            Method::Residency | Method::Monitor | Method::None => Box::new(Residency),
+            Method::Residency | Method::Monitor | Method::Held | Method::None => {
+                Box::new(Residency)
+            }
         }
     }
 
@@ -245,8 +252,8 @@ pub struct Share {
     /// is within 10 % of the truth over a longer time, 0 to 1. Errors that cancel out between the
     /// processes of a cgroup, or from window to window, are not in it.
     pub lasting: f32,
-    /// Whether a monitor measured it: then its method is [`Method::Monitor`].
-    pub is_measured: bool,
+    /// The method that made it, if it is not that of the window.
+    pub by: Option<Method>,
     /// Number of processes whose small shares it sums up, if it does.
     pub processes: Option<u32>,
 }
@@ -254,7 +261,7 @@ pub struct Share {
 impl Share {
     /// A share whose errors all last.
     const fn new(who: Owner, value: f64, confidence: f32) -> Self {
-        Self { who, value, confidence, lasting: confidence, is_measured: false, processes: None }
+        Self { who, value, confidence, lasting: confidence, by: None, processes: None }
     }
 
     /// Adds another share of the same owner. Confidences are weighed by value.

@@ -244,7 +244,7 @@ pub(super) fn apply(
         let confidence = part.confidence as f32 * running;
         share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };
         share.lasting = confidence;
-        share.is_measured = true;
+        share.by = Some(Method::Monitor);
     }
     leave_rest(shares, total);
 }

@@ -66,7 +66,7 @@ impl Names {
         }
     }
 
-    /// The path, container and pod of a cgroup, if the log has it.
+    /// The path, container, pod and job of a cgroup, if the log has it.
     pub(super) fn of_cgroup(&self, id: u64) -> Option<&CgroupNames> {
         let known = self.cgroups.get(&id)?;
         known.used.store(true, Relaxed);

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::Share;
 use super::counter::{Divided, Track};
 use super::names::Names;
 use super::waiting::{Ended, Slot};
-use super::{Method, Share};
 use crate::clock::Snapshot;
 use crate::entries::{Owner, softirq};
 use crate::plan::Counter;
@@ -19,6 +19,7 @@ struct Label<'a> {
     cgroup: Option<&'a str>,
     container: Option<&'a str>,
     pod: Option<&'a str>,
+    job: Option<&'a str>,
 }
 
 impl<'a> Label<'a> {
@@ -32,6 +33,7 @@ impl<'a> Label<'a> {
                     cgroup: cgroup.map(|cgroup| &*cgroup.path),
                     container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
                     pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
+                    job: cgroup.and_then(|cgroup| cgroup.job.as_deref()),
                 }
             }
             Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
@@ -181,10 +183,11 @@ impl Rows<'_> {
             cgroup: label.cgroup,
             container: label.container,
             pod: label.pod,
+            job: label.job,
             value: if is_divided { Some(share.value) } else { window.total },
             total: window.total,
             running: window.running,
-            method: if share.is_measured { Method::Monitor } else { window.method }.name(),
+            method: share.by.unwrap_or(window.method).name(),
             confidence: is_divided.then_some(share.confidence),
             cgroup_confidence: is_divided.then_some(share.lasting),
             processes: share.processes.map(|number| number as i32),

@@ -44,9 +44,10 @@ impl Large {
         self.cgroups.extend(sums.into_iter().filter(|(_, sum)| *sum >= limit).map(|(id, _)| id));
     }
 
-    /// Whether a share is not united with others. What a monitor measured stays as it is.
+    /// Whether a share is not united with others. What is known by other means than the window's
+    /// method stays as it is.
     fn has(&self, share: &Share) -> bool {
-        share.is_measured || self.processes.contains(&share.who)
+        share.by.is_some() || self.processes.contains(&share.who)
     }
 }
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use super::behind::Behind;
 use super::budget::Budget;
 use super::correction::Correction;
 use super::domain::DomainRule;
@@ -245,6 +246,9 @@ pub struct Family {
     pub notes: Vec<Note>,
     /// How its root ports are distinguished.
     pub ports: Option<Ports>,
+    /// The devices whose traffic it counts if it has no root ports: those of the first rule that has any.
+    #[serde(default)]
+    pub behind: Vec<Behind>,
     /// Its links, with the events that count their bytes.
     #[serde(default, rename = "link")]
     pub links: Vec<Link>,

@@ -5,6 +5,7 @@
 //! precedence.
 
 pub mod asides;
+pub mod behind;
 pub mod budget;
 pub mod cache_names;
 pub mod correction;

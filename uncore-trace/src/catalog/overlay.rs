@@ -181,7 +181,7 @@ mod tests {
         f.toml, line 7: 64 is not a number of bits below 64, in `budget.place.shift`
         f.toml, line 6: expected `cpu`, `device`, `remote`, or a list of these, in `source.cause`
         f.toml, line 7: 65 is more than the 64 bits of a term, in `ports.count`
-        f.toml, line 6: unknown variant `guess`, expected one of `grace domain`, `tegra410 dvsec`, `dwc name`, `pcie_bdf name`, `hisi bdf range`, `intel die`, in `ports.by`
+        f.toml, line 6: unknown variant `guess`, expected one of `grace domain`, `tegra410 dvsec`, `dwc name`, `pcie_bdf name`, `hisi bdf range`, `hns3 bdf range`, `iort`, `intel die`, in `ports.by`
         f.toml: yields_to: there is no family none
         f.toml: yields_to: the family cannot name itself
         f.toml: events_of: there is no family none

@@ -3,6 +3,8 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::discover::event::{AliasValue, EventAlias};
+
 /// How the root ports of a PMU instance are distinguished.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,11 +41,31 @@ fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requester {
-    /// The term that takes bus << 8 | device << 3 | function.
+    /// The term that takes bus << 8 | device << 3 | function, or with [`Locate::Iort`] the `StreamID`.
     pub term: String,
-    /// The term that enables it, if giving the id does not. The PMUs of such a family have one
-    /// register for the id; otherwise each counter has its own.
-    pub with: Option<String>,
+    /// The terms that it needs, with their values.
+    #[serde(default, deserialize_with = "super::family::optional_values")]
+    pub with: Option<EventAlias>,
+}
+
+impl Requester {
+    /// The terms that select the device with this id.
+    pub fn terms(&self, id: u64) -> Vec<(String, u64)> {
+        let with = self.with.iter().flat_map(|with| &with.terms);
+        let with = with.filter_map(|term| match term.value {
+            AliasValue::Number(value) => Some((term.name.clone(), value)),
+            AliasValue::Asked => None,
+        });
+        std::iter::once((self.term.clone(), id)).chain(with).collect()
+    }
+}
+
+impl Ports {
+    /// Whether these terms select a single device by its id.
+    pub fn picks(&self, terms: &[(String, u64)]) -> bool {
+        let requester = self.requester.as_ref();
+        requester.is_some_and(|one| terms.iter().any(|(term, _)| *term == one.term))
+    }
 }
 
 /// How the PMU and the port above a device are found.
@@ -65,6 +87,12 @@ pub enum Locate {
     /// Kunpeng: the root port is between `bdf_min` and `bdf_max` in the PMU's directory.
     #[serde(rename = "hisi bdf range")]
     HisiBdfRange,
+    /// Kunpeng: the device itself is between `bdf_min` and `bdf_max` in the PMU's directory.
+    #[serde(rename = "hns3 bdf range")]
+    HnsBdfRange,
+    /// Arm: the firmware's table IORT has the `StreamID` of the device at the SMMU of the PMU.
+    #[serde(rename = "iort")]
+    Iort,
     /// Intel: `die<N>` files in the PMU's directory have the `domain:bus` of the root bus.
     #[serde(rename = "intel die")]
     IntelDie,

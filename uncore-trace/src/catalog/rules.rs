@@ -54,6 +54,16 @@ pub struct OneValue {
     /// Events that do not have these terms; `*` matches anything.
     #[serde(default)]
     pub except: Vec<String>,
+    /// Whether counters with different values can be open together, and take turns.
+    #[serde(default)]
+    pub turns: bool,
+}
+
+impl OneValue {
+    /// Whether an event has these terms.
+    pub fn is_of(&self, event: &str) -> bool {
+        !self.except.iter().any(|glob| matches_event(glob, event))
+    }
 }
 
 /// Requirements for the leader of a brace group.

@@ -110,6 +110,7 @@ fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan
         allow_missing: true,
         devices: Vec::new(),
         per_port: false,
+        per_device: None,
         told: record.cause,
         misses: Wanted::No,
         ports: false,

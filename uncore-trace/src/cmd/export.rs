@@ -51,9 +51,9 @@ Counters every 15 s into the data of Prometheus, and all rows as CSV:
 OpenMetrics: uncore_trace_counted_UNIT_total is what was counted,
 uncore_trace_owned_UNIT_total each owner's part, with the labels host, cluster,
 link, link_kind, direction, socket, pmu, event and filter, and owner,
-owner_cgroup, owner_container and owner_pod. The owner other is all tasks that
-have no series of their own. uncore_trace_unknown_seconds_total is for how long
-counts are not known; in such a step they have no sample."
+owner_cgroup, owner_container, owner_pod and owner_job. The owner other is all
+tasks that have no series of their own. uncore_trace_unknown_seconds_total is
+for how long counts are not known; in such a step they have no sample."
 )]
 pub struct Args {
     /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the

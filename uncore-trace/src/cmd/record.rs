@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let request = args.select.request(nanos(tick), nanos(interval));
+    let request = args.select.request(&machine, nanos(tick), nanos(interval));
     let catalog = args.select.catalog()?;
     let mut plan = args.witness.plan(&machine, &catalog, request, args.method)?;
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {

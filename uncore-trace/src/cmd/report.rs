@@ -39,7 +39,7 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 /// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
 /// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
-/// For each event: its total, and a line for each cgroup (or container, pod, process, process name, PMU, port,
+/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process name, PMU, port,
 /// device, owner). Interrupts, idle time and counts without an owner always have lines of their own.
 /// All numbers of a column have the same unit, which is printed below its heading. What is the same
 /// in every line is printed once, above the tables. If the recording is incomplete, the first line

@@ -7,6 +7,8 @@ use anyhow::Result;
 use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
+use crate::discover::Machine;
+use crate::discover::apart::Apart;
 use crate::plan::misses::Wanted;
 use crate::plan::{Request, Told};
 
@@ -41,7 +43,8 @@ pub struct SelectArgs {
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 
-    /// Split PCIe counters by root port
+    /// Split PCIe counters by root port; or count also each function that somebody holds at the start
+    /// (or that --device names) on its own, where the PMU can select it
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
@@ -76,6 +79,9 @@ fn group(typed: &str) -> Result<String, String> {
 pub enum Per {
     /// A counter for each root port that has devices, or for every root port if that is not known.
     Port,
+    /// A counter for each PCI function whose device file a process has open, beside the counter of
+    /// all.
+    Device,
 }
 
 impl SelectArgs {
@@ -85,8 +91,8 @@ impl SelectArgs {
         lists.into_iter().any(|list| !list.is_empty()) || self.per.is_some()
     }
 
-    /// The request for the planner, with ticks of `tick_ns` and windows of `window_ns`.
-    pub fn request(&self, tick_ns: u64, window_ns: u64) -> Request {
+    /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of `window_ns`.
+    pub fn request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> Request {
         Request {
             groups: self.groups.clone(),
             events: self.events.clone(),
@@ -94,6 +100,7 @@ impl SelectArgs {
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
+            per_device: (self.per == Some(Per::Device)).then(|| Apart::find(&machine.root)),
             told: self.cause,
             misses: Wanted::No,
             ports: false,

@@ -64,13 +64,13 @@ pub fn run(args: &Args) -> Result<u8> {
         log::warn!("{problem}");
     }
     let catalog = args.select.catalog()?;
-    let request = args.request();
+    let request = args.request(&machine);
     let plan = args.plan(&machine, &catalog, &request)?;
     messages::tell(&plan);
     let typed = typed(&request.events);
     let grouping = Grouping {
         by: args.by(),
-        apart: args.no_merge || request.per_port,
+        apart: args.no_merge || request.per_port || request.per_device.is_some(),
         named: named(&machine, &typed),
     };
     ensure!(!args.metric_only || !plan.metrics.is_empty(), "--metric-only needs a metric: -M NAME");
@@ -103,10 +103,10 @@ fn check(args: &Args) -> Result<()> {
 impl Args {
     /// What is asked for; the software events of perf and all traffic if that is nothing. With
     /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
-    fn request(&self) -> Request {
+    fn request(&self, machine: &Machine) -> Request {
         let window = attributed::window(self.interval);
         let whole = self.for_each_cgroup.is_none();
-        let asked = self.select.request(nanos(default_tick(window)), nanos(window));
+        let asked = self.select.request(machine, nanos(default_tick(window)), nanos(window));
         let mut request = Request { times: whole, ..asked };
         if whole && !self.select.asks_for_something() {
             request.groups = ["host", "auto"].map(str::to_owned).to_vec();
@@ -357,7 +357,8 @@ mod tests {
     fn planned(machine: &str, typed: &str) -> Result<Plan> {
         let cli = Cli::try_parse_from(["uncore-trace", "stat"].into_iter().chain(typed.split(' ')));
         let Command::Stat(args) = cli.unwrap().command else { panic!("{typed}") };
-        args.plan(&captured(machine), &args.select.catalog().unwrap(), &args.request())
+        let machine = captured(machine);
+        args.plan(&machine, &args.select.catalog().unwrap(), &args.request(&machine))
     }
 
     fn readers(plan: &Plan) -> BTreeSet<u32> {

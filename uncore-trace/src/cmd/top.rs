@@ -223,7 +223,7 @@ fn planned(
     tick: Duration,
     window: Duration,
 ) -> Result<(Plan, Option<String>)> {
-    let asked = args.select.request(nanos(tick), nanos(window));
+    let asked = args.select.request(machine, nanos(tick), nanos(window));
     if args.select.asks_for_something() {
         return Ok((plan(machine, catalog, &asked)?, None));
     }

@@ -60,6 +60,7 @@ values! {
         Cgroup: "One line for each cgroup",
         Container: "One line for each container",
         Pod: "One line for each pod",
+        Job: "One line for each job of Slurm, with all of its steps",
         Pid: "One line for each process",
         Comm: "One line for all processes of a name",
         Pmu: "One line for each PMU instance, summed over all owners",

@@ -143,7 +143,7 @@ impl Record {
     }
 }
 
-/// `[identity]`: whose names of containers, pods and virtual machines are believed.
+/// `[identity]`: whose names of containers, pods, virtual machines and jobs are believed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Identity {

@@ -48,6 +48,9 @@ pub struct Needs {
     pub connects: Vec<u16>,
     /// Unix sockets of others that it connects to.
     pub sockets: Vec<PathBuf>,
+    /// Whether it reads what takes the right to trace other processes. Landlock forbids that
+    /// (`hook_ptrace_access_check`, security/landlock, Linux 6.1 to 7.2), so it is not used.
+    pub traces: bool,
 }
 
 impl Default for Needs {
@@ -63,6 +66,7 @@ impl Default for Needs {
             counts: false,
             connects: Vec::new(),
             sockets: Vec::new(),
+            traces: false,
         }
     }
 }
@@ -96,6 +100,7 @@ impl Needs {
             counts,
             connects,
             sockets,
+            traces,
         } = other;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
@@ -106,6 +111,7 @@ impl Needs {
         self.counts |= counts;
         self.connects.extend(connects);
         self.sockets.extend(sockets);
+        self.traces |= traces;
         self
     }
 }
@@ -157,11 +163,13 @@ fn confine(needs: &Needs) -> Confined {
         // With hidepid, `/proc` shows only processes that the reader may trace, and a process in a
         // Landlock domain may trace none outside of it, not even as root.
         Err("/proc is mounted with hidepid, and Landlock would hide all processes".to_owned())
+    } else if needs.traces {
+        Err("Landlock would hide files that tell what processes used of devices".to_owned())
     } else {
         landlock::restrict(needs)
     };
     let mut keep = needs.capabilities;
-    keep.set(CapabilitySet::SYS_PTRACE, is_blind);
+    keep.set(CapabilitySet::SYS_PTRACE, is_blind || needs.traces);
     keep.set(CapabilitySet::KILL, needs.command.is_some());
     Confined { capabilities: capabilities::keep(keep, needs), files, calls: None }
 }

@@ -113,10 +113,12 @@ const REFUSED_HERE: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[libc::c_long] = &[];
 
-/// Commands of bpf(2) that are needed to follow a counter to another CPU and to read records, as
+/// Commands of bpf(2) that are needed to follow a counter to another CPU, and to read records and
+/// the files of all processes, as
 /// numbered in `include/uapi/linux/bpf.h`: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
-/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`. None of them loads a program or creates a map.
-const BPF_COMMANDS: [u64; 5] = [1, 2, 10, 15, 17];
+/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`, `ITER_CREATE`. None of them loads a program or creates
+/// a map.
+const BPF_COMMANDS: [u64; 6] = [1, 2, 10, 15, 17, 33];
 
 /// Pushes input into a terminal, `include/uapi/asm-generic/ioctls.h`. The type of libc's constant
 /// differs between C libraries.

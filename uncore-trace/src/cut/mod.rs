@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use self::held::Held;
 use self::part::Part;
-use self::rows::{Readings, between, ended};
+use self::rows::{Readings, between, during, ended};
 use self::time::Times;
 use crate::clock::Snapshot;
 use crate::schema::canary::{self, Canary};
@@ -134,6 +134,9 @@ fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> 
                         }
                         write(batch)
                     })?;
+                }
+                When::During(from, to) => {
+                    during(&table, &columns, (from, to), span, &mut write)?;
                 }
                 When::Holds { since, key, last } => {
                     // Only the first part can begin before `begin`; the states of later parts are compared

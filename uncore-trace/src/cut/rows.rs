@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::{i32s, i64s, words};
+use crate::schema::columns::{get, i32s, i64s, words};
 use crate::schema::readings;
 use crate::tables::reader::Table;
 
@@ -96,6 +96,26 @@ pub(super) fn between(
         let batch = batch?;
         let (froms, tos) = (i64s(&batch, from)?.values(), i64s(&batch, to)?.values());
         let is_within = froms.iter().zip(tos).map(|(from, to)| *from < end && begin < *to);
+        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
+    }
+    Ok(())
+}
+
+/// Copies rows that overlap the time, of which the begin or the end may be null, unchanged.
+pub(super) fn during(
+    table: &Table,
+    columns: &[&str],
+    (from, to): (&str, &str),
+    (begin, end): (i64, i64),
+    write: &mut Write<'_>,
+) -> Result<()> {
+    for batch in table.scan(columns)? {
+        let batch = batch?;
+        let (froms, tos) = (i64s(&batch, from)?, i64s(&batch, to)?);
+        let is_within = (0..batch.num_rows()).map(|row| {
+            get(froms, row).is_none_or(|from| from < end)
+                && get(tos, row).is_none_or(|to| begin < to)
+        });
         write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
     Ok(())

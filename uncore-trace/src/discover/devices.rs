@@ -106,7 +106,12 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
             behind(root, class, lower, depth, functions);
         }
     }
-    // A namespace of an `NVMe` subsystem with several controllers.
+    controllers(root, &dir, depth, functions);
+}
+
+/// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem with
+/// several of them.
+fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<Address>) {
     let subsystem = dir.ancestors().find(|dir| {
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")
@@ -117,6 +122,16 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
             behind(root, "nvme", &controller, depth, functions);
         }
     }
+}
+
+/// The functions of the controllers behind a file of an `NVMe` subsystem, to which a link of sysfs
+/// leads.
+pub(super) fn functions_of(root: &Path, link: &Path) -> BTreeSet<Address> {
+    let mut functions = BTreeSet::new();
+    if let Some(dir) = pci::place(root, link) {
+        controllers(root, &dir, DEPTH, &mut functions);
+    }
+    functions
 }
 
 /// The names in a directory, in ascending order; empty if it cannot be read.

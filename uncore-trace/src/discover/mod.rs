@@ -4,6 +4,8 @@
 //! machine. A file that cannot be read or parsed adds a line to [`Machine::problems`] and affects
 //! nothing else.
 
+pub mod accounts;
+pub mod apart;
 pub mod calibration;
 pub mod cgroups;
 pub mod cpulist;
@@ -11,7 +13,10 @@ pub mod cpus;
 pub mod devices;
 pub mod event;
 pub mod format;
+pub mod iort;
 pub mod name;
+pub mod nodes;
+pub mod open_files;
 pub mod pci;
 pub mod pmu;
 pub mod processor;
@@ -32,6 +37,7 @@ pub use self::cgroups::CgroupMounts;
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
 pub use self::devices::Devices;
+use self::iort::Streams;
 pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
@@ -52,6 +58,9 @@ pub struct Machine {
     pub processor: Option<Processor>,
     /// Its devices that are on PCI or have names.
     pub devices: Devices,
+    /// The ids by which its SMMUs know its PCI functions.
+    #[serde(skip)]
+    pub streams: Streams,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
     /// What identifies the machine.
@@ -123,6 +132,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
         cpus,
         processor,
         devices,
+        streams: Streams::read(root),
         cgroups,
         identity,
         calibration,

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::read::{Problems, bytes};
 use super::speed::Speed;
@@ -49,6 +50,13 @@ impl fmt::Display for Address {
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|error| D::Error::custom(format!("{error:#}")))
     }
 }
 
@@ -105,6 +113,9 @@ pub struct Function {
     /// The position of the Tegra410 root port above it, or of itself; `None` if its configuration
     /// space cannot be read in full, which needs root.
     pub tegra: Option<TegraPort>,
+    /// For a virtual function (SR-IOV), the physical function that it is of (`physfn`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub physical: Option<Address>,
     /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
@@ -167,6 +178,7 @@ fn function(
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
+        physical: physical(&dir),
         speed: None,
     };
     if function.is_root_port() {
@@ -176,6 +188,12 @@ fn function(
         function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
     }
     Some(function)
+}
+
+/// The physical function of a virtual one, to which its link leads.
+fn physical(dir: &Path) -> Option<Address> {
+    let target = fs::read_link(dir.join("physfn")).ok()?;
+    target.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
@@ -189,6 +207,12 @@ pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
         dir.push(name);
     }
     Some(dir)
+}
+
+/// The function on the root bus above a function: its root port, or itself.
+pub fn top(root: &Path, address: Address) -> Option<Address> {
+    let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;
+    above(&link).first().copied()
 }
 
 /// The addresses in a path, from the root bus down.

@@ -7,12 +7,15 @@ use std::fmt;
 use bytes::Buf;
 use uncore_trace_common::record::{
     CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ,
-    CONTEXT_TASK, IO_READ, IO_RECEIVED, IO_SENT, IO_TAKEN, IO_WRITE, KIND_CGROUP, KIND_IO,
-    KIND_IRQ, KIND_RUN, KIND_SAMPLE, KIND_TASK, MAX_PATH, READ_FAILED, TASK_EXEC, TASK_EXIT,
-    TRIGGER_IRQ, TRIGGER_SCHED, TRIGGER_SOFTIRQ, TRIGGER_TIMER,
+    CONTEXT_TASK, FILE_DOUBT, FILE_FORK, FILE_GOT, FILE_LEFT, FILE_SEEN, IO_READ, IO_RECEIVED,
+    IO_SENT, IO_TAKEN, IO_WRITE, KIND_CGROUP, KIND_FILE, KIND_IO, KIND_IRQ, KIND_RUN, KIND_SAMPLE,
+    KIND_TASK, MAX_PATH, MINOR_BITS, READ_FAILED, TASK_EXEC, TASK_EXIT, TRIGGER_IRQ, TRIGGER_SCHED,
+    TRIGGER_SOFTIRQ, TRIGGER_TIMER,
 };
 use uncore_trace_common::state::MAX_DEVICE;
 use uncore_trace_common::{record, state};
+
+use crate::discover::nodes::Number;
 
 /// A thread's name as the kernel stores it: up to 15 arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -315,6 +318,34 @@ pub struct CgroupEvent {
     pub path: Option<String>,
 }
 
+/// What happened to the files of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// It has one of the device.
+    Seen,
+    /// It got its first one of the device.
+    Got,
+    /// It left its last one of the device.
+    Left,
+    /// It left one of the device, and may have others.
+    Doubt,
+    /// It has copies of those of this process.
+    Fork(u32),
+}
+
+/// A process got or left the file of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileEvent {
+    /// Time, ns.
+    pub time: u64,
+    /// Kind of the event.
+    pub change: FileChange,
+    /// The device.
+    pub number: Number,
+    /// The task; of a copy, the new one.
+    pub task: Task,
+}
+
 /// Any record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -330,6 +361,8 @@ pub enum Record {
     Cgroup(CgroupEvent),
     /// Bytes that devices moved.
     Io(IoRecord),
+    /// Files of devices.
+    File(FileEvent),
 }
 
 impl Record {
@@ -341,6 +374,7 @@ impl Record {
             Self::Sample(sample) => Some(sample.end),
             Self::Task(event) => Some(event.time),
             Self::Cgroup(event) => Some(event.time),
+            Self::File(event) => Some(event.time),
             Self::Irq(_) | Self::Io(_) => None,
         }
     }
@@ -378,6 +412,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Record, Undecodable> {
         KIND_TASK => task_event(data).map(Record::Task),
         KIND_CGROUP => cgroup_event(data).map(Record::Cgroup),
         KIND_IO => io(data, cpu).map(Record::Io),
+        KIND_FILE => file_event(data).map(Record::File),
         unknown => Err(Undecodable::Kind(unknown)),
     }
 }
@@ -524,6 +559,25 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
     Ok(CgroupEvent { time, change, cgroup_id, path })
+}
+
+fn file_event(data: &mut &[u8]) -> Result<FileEvent, Undecodable> {
+    let time = data.try_get_u64_ne()?;
+    let what = data.try_get_u32_ne()?;
+    let device = data.try_get_u32_ne()?;
+    let is_block = data.try_get_u32_ne()? != 0;
+    let parent = data.try_get_u32_ne()?;
+    let change = match what {
+        FILE_SEEN => FileChange::Seen,
+        FILE_GOT => FileChange::Got,
+        FILE_LEFT => FileChange::Left,
+        FILE_DOUBT => FileChange::Doubt,
+        FILE_FORK => FileChange::Fork(parent),
+        _ => return Err(Undecodable::Value(KIND_FILE)),
+    };
+    let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
+    let number = Number { is_block, major, minor };
+    Ok(FileEvent { time, change, number, task: task(data)? })
 }
 
 fn io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {

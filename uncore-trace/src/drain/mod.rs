@@ -5,8 +5,9 @@ mod merge;
 mod peek;
 
 pub use self::decode::{
-    CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover,
-    Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
+    CgroupChange, CgroupEvent, Comm, Context, FileChange, FileEvent, IoKind, IoRecord, IoSlot, Irq,
+    IrqSlot, Mover, Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
+    Undecodable, decode,
 };
 pub use self::merge::Merge;
 pub use self::peek::{Peek, peek};

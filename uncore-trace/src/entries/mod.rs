@@ -10,7 +10,9 @@
 //! | [`Entry::Switches`] | `runtime` |
 //! | [`Entry::Reading`] | `readings` |
 //! | [`Entry::Moved`] | `io` |
+//! | [`Entry::Held`] | `held` |
 //! | [`Entry::Monitored`] | `monitors` |
+//! | [`Entry::Account`] | `accounts` |
 //! | [`Entry::Cgroup`] | `cgroups` |
 //! | [`Entry::Interrupt`] | `irqs` |
 //! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
@@ -20,7 +22,9 @@
 //! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
 //! window. A reading may be logged before the end of an earlier tick.
 
+mod account;
 mod consumer;
+mod held;
 mod monitored;
 mod moved;
 mod owner;
@@ -29,7 +33,9 @@ mod relief;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::account::{Accounted, Grown};
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
+pub use self::held::Held;
 pub use self::monitored::{Monitored, MonitoredSum};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
@@ -57,13 +63,17 @@ pub enum Entry<'a> {
     Reading(Reading),
     /// A device moved bytes in the current tick.
     Moved(&'a Moved),
+    /// How long an owner holds a device in each tick, from the current one on.
+    Held(&'a Held),
     /// A monitor of the hardware measured bytes that ended in the current window.
     Monitored(&'a Monitored),
+    /// A device's own account of a function or a process was read, in the current window.
+    Account(&'a Accounted),
     /// The path of a cgroup, from the current tick on.
     Cgroup {
         /// Its id.
         id: u64,
-        /// Its path, container and pod.
+        /// Its path, container, pod and job.
         names: &'a Arc<CgroupNames>,
     },
     /// The name of an interrupt.

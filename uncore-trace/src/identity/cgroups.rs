@@ -1,9 +1,10 @@
-//! Finds the path of a cgroup id, and the container and pod that contain it.
+//! Finds the path of a cgroup id, and the container, pod and job that contain it.
 //!
 //! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths come from the
 //! records of cgroups that are created during the recording. For other ids, the hierarchy is walked
 //! when the id is first seen.
 
+use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use super::containers::{Inside, label};
 use super::machines::launched;
+use super::qemu::Qemu;
 use super::runtimes::Runtimes;
 use super::trust::Trust;
 use crate::schema::cgroups::{CgroupNames, ancestor};
@@ -31,7 +33,7 @@ const WALK_SELDOM_NS: u64 = 16_000_000_000;
 #[derive(Debug)]
 struct KnownCgroup {
     names: Arc<CgroupNames>,
-    /// Whether container and pod were looked up.
+    /// Whether container, pod and job were looked up.
     named: bool,
     /// Whether [`Cgroups::take_unlogged`] has returned it.
     logged: bool,
@@ -42,6 +44,7 @@ struct KnownCgroup {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     runtimes: Runtimes,
+    qemu: Qemu,
     trust: Trust,
     /// Cgroups whose path has names that are not believed, and that were not taken yet.
     refused: Vec<Arc<CgroupNames>>,
@@ -62,6 +65,7 @@ impl Cgroups {
         Self {
             mount: mount.map(Path::to_owned),
             runtimes: Runtimes::new(root),
+            qemu: Qemu::new(mount, root),
             trust: Trust::new(mount, trusted),
             refused: Vec::new(),
             by_id: HashMap::new(),
@@ -86,7 +90,7 @@ impl Cgroups {
         self.known(id)
     }
 
-    /// A cgroup with its container and pod. Their names are looked up once, so that they do not
+    /// A cgroup with its container, pod and job. Their names are looked up once, so that they do not
     /// change within a recording.
     pub fn names(&mut self, id: u64, now: u64) -> Option<&Arc<CgroupNames>> {
         if !self.by_id.contains_key(&id) {
@@ -95,7 +99,7 @@ impl Cgroups {
         let known = self.by_id.get_mut(&id)?;
         if !known.named {
             known.named = true;
-            if known.name(id, &self.trust, &self.runtimes) {
+            if known.name(id, &self.trust, &self.runtimes, &self.qemu) {
                 self.refused.push(Arc::clone(&known.names));
             }
         }
@@ -173,7 +177,7 @@ impl Cgroups {
         }
     }
 
-    /// The cgroups whose path has the form of a container or pod that others than root may have
+    /// The cgroups whose path has the form of a container, pod or job that others than root may have
     /// named, since the last call.
     pub fn take_refused(&mut self) -> Vec<Arc<CgroupNames>> {
         std::mem::take(&mut self.refused)
@@ -212,10 +216,14 @@ impl Cgroups {
 }
 
 impl KnownCgroup {
-    /// Finds container and pod; whether the path has names of them that are not believed.
-    fn name(&mut self, id: u64, trust: &Trust, runtimes: &Runtimes) -> bool {
+    /// Finds container, pod and job; whether the path has names of them that are not believed.
+    fn name(&mut self, id: u64, trust: &Trust, runtimes: &Runtimes, qemu: &Qemu) -> bool {
         let claimed = Inside::parse(&self.names.path);
         if claimed == Inside::default() {
+            let machine = qemu.unit(&self.names.path, || trust.believed(id, &self.names.path));
+            if let Some(machine) = machine {
+                Arc::make_mut(&mut self.names).container = Some(machine.into());
+            }
             return false;
         }
         let inside = Inside::parse(trust.believed(id, &self.names.path));
@@ -226,17 +234,21 @@ impl KnownCgroup {
             // The container with this name has the virtual machine of a pod of KubeVirt.
             let of_machine = named.container.as_deref() == Some("compute");
             let launched = named.pod.as_deref().filter(|_| of_machine).and_then(launched);
-            container = Some(label(launched.or(named.container.as_deref()), id));
+            let launched = launched.or(named.container.as_deref()).map(str::to_owned);
+            let name = launched.or_else(|| qemu.of_number(&self.names.path, id));
+            container = Some(label(name.as_deref(), id));
             pod = named.pod;
         }
         if let Some(uid) = inside.pod.as_deref() {
             pod = pod.or_else(|| runtimes.pod(uid));
             pod = Some(label(pod.as_deref(), uid));
         }
-        if container.is_some() || pod.is_some() {
+        if inside != Inside::default() {
+            let job = inside.job.map(Cow::into_owned);
             let names = Arc::make_mut(&mut self.names);
             names.container = container.map(Into::into);
             names.pod = pod.map(Into::into);
+            names.job = job.map(Into::into);
         }
         is_refused
     }

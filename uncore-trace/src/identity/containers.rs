@@ -1,22 +1,24 @@
-//! Finds the container and pod in a cgroup path, from the form of the path alone.
+//! Finds the container, pod and job in a cgroup path, from the form of the path alone.
 //!
 //! The forms are those of runc and crun for Docker, containerd, CRI-O, podman and Kubernetes, with
 //! the cgroupfs and the systemd driver, and those of LXC. [`super::machines`] has those of virtual
-//! machines.
+//! machines, and [`super::jobs`] those of batch systems.
 //!
 //! Who made the path decides whether its names are believed: see [`super::trust`].
 //!
 //! Guarantee: the cgroups below a container do not change the answer. A container may create
 //! cgroups with any name in its own subtree, so the outermost container of a path counts.
+//! The same is true of a step of a job.
 
 use std::borrow::Cow;
 
+use super::jobs;
 use super::machines::machine;
 
 /// Number of characters of an id that are shown, as by `docker ps`; the path has all 64.
 const SHORT: usize = 12;
 
-/// The container and pod that contain a cgroup.
+/// The container, pod and job that contain a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside<'a> {
     /// The container or virtual machine: the 64 hexadecimal digits of its id, or its name if it has
@@ -24,6 +26,8 @@ pub struct Inside<'a> {
     pub container: Option<Cow<'a, str>>,
     /// The pod: the uid as Kubernetes writes it (with `-`), or the id of a podman pod.
     pub pod: Option<Cow<'a, str>>,
+    /// The job and its step: `123.0`, or `123` outside of a step.
+    pub job: Option<Cow<'a, str>>,
 }
 
 impl<'a> Inside<'a> {
@@ -32,7 +36,12 @@ impl<'a> Inside<'a> {
         let mut inside = Self::default();
         let mut kubernetes = false;
         let mut above = "";
+        let mut job = jobs::Finder::default();
         for component in path.split('/').filter(|component| !component.is_empty()) {
+            if job.find(component, above, &mut inside.job) {
+                above = component;
+                continue;
+            }
             // A systemd path given to the cgroupfs driver: `PARENT.slice:cri-containerd:ID`.
             for part in component.split(':') {
                 if inside.pod.is_none() {
@@ -316,6 +325,10 @@ mod tests {
             "qemu.slice",
             ".libvirt-qemu",
             "firecracker",
+            "slurmstepd.scope",
+            "uid_0",
+            "job_7",
+            "step_0",
         ]
         .map(spelled)
         .into();
@@ -327,7 +340,7 @@ mod tests {
         #[test]
         fn no_path_panics(path in path()) {
             let inside = Inside::parse(&path);
-            for id in inside.container.iter().chain(&inside.pod) {
+            for id in inside.container.iter().chain(&inside.pod).chain(&inside.job) {
                 prop_assert!(!id.is_empty());
                 label(None, id);
             }
@@ -336,11 +349,11 @@ mod tests {
         #[test]
         fn what_a_container_makes_below_changes_nothing(above in path(), below in path()) {
             let path = format!("{above}/docker-{ID}.scope");
-            let whole = format!("{path}{below}/kubepods/pod{POD}/{}", "0".repeat(64));
+            let more = format!("slurmstepd.scope/job_9/kubepods/pod{POD}/{}", "0".repeat(64));
+            let whole = format!("{path}{below}/{more}");
             let (outer, inner) = (Inside::parse(&path), Inside::parse(&whole));
             prop_assert!(outer.container.is_some());
-            prop_assert_eq!(outer.container, inner.container);
-            prop_assert_eq!(outer.pod, inner.pod);
+            prop_assert_eq!(outer, inner);
         }
     }
 }

@@ -127,7 +127,8 @@ impl Names {
         above
     }
 
-    fn process_name(&mut self, task: &Task) -> Comm {
+    /// The name of a task's process.
+    pub fn process_name(&mut self, task: &Task) -> Comm {
         if task.tid == task.pid {
             if let Some(known) = self.leaders.get_mut(&task.pid) {
                 *known = task.comm;

@@ -22,7 +22,7 @@ use crate::schema::cgroups::is_within;
 /// pods, virtual machines or jobs (their unit files: docker 28, containerd 2.1, CRI-O 1.33, k3s and
 /// RKE2 1.33, the snaps of `MicroK8s` and LXD, LXC 6, Incus 6, libvirt 11, Slurm 24.11, whose
 /// `slurmstepd.scope` has a prefix where several daemons run).
-const RUNTIMES: [&str; 16] = [
+pub(super) const RUNTIMES: [&str; 16] = [
     "containerd.service",
     "crio.service",
     "docker.service",

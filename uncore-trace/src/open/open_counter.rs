@@ -168,6 +168,7 @@ const fn request(counter: &Counter) -> Request {
         config: counter.config,
         cpu: counter.cpu,
         exclude_guest: counter.exclude_guest,
+        exclusive: counter.exclusive,
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Options {
     pub min_gap_ns: u64,
     /// See what block and network devices move.
     pub io: bool,
+    /// See who holds which device.
+    pub holders: bool,
     /// What triggers the readings.
     pub timer: Timer,
     /// Size of the ring in bytes; a power of two and a multiple of the page size.

@@ -33,13 +33,16 @@ pub(super) struct Request {
     pub cpu: u32,
     /// Whether it does not count while the CPU runs a guest.
     pub exclude_guest: bool,
+    /// Whether no other counter of the PMU may run while its group does. Only for a leader.
+    pub exclusive: bool,
 }
 
 impl Event {
     /// Opens a counter on its CPU, disabled, for all tasks. A member of a group starts to count
     /// when its leader is enabled.
     ///
-    /// Only the encoding is set, and `exclude_guest` where a core PMU needs it: uncore PMUs refuse
+    /// Only the encoding is set, `exclusive` for counters that take turns, and `exclude_guest` where a
+    /// core PMU needs it: uncore PMUs refuse
     /// `exclude_*` and sampling, and events in a perf event array refuse `inherit`.
     pub(super) fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
         let [config, config1, config2, config3, config4] = request.config;
@@ -54,6 +57,7 @@ impl Event {
         attr.read_format =
             u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr.set_exclude_guest(u64::from(request.exclude_guest));
+        attr.set_exclusive(u64::from(request.exclusive && leader.is_none()));
         attr.set_disabled(u64::from(leader.is_none()));
         let group = leader.map_or(-1, |leader| leader.fd.as_raw_fd());
         // SAFETY: `attr` is a fully initialised structure of at least `attr.size` bytes.

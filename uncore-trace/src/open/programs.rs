@@ -15,7 +15,7 @@ use super::barrier::{self, Call};
 use super::btf::Types;
 use super::counters::CounterArray;
 use super::options::Options;
-use super::{io, refused};
+use super::{holders, io, refused};
 use crate::discover::release::is_realtime;
 
 /// The BPF object, compressed with zlib by the build script.
@@ -49,8 +49,8 @@ const STATISTICS: [&str; 4] =
     ["verification time ", "stack depth ", "insns processed ", "processed "];
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says that some of them are read at every switch, and `io`
-/// that I/O is recorded. No program is loaded or attached yet. `log` is the level of the verifier's
+/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io`
+/// that I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or attached yet. `log` is the level of the verifier's
 /// log for programs that it refuses.
 pub(super) fn load(
     options: &Options,
@@ -58,7 +58,7 @@ pub(super) fn load(
     at_switch: bool,
     counters: &CounterArray,
     types: &Types,
-    io: Option<&io::Kernel>,
+    (io, files): (Option<&io::Kernel>, Option<&holders::Kernel>),
     log: VerifierLogLevel,
 ) -> Result<Ebpf> {
     let offset = |(_, (structure, member)): &(_, (&str, &str))| types.offset(structure, member);
@@ -87,6 +87,9 @@ pub(super) fn load(
     if let Some(io) = io {
         io.set(&mut loader, cpus);
     }
+    if let Some(files) = files {
+        files.set(&mut loader);
+    }
     let ebpf = loader.load(&object()?).map_err(|error| {
         anyhow!(one_line(&error)).context(refused("cannot create the BPF maps", &error))
     })?;
@@ -111,13 +114,13 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
 }
 
 /// Loads and attaches the programs that every recording needs: all raw tracepoint programs except
-/// those for I/O, each to the tracepoint of its name. `sched_switch` is last, because time is
+/// those for I/O and for files of devices, each to the tracepoint of its name. `sched_switch` is last, because time is
 /// accounted from there on: by then the programs that keep names correct see every change.
 pub(super) fn attach(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<()> {
     let realtime = is_realtime(&uname().version().to_string_lossy());
     let others = |name: &&str| {
         let left_out = SELDOM.contains(name) || realtime && OF_SOFTIRQS.contains(name);
-        !left_out && !io::PROGRAMS.contains(name)
+        !left_out && !io::PROGRAMS.contains(name) && !holders::PROGRAMS.contains(name)
     };
     let names: BTreeSet<String> = ebpf
         .programs()

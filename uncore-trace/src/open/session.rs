@@ -16,12 +16,14 @@ use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_O
 use super::btf::Types;
 use super::counters::CounterArray;
 use super::drops::Drops;
+use super::holders::{self, Files, Holders};
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::statistics::Statistics;
 use super::{SAMPLE, io, pmu, programs, refused, rings, shared};
 use crate::count::Count;
+use crate::discover::nodes::Drivers;
 use crate::plan::Plan;
 
 /// A counter that could not be opened.
@@ -67,6 +69,8 @@ pub struct Session {
     pub(super) samplers: Array<MapData, Sampler>,
     drops: PerCpuArray<MapData, DropsAbi>,
     io: Option<IoPrograms>,
+    /// The programs that see who holds which device; or why that is not seen.
+    holders: Option<Result<Holders, String>>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
     /// The parsed BTF of the kernel, if it has its own. It takes tens of MiB and is dropped once the
@@ -136,9 +140,12 @@ impl Session {
         let own = || Btf::from_sys_fs().context("cannot read the kernel's BTF");
         let kernel = is_own.then(own).transpose()?;
         let io = options.io.then(|| io::Kernel::of(&types));
+        // Without a driver of such devices nothing is attached.
+        let drivers = if options.holders { Drivers::read(root) } else { Drivers::default() };
+        let files = (!drivers.is_empty()).then(|| holders::Kernel::of(&types));
         let log = VerifierLogLevel::default();
-        let mut ebpf =
-            programs::load(&options, possible, at_switch, &counters, &types, io.as_ref(), log)?;
+        let some = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));
+        let mut ebpf = programs::load(&options, possible, at_switch, &counters, &types, some, log)?;
         drop(types);
         let mut of_cpus: ArrayOfMaps<_, _> = ebpf
             .map_mut("RINGS")
@@ -153,6 +160,10 @@ impl Session {
         if let Some(io) = &io {
             io.attach(&mut ebpf)?;
         }
+        let holders = files.map(|files| {
+            let attach = |_| Holders::attach(&mut ebpf, kernel.as_ref(), drivers.majors());
+            files.and_then(attach).map_err(|error| format!("{error:#}"))
+        });
         programs::attach(&mut ebpf, kernel.as_ref())?;
         // A recorder cannot load programs after it is confined.
         let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
@@ -168,6 +179,7 @@ impl Session {
             samplers,
             drops,
             io,
+            holders,
             logger,
             ebpf,
             kernel,
@@ -240,7 +252,9 @@ impl Session {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),
                 Program::RawTracePoint(program) => program.unload(),
-                // The object has programs of these two types only.
+                Program::FEntry(program) => program.unload(),
+                Program::Iter(program) => program.unload(),
+                // The object has programs of these types only.
                 _ => Ok(()),
             };
             match unloaded {
@@ -293,6 +307,29 @@ impl Session {
     /// If I/O is recorded: what cannot be seen of it, and why.
     pub fn unseen(&self) -> &[String] {
         self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
+    }
+
+    /// Whether it is seen who holds which device: that was asked for, a driver of such devices is loaded,
+    /// and the kernel can do it.
+    pub const fn sees_holders(&self) -> bool {
+        matches!(self.holders, Some(Ok(_)))
+    }
+
+    /// Why holders are not seen, or only when all files are read, if so.
+    pub fn unseen_holders(&self) -> Option<&str> {
+        match self.holders.as_ref()? {
+            Ok(holders) => holders.unfollowed.as_deref(),
+            Err(why) => Some(why),
+        }
+    }
+
+    /// The files of watched devices that all processes have open; `None` if they are not seen.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn files(&self) -> Option<Result<Files>> {
+        Some(self.holders.as_ref()?.as_ref().ok()?.read())
     }
 
     /// The unsent state of `cpu`, and that of its I/O if it is recorded.

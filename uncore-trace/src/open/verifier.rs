@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::btf::{Types, VMLINUX};
 use super::counters::CounterArray;
 use super::options::{Options, Timer};
-use super::{io, programs, refused};
+use super::{holders, io, programs, refused};
 
 /// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
 /// include/linux/bpf.h, Linux 6.1 to 7.2.
@@ -31,6 +31,7 @@ const ALL: Options = Options {
     sample_on_irq: true,
     min_gap_ns: 1000,
     io: true,
+    holders: true,
     timer: Timer::Auto,
     // A page of any kernel.
     buffer_bytes: 1 << 16,
@@ -69,14 +70,20 @@ pub fn verify() -> Result<Vec<Verified>> {
     let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
     let types = Types::read(VMLINUX.as_ref())?;
     let io = io::Kernel::of(&types);
+    let files = holders::Kernel::of(&types).ok();
     let stats = VerifierLogLevel::STATS;
-    let mut ebpf = programs::load(&ALL, CPUS, true, &counters, &types, Some(&io), stats)?;
-    let unused = |name: &str| io::PROGRAMS.contains(&name) && !io.programs().contains(&name);
+    let some = (Some(&io), files.as_ref());
+    let mut ebpf = programs::load(&ALL, CPUS, true, &counters, &types, some, stats)?;
+    let unused = |name: &str| {
+        io::PROGRAMS.contains(&name) && !io.programs().contains(&name)
+            || holders::PROGRAMS.contains(&name) && files.is_none()
+    };
     let mut names: Vec<String> =
         ebpf.programs().map(|(name, _)| name.to_owned()).filter(|name| !unused(name)).collect();
     names.sort();
     let _none = NoDescriptors::new().context("cannot lower the limit of open files")?;
-    names.into_iter().map(|name| one(&mut ebpf, &kernel, name)).collect()
+    let all = names.into_iter().map(|name| one(&mut ebpf, &kernel, name));
+    all.filter_map(Result::transpose).collect()
 }
 
 /// Loads one program, without attaching it or keeping it loaded. Returns the kernel's answer.
@@ -91,7 +98,7 @@ pub fn try_program() -> Result<std::io::Result<()>> {
     };
     let (types, _) = Types::of_kernel(None)?;
     let log = VerifierLogLevel::default();
-    let mut ebpf = programs::load(&ALL, CPUS, false, &counters, &types, None, log)?;
+    let mut ebpf = programs::load(&ALL, CPUS, false, &counters, &types, (None, None), log)?;
     let program: &mut RawTracePoint = programs::find(&mut ebpf, "run_on_cpu")?;
     match program.load() {
         Err(ProgramError::LoadError { io_error, .. }) => Ok(Err(io_error)),
@@ -106,12 +113,16 @@ fn array() -> Result<CounterArray> {
     })
 }
 
-fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {
+/// `None` for a program that a recording does without, because the machine forbids its type.
+fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<Verified>> {
     let program = ebpf.program_mut(&name).with_context(|| format!("there is no program {name}"))?;
     let loaded = match program {
         // All programs of this type in the object are for this tracepoint.
         Program::BtfTracePoint(program) => program.load("sched_switch", kernel),
         Program::RawTracePoint(program) => program.load(),
+        // Those of these types have the names of what they are attached to.
+        Program::FEntry(program) => program.load(&name, kernel),
+        Program::Iter(program) => program.load(&name, kernel),
         other => bail!("the BPF program {name} is of the type {:?}", other.prog_type()),
     };
     let log = match &loaded {
@@ -120,15 +131,23 @@ fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {
         {
             verifier_log.to_string()
         }
+        // The verifier has not seen it.
+        Err(ProgramError::LoadError { io_error, verifier_log })
+            if holders::ENTRIES.contains(&&*name)
+                && io_error.raw_os_error() == Some(Errno::PERM.raw_os_error())
+                && verifier_log.to_string().trim().is_empty() =>
+        {
+            return Ok(None);
+        }
         Err(ProgramError::LoadError { io_error, .. }) => {
-            return Ok(Verified { program: name, effort: Err(io_error.to_string()) });
+            return Ok(Some(Verified { program: name, effort: Err(io_error.to_string()) }));
         }
         _ => String::new(),
     };
     ensure!(loaded.is_err(), "the BPF program {name} was loaded without a descriptor");
     let effort = effort(&log)
         .with_context(|| format!("the kernel does not say what verifying {name} took: {log:?}"))?;
-    Ok(Verified { program: name, effort: Ok(effort) })
+    Ok(Some(Verified { program: name, effort: Ok(effort) }))
 }
 
 /// Parses the line of `print_verification_stats` (kernel/bpf/verifier.c, Linux 6.1 to 7.2).

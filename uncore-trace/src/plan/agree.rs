@@ -7,7 +7,6 @@ use anyhow::{Result, ensure};
 
 use super::resolve::Resolved;
 use crate::catalog::family::Kind;
-use crate::catalog::pattern::matches_event;
 use crate::text::printable;
 
 /// The terms of the first counter of each PMU.
@@ -31,7 +30,7 @@ impl Agreement {
             return Ok(());
         };
         let encoded = &event.encoded;
-        if rule.except.iter().any(|glob| matches_event(glob, &encoded.event)) {
+        if rule.turns || !rule.is_of(&encoded.event) {
             return Ok(());
         }
         let terms = shared(&rule.terms, event, leader);

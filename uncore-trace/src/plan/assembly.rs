@@ -11,11 +11,12 @@ use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
-use super::{Counter, Plan, Request, Role, guests, io};
+use super::{Counter, Plan, Request, Role, behind, guests, io};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::encode::raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::Kind;
+use crate::catalog::source::Cause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
@@ -39,6 +40,8 @@ pub(super) struct Assembly<'a> {
     pub(super) events: Vec<Resolved<'a>>,
     /// The links of the counters.
     pub(super) links: Links,
+    /// The last counter of each PMU, event and CPU that is no part of another one.
+    wholes: HashMap<(String, String, u32), u32>,
     pub(super) plan: Plan,
 }
 
@@ -66,6 +69,7 @@ impl<'a> Assembly<'a> {
             labels: BTreeMap::new(),
             events: Vec::new(),
             links: Links::default(),
+            wholes: HashMap::new(),
             plan,
         }
     }
@@ -185,11 +189,19 @@ impl<'a> Assembly<'a> {
         let causes = causes.unwrap_or_default();
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
+        let key = (event.words.pmu.name.clone(), encoded.event.clone(), cpu);
+        let part_of = if event.functions.is_empty() {
+            self.wholes.insert(key, there);
+            None
+        } else {
+            self.wholes.get(&key).copied()
+        };
         let label = encoded.asides.label.as_ref();
         if there != id {
             self.name_again(there, label);
             return (there, false);
         }
+        let has_devices = causes.contains(&Cause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
             id,
@@ -213,6 +225,10 @@ impl<'a> Assembly<'a> {
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io(self.machine, event.words, encoded, cpu),
+            behind: if has_devices { behind::of(self.machine, event, cpu) } else { Vec::new() },
+            functions: event.functions.clone(),
+            part_of,
+            exclusive: false,
             leader,
             role: Role::Counted,
             witness_bytes: None,
@@ -242,6 +258,7 @@ impl<'a> Assembly<'a> {
         for note in notes::on(self.machine, &events)? {
             self.note(note);
         }
+        self.take_turns(&events);
         if let Some(note) = guests::note(self.machine, &self.plan.counters) {
             self.note(note);
         }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
+use super::Request;
 use super::place::die_number;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
@@ -29,6 +30,8 @@ pub struct Subset {
     pub terms: Vec<(String, u64)>,
     /// Its die, if one PMU serves several.
     pub die: Option<u32>,
+    /// The functions that it counts beside the whole: see [`super::meters`].
+    pub functions: Vec<Address>,
 }
 
 impl Subset {
@@ -59,7 +62,7 @@ pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Ter
 /// How `--device` and `--per port` narrow counters of PCIe, disks and interfaces.
 #[derive(Debug)]
 pub struct Narrowing<'a> {
-    machine: &'a Machine,
+    pub(super) machine: &'a Machine,
     /// The requested functions; `None`: all.
     wanted: Option<Vec<&'a Function>>,
     /// The requested disks and interfaces; only used if `wanted` is given.
@@ -67,6 +70,8 @@ pub struct Narrowing<'a> {
     /// Why no PCIe counter can be narrowed to one of these.
     pub refused: Option<String>,
     per_port: bool,
+    /// The functions that are counted on their own beside the whole, if any are.
+    pub(super) apart: Option<Vec<&'a Function>>,
     /// Notes for the user, one line each.
     pub notes: BTreeSet<String>,
     /// Whether any counter was narrowed.
@@ -82,23 +87,24 @@ impl<'a> Narrowing<'a> {
             named: BTreeSet::new(),
             refused: None,
             per_port: false,
+            apart: None,
             notes: BTreeSet::new(),
             used: false,
         }
     }
 
-    /// Narrows to the devices with these names; no names means all.
+    /// Narrows to the requested devices; none means all.
     ///
     /// # Errors
     ///
     /// No device has this name, or it has no statistics and no PMU can single it out.
-    pub fn new(
-        machine: &'a Machine,
-        catalog: &Catalog,
-        devices: &[String],
-        per_port: bool,
-    ) -> Result<Self> {
-        let mut narrowing = Self { per_port, ..Self::none(machine) };
+    pub fn new(machine: &'a Machine, catalog: &Catalog, request: &Request) -> Result<Self> {
+        let devices = &request.devices;
+        let mut narrowing = Self { per_port: request.per_port, ..Self::none(machine) };
+        if let Some(apart) = &request.per_device {
+            narrowing.set_apart(devices, apart)?;
+            return Ok(narrowing);
+        }
         if devices.is_empty() {
             return Ok(narrowing);
         }
@@ -128,7 +134,7 @@ impl<'a> Narrowing<'a> {
 
     /// Whether PCIe counters are narrowed to a device.
     pub fn has_functions(&self) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| !wanted.is_empty())
+        self.apart.is_some() || self.wanted.as_ref().is_some_and(|wanted| !wanted.is_empty())
     }
 
     /// Whether a group opens a PMU: of the disks and interfaces those that were requested, or else
@@ -171,6 +177,9 @@ impl<'a> Narrowing<'a> {
             return whole;
         }
         let split = rule.events.iter().any(|glob| matches_event(glob, event));
+        if let Some(apart) = self.apart.clone() {
+            return self.beside_whole(words, rule, event, &apart);
+        }
         let parts = match &self.wanted {
             Some(wanted) => {
                 let wanted = wanted.clone();
@@ -195,24 +204,22 @@ impl<'a> Narrowing<'a> {
         for function in wanted {
             let Some(at) = singled_out(self.machine, words, function) else { continue };
             if !split {
-                parts.insert(Subset { terms: Vec::new(), die: at.die });
+                parts.insert(Subset { die: at.die, ..Subset::default() });
                 continue;
             }
             let others = counted_with(self.machine, words, rule, function, at);
-            let part = part(words, rule, function, at, &others);
+            let part = part(self.machine, words, rule, function, at, &others);
             let pmu = printable(&words.pmu.name).into_owned();
             let of = function.address;
-            let requester = rule.requester.as_ref();
-            let by_requester =
-                requester.filter(|one| part.terms.iter().any(|(term, _)| *term == one.term));
-            if by_requester.is_some_and(|one| one.with.is_some()) {
+            let by_requester = rule.picks(&part.terms);
+            if by_requester && has_one_register(words, rule) {
                 self.notes.insert(format!(
                     "{pmu}: root port {} has other devices too, so {of} is picked by its requester \
-                     id; the PMU has one register for that: while it is set, no other traffic of \
-                     this root complex can be counted",
+                     id; the PMU has one register for that, so counters of other traffic take turns with \
+                     it",
                     function.top
                 ));
-            } else if by_requester.is_none() && !others.is_empty() {
+            } else if !by_requester && !others.is_empty() {
                 let others = others.iter().map(Address::to_string);
                 self.notes.insert(format!(
                     "{pmu}: what is counted for {of} has the traffic of {} too, below the same \
@@ -254,7 +261,10 @@ impl<'a> Narrowing<'a> {
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
-        let part = |port: u32| Subset { terms: vec![(term.clone(), 1_u64 << port)], die: None };
+        let part = |port: u32| {
+            let terms = vec![(term.clone(), 1_u64 << port)];
+            Subset { terms, ..Subset::default() }
+        };
         numbers.into_iter().map(part).collect()
     }
 }
@@ -304,6 +314,18 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
             let range = words.pmu.bdf_range.as_ref()?;
             if domain == 0 && range.contains(&top.requester()) { here(None) } else { None }
         }
+        Locate::HnsBdfRange => {
+            // As above, but the driver compares the function itself (`hns3_pmu_valid_bdf`,
+            // drivers/perf/hisilicon/hns3_pmu.c, Linux 7.2).
+            let Address { domain, .. } = function.address;
+            let range = words.pmu.bdf_range.as_ref()?;
+            let is_its = domain == 0 && range.contains(&function.address.requester());
+            if is_its { here(None) } else { None }
+        }
+        Locate::Iort => {
+            stream_of(machine, words, function)?;
+            here(None)
+        }
         // Linux has no die* files of the stacks of Sapphire Rapids and later.
         Locate::IntelDie if words.pmu.dies.is_empty() => {
             let die = die_of(machine, function)?;
@@ -321,6 +343,33 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
     }
 }
 
+/// The id by which the PMU knows a function; `None` if the PMU does not count it.
+pub(super) fn id_of(
+    machine: &Machine,
+    words: Words<'_>,
+    ports: &Ports,
+    function: &Function,
+) -> Option<u64> {
+    match ports.by {
+        Locate::Iort => stream_of(machine, words, function),
+        _ => Some(u64::from(function.address.requester())),
+    }
+}
+
+/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its registers
+/// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
+fn stream_of(machine: &Machine, words: Words<'_>, function: &Function) -> Option<u64> {
+    let (_, page) = words.pmu.name.rsplit_once('_')?;
+    machine.streams.of(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
+}
+
+/// Whether all counters of the PMU share the register for the id of a device.
+pub(super) fn has_one_register(words: Words<'_>, ports: &Ports) -> bool {
+    let one = words.family.and_then(|family| family.one_value.as_ref());
+    let requester = ports.requester.as_ref();
+    one.zip(requester).is_some_and(|(one, requester)| one.terms.contains(&requester.term))
+}
+
 /// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
 /// `None` if the firmware reports no node.
 fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
@@ -335,12 +384,13 @@ fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
 }
 
 /// As [`above`]; also `None` if another PMU may be the one that counts it.
-fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
+pub(super) fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
     above(machine, words, function).filter(|at| !at.any_of_die)
 }
 
 /// The part of the PMU that counts the function.
 pub fn part(
+    machine: &Machine,
     words: Words<'_>,
     ports: &Ports,
     function: &Function,
@@ -351,14 +401,13 @@ pub fn part(
     // The port is enough if no other device is below it.
     let by_port = ports.term.is_some() && others.is_empty();
     let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
-    if let Some(requester) = requester {
-        terms.push((requester.term.clone(), u64::from(function.address.requester())));
-        terms.extend(requester.with.iter().map(|with| (with.clone(), 1)));
+    if let Some((requester, id)) = requester.zip(id_of(machine, words, ports, function)) {
+        terms.extend(requester.terms(id));
     } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
         // A kernel without the term counts all ports.
         terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));
     }
-    Subset { terms, die: at.die }
+    Subset { terms, die: at.die, functions: Vec::new() }
 }
 
 /// The other functions with traffic that the PMU cannot distinguish from this one, except by their
@@ -382,7 +431,7 @@ pub fn counted_with(
 }
 
 /// The other functions with traffic below the same function on the root bus.
-fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
+pub(super) fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
     let all = machine.devices.pci.iter();
     let others = all.filter(|other| {
         other.top == function.top && other.address != function.address && !other.is_bridge()
@@ -418,7 +467,7 @@ fn on_ports<'a>(
 }
 
 /// The functions that a name after `--device` selects.
-fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
+pub(super) fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
     let devices = &machine.devices;
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";
@@ -442,13 +491,21 @@ fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>
 }
 
 /// Why no PMU can single out a device.
-fn no_pmu(machine: &Machine, catalog: &Catalog, device: &str, function: &Function) -> String {
+pub(super) fn no_pmu(
+    machine: &Machine,
+    catalog: &Catalog,
+    device: &str,
+    function: &Function,
+) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
         let ports = Words::new(catalog, pmu).family?.ports.as_ref()?;
         Some((pmu.name.as_str(), ports.by))
     });
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
-    let device = format!("{} ({})", printable(device), function.address);
+    let address = function.address.to_string();
+    let device = printable(device);
+    let device =
+        if device == address { address } else { format!("{device} ({})", function.address) };
     let below = if function.top == function.address && !function.is_root_port() {
         "on a root bus, below no root port".to_owned()
     } else {

@@ -184,7 +184,8 @@ impl<'a> Resolver<'a> {
                 match words.encode(&terms, &[]) {
                     Ok(encoded) => {
                         let (group, die) = (group.name(), part.die);
-                        resolved.push(Resolved { words, group, encoded, die });
+                        let functions = part.functions.clone();
+                        resolved.push(Resolved { words, group, encoded, die, functions });
                     }
                     Err(error) => self.notes.push(error.message),
                 }

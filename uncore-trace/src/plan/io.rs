@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Counter;
-use super::device::above;
+use super::device::{above, id_of};
 use super::place::die_number;
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
@@ -17,7 +17,8 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
-use crate::schema::{self, link};
+pub use crate::schema::io::Direction;
+use crate::schema::link;
 use crate::text::{few, printable};
 
 /// Number of device names before the rest is given as a number.
@@ -26,25 +27,8 @@ const NAMED: usize = 3;
 /// Number of PMU names in a note before the rest is given as a number.
 const FEW: usize = 3;
 
-/// Direction of data, as in the statistics of disks and interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// The device writes memory: a disk is read, a packet is received.
-    Read,
-    /// The device reads memory: a disk is written, a packet is sent.
-    Write,
-}
-
-impl Direction {
-    /// The value in the tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => schema::io::READ,
-            Self::Write => schema::io::WRITE,
-        }
-    }
-}
+/// PCI base class of GPUs (`PCI_BASE_CLASS_DISPLAY`, `include/linux/pci_ids.h`).
+const DISPLAY: u32 = 0x03;
 
 /// The bytes that devices move through the root ports of one counter, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +101,7 @@ impl<'a> Below<'a> {
             let Some(at) = above(machine, words, function) else { return false };
             !function.is_bridge()
                 && (at.die.is_none() || at.die == die)
-                && requester.is_none_or(|id| id == u64::from(function.address.requester()))
+                && (requester.is_none() || requester == id_of(machine, words, ports, function))
                 && match (at.port, mask) {
                     (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
                     _ => true,
@@ -138,7 +122,11 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
         let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
         let name = names.min_by_key(|name| (made(name), name.len()));
-        name.map_or_else(|| function.address.to_string(), |name| printable(name).into_owned())
+        let address = || match function.class >> 16 {
+            DISPLAY => format!("GPU {}", function.address),
+            _ => function.address.to_string(),
+        };
+        name.map_or_else(address, |name| printable(name).into_owned())
     };
     let mut labels: Vec<String> = functions.iter().take(NAMED).map(label).collect();
     if functions.len() > NAMED {

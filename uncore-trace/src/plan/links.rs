@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::behind::few as few_behind;
 use super::io::{Below, label};
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
@@ -65,7 +66,11 @@ impl Links {
         }
         // A device that may be below another PMU says nothing about this one.
         let below = below.filter(|below| !below.is_unsure);
-        let devices = below.as_ref().and_then(|below| label(machine, &below.functions));
+        let functions = match &below {
+            Some(below) => below.functions.clone(),
+            None => few_behind(machine, event.words, spot.cpu),
+        };
+        let devices = label(machine, &functions);
         let statistics = event.words.pmu.statistics.as_ref();
         let devices = devices.or_else(|| Some(printable(&statistics?.device).into_owned()));
         let mut peaks: Vec<Peak> =
@@ -234,6 +239,7 @@ fn is_of(metric: &Planned, key: &Key) -> bool {
         let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
         metric.pmu == part.pmu
             && part.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+            && part.requester.is_none_or(|id| masks.contains(&id))
     });
     same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
 }

@@ -55,7 +55,7 @@ impl<'a> WitnessEvent<'a> {
         let terms = [Term { name, value: TermValue::Bare, column: 1 }];
         let encoded = words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
         let group = words.family.map_or("other", |family| family.group_of(event.name).name());
-        Ok(Resolved { words, group, encoded, die: None })
+        Ok(Resolved { words, group, encoded, die: None, functions: Vec::new() })
     }
 }
 

@@ -8,6 +8,7 @@ mod agree;
 pub mod allowance;
 mod assembly;
 pub mod bare;
+mod behind;
 pub mod device;
 mod groups;
 mod guests;
@@ -16,6 +17,7 @@ mod keep;
 pub mod links;
 pub mod measure;
 mod memory;
+mod meters;
 pub mod misses;
 mod notes;
 mod place;
@@ -34,6 +36,7 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
+pub use self::behind::Behind;
 use self::device::Narrowing;
 pub use self::io::{Direction, IoScope};
 use self::resolve::{Resolved, Resolver, in_text};
@@ -46,7 +49,9 @@ use crate::catalog::metric::Planned;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{self, Item};
 use crate::catalog::suggest::list;
+use crate::discover::apart::Apart;
 use crate::discover::format::WORDS;
+use crate::discover::pci::Address;
 use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;
 use crate::text::printable;
@@ -77,6 +82,8 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
+    /// The functions that are counted on their own beside the whole, unless `devices` names them.
+    pub per_device: Option<Apart>,
     /// What the user says of the counters whose causes nothing else says.
     pub told: Option<Told>,
     /// Whether witnesses are counted.
@@ -94,6 +101,7 @@ pub struct Request {
 
 /// One perf event on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Counter {
     /// Its index in the plan.
     pub id: u32,
@@ -149,6 +157,19 @@ pub struct Counter {
     /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
+    /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
+    /// The functions that it counts beside a counter of the whole; empty if it is no such counter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Address>,
+    /// The counter that counts all of what it counts, and more; `None` if it is no part of another
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<u32>,
+    /// Whether no other counter of its PMU may run while its group does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// The leader of its group; `None` for a leader and for a counter outside groups. A leader
     /// comes before its siblings.
     pub leader: Option<u32>,
@@ -187,7 +208,7 @@ pub struct Plan {
 /// meant.
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
-    let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
+    let narrowing = Narrowing::new(machine, catalog, request)?;
     let groups = groups(request, &narrowing);
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     resolver.times = request.times;

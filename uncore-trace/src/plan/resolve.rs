@@ -12,6 +12,7 @@ use crate::catalog::kernels;
 use crate::catalog::spec::{At, EventSpec, Term, TermValue};
 use crate::catalog::suggest::{did_you_misspell, list};
 use crate::catalog::words::Words;
+use crate::discover::pci::Address;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 
@@ -29,6 +30,8 @@ pub struct Resolved<'a> {
     pub encoded: Encoded,
     /// The die that it is limited to, if the PMU serves several.
     pub die: Option<u32>,
+    /// The functions that it counts beside the whole.
+    pub functions: Vec<Address>,
 }
 
 /// Resolves names on one machine, and collects notes on what was left out.
@@ -63,11 +66,14 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     ///
-    /// `--device` or `--per port` narrows none of the counters.
+    /// `--device`, `--per port` or `--per device` narrows none of the counters.
     pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
-        let asked = !request.devices.is_empty() || request.per_port;
+        let asked = !request.devices.is_empty() || request.per_port || request.per_device.is_some();
         if let Some(refused) = self.narrowing.refused.as_ref().filter(|_| !self.narrowing.used) {
             bail!("{refused}");
+        }
+        if let Some(apart) = self.narrowing.apart.as_ref().filter(|_| !self.narrowing.used) {
+            bail!("{}", self.no_filter(apart));
         }
         ensure!(
             !asked || self.narrowing.used,
@@ -120,14 +126,16 @@ impl<'a> Resolver<'a> {
             }
             (None, None) => return None,
         };
+        let mut functions = Vec::new();
         if self.narrowing.parts(words, name, &terms).contains(part) {
             terms.extend(part.typed(1));
+            functions.clone_from(&part.functions);
         }
         match words.encode(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
                 let (group, die) = (group_of(words, &encoded.event), part.die);
-                Some(Resolved { words, group, encoded, die })
+                Some(Resolved { words, group, encoded, die, functions })
             }
             Err(error) => {
                 self.notes.push(error.message);
@@ -190,7 +198,8 @@ impl<'a> Resolver<'a> {
                         let mut all = terms.to_vec();
                         all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
                         let encoded = words.encode(&all, leader)?;
-                        resolved.push(Resolved { words, group, encoded, die: part.die });
+                        let (die, functions) = (part.die, part.functions);
+                        resolved.push(Resolved { words, group, encoded, die, functions });
                     }
                 }
                 Err(error) => refused.push((&words.pmu.name, error)),

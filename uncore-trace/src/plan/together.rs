@@ -17,7 +17,7 @@ use crate::catalog::words::Words;
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
 /// of Intel or AMD, and a core shared by two threads can all count these at once. A larger group
 /// waits longer for its turn beside other tools.
-const FEW: usize = 4;
+pub(super) const FEW: usize = 4;
 
 impl<'a> Assembly<'a> {
     /// Adds metrics. An input that is already planned is not added again. A PMU without a CPU to

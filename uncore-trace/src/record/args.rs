@@ -73,7 +73,7 @@ pub struct Options {
     pub flush: Duration,
     /// Cgroups with rows of their own.
     pub cgroups: Vec<String>,
-    /// Cgroups below which all names of containers and pods are believed.
+    /// Cgroups below which all names of containers, pods and jobs are believed.
     pub trusted_cgroups: Vec<String>,
     /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,

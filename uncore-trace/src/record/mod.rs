@@ -1,9 +1,11 @@
 //! Recording: runs the pipeline from an open session to finished tables.
 
+mod accounts;
 mod args;
 mod asked;
 pub mod canary;
 mod child;
+mod holders;
 pub mod load;
 pub mod marks;
 mod metadata;
@@ -12,6 +14,7 @@ mod needs;
 mod part;
 mod parts;
 mod planned;
+mod pods;
 pub mod probe;
 mod progress;
 mod recorder;

@@ -5,6 +5,7 @@
 //! starts, so no count, time or window is in both or in neither.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -14,7 +15,7 @@ use super::canary::Ended;
 use super::marks::Taken;
 use super::metadata::{self, End};
 use super::planned::{link_rows, plan_rows};
-use crate::assemble::{Setup, Sink, Timeline};
+use crate::assemble::{Assigned, Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
@@ -44,6 +45,10 @@ pub(super) struct Common<'a> {
     pub dropped: BTreeMap<u32, String>,
     /// What is left out now.
     pub relief: Relief,
+    /// Whether it is recorded who holds which device.
+    pub holders: bool,
+    /// What the kubelet last said of devices and pods.
+    pub assigned: Option<Arc<Assigned>>,
 }
 
 impl<'a> Common<'a> {
@@ -57,8 +62,9 @@ impl<'a> Common<'a> {
         let read = session.layouts().values().flat_map(Layout::ids);
         let opened = read.chain(session.statistics().ids()).collect();
         let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
-        let relief = Relief::None;
-        Self { options, machine, plan, cpus, opened, stopped, dropped, relief }
+        let (relief, holders) = (Relief::None, session.sees_holders());
+        let assigned = None;
+        Self { options, machine, plan, cpus, opened, stopped, dropped, relief, holders, assigned }
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
@@ -137,6 +143,7 @@ impl Draft {
             only_cgroups: options.cgroups.clone(),
             cgroup_depth: options.cgroup_depth,
             io: options.io,
+            holders: common.holders,
         };
         let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
         let unopened = session.unopened().iter().map(|its| (its.counter, its.reason.as_str()));
@@ -172,8 +179,17 @@ impl Draft {
         for unseen in session.unseen() {
             ledger.explain(Cause::IoUnseen, now, None, unseen);
         }
+        if let Some(why) = session.unseen_holders() {
+            ledger.explain(Cause::HolderUnseen, now, None, why);
+        }
         if common.relief > Relief::None {
             ledger.relieved(now, 0, Relief::None, common.relief);
+        }
+        if let Some(files) = session.files() {
+            super::holders::enter(files, &mut timeline, &mut sink);
+        }
+        if let Some(assigned) = &common.assigned {
+            super::pods::enter(assigned, now, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
@@ -270,6 +286,7 @@ impl Part {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
         marks.note(&mut self.pairs)?;
         self.note_canary()?;
+        self.timeline.end_holders(&mut self.sink);
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.losses().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;

@@ -35,6 +35,8 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
     let Origin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
         let failed = failed.get(&counter.id).copied();
+        let functions =
+            counter.functions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let [config, config1, config2, config3, config4] = counter.config;
         sink.rows.counters.append(&counters::Row {
             host,
@@ -58,6 +60,8 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
             socket: counter.socket.map(i32::from),
             sees: &counter.sees.to_string(),
             leader: counter.leader.map(|leader| leader as i32),
+            functions: Some(functions.as_str()).filter(|its| !its.is_empty()),
+            part_of: counter.part_of.map(|whole| whole as i32),
             role: counter.role.name(),
             state: if failed.is_some() { "failed" } else { "opened" },
             error: failed,

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
+use super::accounts::{self, Accounts};
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
+use super::holders::Reread;
 use super::load::{Changed, Load};
 use super::marks::Marks;
 use super::monitors::{self, Monitors};
@@ -18,6 +21,7 @@ use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
 use super::planned::warn_of_unopened;
+use super::pods::{self, Pods};
 use super::probe::{self, Probe};
 use super::progress::Progress;
 use super::rotate::Rotation;
@@ -75,6 +79,10 @@ struct Recorder<'a> {
     watch: Option<Watch<'a>>,
     /// The monitors of resctrl, if any measure what is counted.
     monitors: Option<Monitors>,
+    /// The kubelet, if there is one.
+    pods: Option<Pods>,
+    /// What devices count themselves, if it is known who holds them.
+    accounts: Option<Accounts>,
     /// When counters last changed their reader CPUs, ns.
     changed: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
@@ -84,6 +92,8 @@ struct Recorder<'a> {
     /// The value of `Drops::moved` when the counters were last followed.
     followed: u64,
     sealed: Instant,
+    /// When all files of watched devices are read again.
+    reread: Reread,
     /// Whether it keeps up.
     load: Load,
     /// The time up to which all records were fed.
@@ -128,6 +138,8 @@ pub async fn record(
         None => (None, target),
     };
     let about = canary.as_ref().map(Canary::about);
+    let holders = plan.has_devices() || options.io && matches!(first, Target::Dataset(_));
+    let pods = if holders { pods::Ready::connect(machine).await } else { None };
     let draft = Draft::create(first, options, plan, about, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
@@ -136,7 +148,7 @@ pub async fn record(
         &machine.root,
         &online,
         possible,
-        session_options(options),
+        open::Options { holders, ..session_options(options) },
         options.btf.as_deref(),
     )?;
     warn_of_unopened(plan, &session, options);
@@ -157,6 +169,7 @@ pub async fn record(
     if let Some(canary) = &mut canary {
         canary.go();
     }
+    let accounts = session.sees_holders().then(|| accounts::Ready::of(machine));
     let online = Online::open(&machine.root)?;
     let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
@@ -171,10 +184,13 @@ pub async fn record(
         drops: Drops::default(),
         watch,
         monitors: None,
+        pods: None,
+        accounts: None,
         changed: 0,
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
+        reread: Reread::default(),
         load,
         fed: mono_ns() as u64,
         backlog: vec![0; rings],
@@ -188,6 +204,8 @@ pub async fn record(
     priority::raise_priority();
     // Its thread confines itself: it may change resctrl, and this thread may not.
     recorder.monitors = ready.and_then(monitors::Ready::start);
+    recorder.pods = pods.map(pods::Ready::start);
+    recorder.accounts = accounts.and_then(accounts::Ready::start);
     let rotated = recorder.parts.needs();
     let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
     confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
@@ -248,8 +266,11 @@ impl Recorder<'_> {
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
         self.monitors.iter_mut().for_each(Monitors::stop);
+        self.accounts.iter_mut().for_each(Accounts::stop);
         self.take_measured();
+        self.take_assigned();
         self.monitors = None;
+        self.pods = None;
         // Marks that the command wrote just before it ended have been read by now.
         self.parts.marks.close();
         // Counters that stopped because a CPU went offline for a time too short to be noticed
@@ -339,6 +360,7 @@ impl Recorder<'_> {
         let now = mono_ns() as u64;
         self.read_statistics(now);
         self.take_measured();
+        self.take_assigned();
         let online = self.online.look()?;
         // Every change is queued, not only the latest list: a CPU that leaves and returns while the
         // ring is behind was offline all the same.
@@ -351,6 +373,7 @@ impl Recorder<'_> {
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
         self.fed = fed;
+        self.reread.look(&self.session, &mut self.parts, fed);
         self.relieve(now, behind);
         if emptied {
             self.backlog.fill(0);
@@ -437,6 +460,42 @@ impl Recorder<'_> {
             for lost in &measured.lost {
                 self.parts.ledger(lost.time).monitor_lost(lost);
             }
+        }
+        self.take_accounts();
+    }
+
+    /// Takes what devices have counted, and says who holds them.
+    fn take_accounts(&mut self) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let note = |parts: &mut Parts, time: u64, why: &str| {
+            parts.ledger(time).explain(Cause::AccountUnread, time, None, why);
+        };
+        for (reading, unread) in accounts.take() {
+            for part in self.parts.open() {
+                part.timeline.accounts(&reading);
+            }
+            for why in unread {
+                note(&mut self.parts, reading.time, &why);
+            }
+        }
+        if !self.is_ending
+            && let Some(why) = accounts.tell(|| self.parts.live.timeline.held())
+        {
+            note(&mut self.parts, mono_ns() as u64, why);
+        }
+    }
+
+    /// Takes what the kubelet has said.
+    fn take_assigned(&mut self) {
+        for assigned in self.pods.iter().flat_map(Pods::take) {
+            for part in self.parts.open() {
+                part.timeline.assigned(&assigned, &mut part.sink);
+            }
+            if let Err(why) = &assigned.list {
+                let ledger = self.parts.ledger(assigned.time);
+                ledger.explain(Cause::HolderUnseen, assigned.time, None, why);
+            }
+            self.common.assigned = Some(assigned);
         }
     }
 
@@ -579,6 +638,14 @@ impl Recorder<'_> {
         let new = self.drops.advance(self.session.drops()?);
         for (kind, lost) in new.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
             let detail = format!("{lost} records of kind {kind}");
+            if kind == KIND_FILE as usize {
+                self.reread.has_lost();
+                self.parts.ledger(now).explain(Cause::HolderUnseen, now, None, &detail);
+                continue;
+            }
+            if [KIND_TASK, KIND_CGROUP].contains(&(kind as u32)) {
+                self.reread.has_lost();
+            }
             self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
         }
         for (count, cause) in [
@@ -662,6 +729,7 @@ fn session_options(options: &Options) -> open::Options {
         sample_on_irq: options.sample_on.contains(&Sampling::Irq),
         min_gap_ns: options.min_gap.as_nanos() as u64,
         io: options.io,
+        holders: false,
         timer: options.timer,
         buffer_bytes: options.buffer,
     }

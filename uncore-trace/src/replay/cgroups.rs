@@ -27,7 +27,7 @@ struct Row {
 impl Cgroups {
     /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let wanted = ["id", "path", "container", "pod", "mono_ns"];
+        let wanted = ["id", "path", "container", "pod", "job", "mono_ns"];
         let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
         Ok(Self(Rows::new(scan, decode)))
     }
@@ -44,6 +44,7 @@ impl Cgroups {
 fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let (id, path) = (columns::bits(batch, "id")?, columns::texts(batch, "path")?);
     let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
+    let job = columns::words(batch, "job")?;
     let end = columns::i64s(batch, "mono_ns")?;
     let row = |row| Row {
         end: end.value(row) as u64,
@@ -52,6 +53,7 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
             path: path.value(row).into(),
             container: container.get(row).map(Into::into),
             pod: pod.get(row).map(Into::into),
+            job: job.get(row).map(Into::into),
         }),
     };
     Ok((0..batch.num_rows()).map(row).collect())

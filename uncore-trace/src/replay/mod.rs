@@ -7,8 +7,10 @@
 //! ones. Memory is bounded by the row groups of `readings` around the current tick, not by the
 //! length of the recording.
 
+mod accounts;
 mod cgroups;
 mod facts;
+mod held;
 mod io;
 mod monitors;
 mod owners;
@@ -20,8 +22,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
+use self::accounts::StoredAccounts;
 use self::cgroups::Cgroups;
 use self::facts::Facts;
+use self::held::StoredHeld;
 use self::io::StoredIo;
 use self::monitors::StoredMonitors;
 use self::readings::Readings;
@@ -114,7 +118,9 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
     let mut readings = Readings::open(recording)?;
     let mut time = Time::open(recording)?;
     let mut io = StoredIo::open(recording)?;
+    let mut held = StoredHeld::open(recording)?;
     let mut monitors = StoredMonitors::open(recording)?;
+    let mut accounts = StoredAccounts::open(recording)?;
     let mut cgroups = Cgroups::open(recording)?;
     let mut log = Log {
         attributor: Attributor::new(&RecordingFacts {
@@ -137,12 +143,14 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
         let end = tick * facts.plan.tick_ns;
         let is_last = facts.stop_tick == Some(tick);
         // The last count may be logged in a tick after the last one. The order within a tick is
-        // that of the recorder: readings, CPU time, I/O, monitors, names, and last the end of the
-        // tick, which divides the windows that are complete then.
+        // that of the recorder: readings, CPU time, I/O, devices held, monitors, accounts, names, and last
+        // the end of the tick, which divides the windows that are complete then.
         readings.feed(if is_last { u64::MAX } else { tick }, &mut log)?;
         time.feed(end, &mut log)?;
         io.feed(end, &mut log)?;
+        held.feed(end, &mut log)?;
         monitors.feed(end, &mut log)?;
+        accounts.feed(end, &mut log)?;
         cgroups.feed(end, &mut log)?;
         log.take(Entry::EndOfTick { tick, is_last })?;
         loop {

@@ -7,6 +7,7 @@ use crate::clock::Snapshot;
 use crate::plan::Plan;
 use crate::schema::{SCHEMA_VERSION, counters, readings, runtime};
 
+mod held;
 mod monitored;
 
 const TICK_NS: i64 = 1_000_000;

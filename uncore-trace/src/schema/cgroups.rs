@@ -1,4 +1,4 @@
-//! `cgroups`: the path of each cgroup id, and its container and pod.
+//! `cgroups`: the path of each cgroup id, and its container, pod and job.
 //!
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
@@ -6,7 +6,7 @@ use super::kind::{Bits, I64, Null, Text, Word, table};
 use super::when::When;
 
 table! {
-    "cgroups", "path of each cgroup, and its container and pod", sorted by [];
+    "cgroups", "path of each cgroup, and its container, pod and job", sorted by [], later ["job"];
     When::Holds { since: Some("mono_ns"), key: &["id"], last: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
@@ -16,9 +16,10 @@ table! {
     container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
     pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older recordings lack it.";
 }
 
-/// The path, container and pod of a cgroup. There may be 10^5 of them, so they are shared.
+/// The path, container, pod and job of a cgroup. There may be 10^5 of them, so they are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupNames {
     /// Path below the mount point of the hierarchy.
@@ -27,6 +28,13 @@ pub struct CgroupNames {
     pub container: Option<Box<str>>,
     /// The pod: `NAMESPACE/NAME@UID`, or its uid.
     pub pod: Option<Box<str>>,
+    /// The job and its step: `JOB.STEP`, or `JOB`.
+    pub job: Option<Box<str>>,
+}
+
+/// The job of a step: `123` of `123.batch`. Views sum the steps of a job.
+pub fn whole_job(step: &str) -> &str {
+    step.split_once('.').map_or(step, |(job, _)| job)
 }
 
 /// The ancestor of a path at depth `depth`; the path itself if it is not deeper. 0 is the root. A

@@ -7,7 +7,7 @@ use super::kind::{F64, Hex, I32, Null, Text, Word, table};
 use super::when::When;
 
 table! {
-    "counters", "every planned counter and its encoding", sorted by [];
+    "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];
     When::Holds { since: None, key: &["counter"], last: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
@@ -33,6 +33,8 @@ table! {
     role: Word => Dict, "counted: its counts are divided, in `fabric`; weight: others are divided by its counts; both.";
     state: Word => Dict, "opened or failed.";
     error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
+    functions: Null<Text> => Plain, "PCI functions that it counts on their own, with commas; null for a counter without `--per device`, and for the whole.";
+    part_of: Null<I32> => Plain, "Counter of the whole, which counts what this one counts too; null for a counter that is no part of another.";
 }
 
 /// Lowest `attr_type` of the statistics of a device; the next devices have the next numbers. No PMU

@@ -20,7 +20,7 @@ use super::when::When;
 pub const RIGHT_WITHIN: f64 = 0.1;
 
 table! {
-    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes"];
+    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
     When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
@@ -47,12 +47,26 @@ table! {
     value: Null<F64> => Plain, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
-    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, misses, ports, regression or none.";
+    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, held (by who holds the devices), misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
     processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older recordings lack it.";
 }
 
+/// [`Row::method`]: by who holds the devices.
+pub const HELD: &str = "held";
+
 /// The values of the column `method`.
-pub const METHODS: [&str; 9] =
-    ["exact", "source", "monitor", "residency", "io", "misses", "ports", "regression", "none"];
+pub const METHODS: [&str; 10] = [
+    "exact",
+    "source",
+    "monitor",
+    "residency",
+    "io",
+    HELD,
+    "misses",
+    "ports",
+    "regression",
+    "none",
+];

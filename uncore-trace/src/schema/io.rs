@@ -4,6 +4,8 @@
 //! to move in that tick; bytes without a known owner have a row too. Encodings: a tick has few
 //! devices and owners, so names and ids are dictionaries; bytes are deltas.
 
+use serde::{Deserialize, Serialize};
+
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::When;
 
@@ -28,3 +30,28 @@ table! {
 pub const READ: &str = "read";
 /// `direction` of a transfer that reads memory.
 pub const WRITE: &str = "write";
+
+/// Direction of data, as in the statistics of disks and interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The device writes memory: a disk is read, a packet is received.
+    Read,
+    /// The device reads memory: a disk is written, a packet is sent.
+    Write,
+}
+
+impl Direction {
+    /// The value in the tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => READ,
+            Self::Write => WRITE,
+        }
+    }
+
+    /// The direction with this name.
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Read, Self::Write].into_iter().find(|its| its.name() == name)
+    }
+}

@@ -112,12 +112,19 @@ causes! {
     /// The recorder was late. Rates are learnt less often, windows are divided by the last rates or by
     /// residency, or windows are longer; `detail` says which. Counts are complete.
     Overload = "overload", ["time the recorder was late and divided counts less exactly", "times the recorder was late and divided counts less exactly"], Cost::Precision;
+    /// It was not seen who holds which device, for `span_ns` before `mono_ns`: the kernel lacks what it
+    /// takes, or records were dropped. What was missed is found when all files are read again.
+    /// `detail` says why.
+    HolderUnseen = "holder_unseen", ["time it was not seen who holds which device", "times it was not seen who holds which device"], Cost::Precision;
+    /// What a device counts itself was not read, of a source that `detail` names; it says why. Nothing
+    /// is said of it again.
+    AccountUnread = "account_unread", ["device's own account was not read", "devices' own accounts were not read"], Cost::Precision;
     /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", ["mark was refused", "marks were refused"], Cost::Precision;
-    /// The path of a cgroup has the form of a container, pod or virtual machine, but others than root may
-    /// have named it: `container` or `pod` is null. `detail` has the path.
-    NameRefused = "name_refused", ["name of a container or pod was not believed", "names of containers or pods were not believed"], Cost::Precision;
+    /// The path of a cgroup has the form of a container, pod, virtual machine or job, but others than root
+    /// may have named it: `container`, `pod` or `job` is null. `detail` has the path.
+    NameRefused = "name_refused", ["name of a container, pod or job was not believed", "names of containers, pods or jobs were not believed"], Cost::Precision;
     /// A record was dropped because the ring was full.
     RingFull = "ring_full", ["record was dropped", "records were dropped"], Cost::Counts(LARGER_BUFFER);
     /// There is no record for `span_ns` of a CPU's time before `mono_ns`.

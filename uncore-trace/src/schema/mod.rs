@@ -12,12 +12,16 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+pub mod accounts;
+pub mod assignments;
 pub mod canary;
 pub mod cgroups;
 pub mod columns;
 pub mod counters;
 pub mod cpus;
 pub mod fabric;
+pub mod held;
+pub mod holders;
 pub mod io;
 pub mod irqs;
 pub mod kind;
@@ -97,6 +101,10 @@ tables! {
     slices,
     irqs,
     io,
+    holders,
+    held,
+    assignments,
+    accounts,
     monitors,
     tasks,
     cgroups,

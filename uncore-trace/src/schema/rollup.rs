@@ -40,7 +40,7 @@ pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 table! {
-    "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"];
+    "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
     When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
@@ -70,6 +70,7 @@ table! {
     high: Null<F64> => Plain, "Higher end of it.";
     total: Null<F64> => Plain, "The counter's whole count in `known_ns`, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled, 0 to 1: the mean of the windows of `fabric`.";
-    method: Word => Dict, "How these shares were made: exact, source, monitor, residency, io, misses, ports, regression or none.";
+    method: Word => Dict, "How these shares were made: exact, source, monitor, residency, io, held, misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "Part of `value` that is expected in shares within 10 % of the truth, 0 to 1, in hundredths: the mean of their confidences, weighted by value; null where nothing is claimed.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older files lack it.";
 }

@@ -10,6 +10,8 @@ pub enum When {
     Tick(&'static str),
     /// The span between two times.
     Between(&'static str, &'static str),
+    /// The span between two times; null is before the recording, and after it.
+    During(&'static str, &'static str),
     /// From a time on, or always, until another row has the same key.
     Holds {
         /// The column with the begin; `None`: always.

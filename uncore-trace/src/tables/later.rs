@@ -30,3 +30,17 @@ pub(super) fn completed(batch: RecordBatch, absent: &[FieldRef]) -> Result<Recor
     let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
     RecordBatch::try_new(Arc::new(schema), columns).context("cannot add a column")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::ALL;
+
+    #[test]
+    fn later_columns_are_the_last() {
+        for def in ALL {
+            let schema = (def.schema)();
+            let names: Vec<&str> = schema.fields().iter().map(|its| its.name().as_str()).collect();
+            assert_eq!(names[names.len() - def.later.len()..], *def.later, "{}", def.name);
+        }
+    }
+}

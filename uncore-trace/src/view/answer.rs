@@ -12,6 +12,7 @@ use super::interval::Interval;
 use super::key::By;
 use super::links::{Links, limit};
 use super::usage::{Event, Line, Question, Usage, usage};
+use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -20,6 +21,9 @@ use crate::units::{self, percent};
 
 /// Number of events that are named for a tenant.
 const EVENTS: usize = 3;
+
+/// Number of tenants that are named with the devices that they held.
+const HOLDERS: usize = 3;
 
 /// One direction of a link, or an event, of which something was counted.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +66,9 @@ fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f6
 pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String) {
     let counted = ranked(events, links);
     if let Some(fullest) = counted.iter().find(|counted| counted.event.link.is_some()) {
-        return (of_link(fullest.event, links), how_full(fullest.event, links, ways));
+        let more = [how_full(fullest.event, links, ways), of_holders(events, links)];
+        let more: Vec<String> = more.into_iter().filter(|text| !text.is_empty()).collect();
+        return (of_link(fullest.event, links), more.join(" "));
     }
     let answer = of_events(&counted).unwrap_or_else(|| "Nothing was counted.".to_owned());
     (answer, String::new())
@@ -114,6 +120,31 @@ fn of_link(event: &Event, links: &Links) -> String {
         name(first),
         share(first, event)
     )
+}
+
+/// What went over the links of devices for those who held them, those with the most bytes first; empty
+/// if nothing did.
+fn of_holders(events: &[Event], links: &Links) -> String {
+    let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
+    for event in events {
+        let Some((place, _)) = event.link.filter(|(place, _)| !links.has_parts(*place)) else {
+            continue;
+        };
+        // Not those that have bytes of requests, too.
+        let held = event.lines.iter().filter(|line| line.methods.iter().all(|its| its == HELD));
+        for line in held.filter(|line| line.owner.is_empty() || line.owner == owner::TASK) {
+            *bytes.entry((place, name(line).into_owned())).or_default() += line.sum.value;
+        }
+    }
+    let mut bytes: Vec<_> = bytes.into_iter().collect();
+    bytes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let said = bytes.iter().take(HOLDERS).filter_map(|((place, who), bytes)| {
+        let link = links.links.get(*place)?;
+        let devices = printable(link.devices.as_deref()?);
+        let (kind, moved) = (printable(&link.kind), units::human(*bytes, "bytes"));
+        Some(format!("{devices} (held by {who}): {moved} over {kind}."))
+    });
+    said.collect::<Vec<_>>().join(" ")
 }
 
 /// How full a link was; empty if its peak is not known.

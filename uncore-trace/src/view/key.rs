@@ -11,7 +11,7 @@ use super::links::Links;
 use super::selected::Rows;
 use super::sums::Window;
 use super::usage::Question;
-use crate::schema::cgroups::ancestor;
+use crate::schema::cgroups::{ancestor, whole_job};
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -26,6 +26,8 @@ pub enum By {
     Container,
     /// One line for each pod.
     Pod,
+    /// One line for each job of Slurm, with all of its steps.
+    Job,
     /// One line for each process.
     Pid,
     /// One line for all processes of a name.
@@ -42,10 +44,11 @@ pub enum By {
 
 impl By {
     /// All groupings.
-    pub const ALL: [By; 9] = [
+    pub const ALL: [By; 10] = [
         By::Cgroup,
         By::Container,
         By::Pod,
+        By::Job,
         By::Pid,
         By::Comm,
         By::Pmu,
@@ -60,6 +63,7 @@ impl By {
             By::Cgroup => "cgroup",
             By::Container => "container",
             By::Pod => "pod",
+            By::Job => "job",
             By::Pid => "pid",
             By::Comm => "comm",
             By::Pmu => "pmu",
@@ -97,6 +101,7 @@ impl By {
             By::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
             By::Container => &["container", "cgroup", "cgroup_confidence"],
             By::Pod => &["pod", "cgroup", "cgroup_confidence"],
+            By::Job => &["job", "cgroup", "cgroup_confidence"],
             By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
             By::Pid => &["pid", "processes"],
             By::Pmu | By::Port => &["pmu"],
@@ -230,6 +235,7 @@ impl<'a> Columns<'a> {
             By::Cgroup => Some("cgroup"),
             By::Container => Some("container"),
             By::Pod => Some("pod"),
+            By::Job => Some("job"),
             By::Pid | By::Comm | By::Device => Some("comm"),
             By::Pmu | By::Port => Some("pmu"),
             By::Owner => None,
@@ -371,6 +377,9 @@ impl<'a> Columns<'a> {
                     .and_then(|ids| ids.get(row))
                     .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
             },
+            By::Job if owner == "task" => {
+                name.map_or_else(|| "(no job)".to_owned(), |name| whole_job(name).to_owned())
+            }
             By::Container | By::Pod if owner == "task" => {
                 name.map_or_else(|| format!("(no {})", self.by.name()), str::to_owned)
             }
@@ -385,7 +394,9 @@ impl<'a> Columns<'a> {
             By::Comm if owner == "task" => name.unwrap_or("?").to_owned(),
             By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
             By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
-            By::Owner | By::Cgroup | By::Container | By::Pod | By::Device => owner.to_owned(),
+            By::Owner | By::Cgroup | By::Container | By::Pod | By::Job | By::Device => {
+                owner.to_owned()
+            }
         }
     }
 
@@ -405,9 +416,9 @@ impl<'a> Columns<'a> {
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
-    pub(super) fn tenant(&self, row: usize) -> [i64; 5] {
+    pub(super) fn tenant(&self, row: usize) -> [i64; 6] {
         let (_, owner, name, number, ..) = self.quick(row);
-        [owner.into(), name.into(), number, 0, 0]
+        [owner.into(), name.into(), number, 0, 0, 0]
     }
 
     /// Identifies the row's event, or its link and direction: see [`Quick`].

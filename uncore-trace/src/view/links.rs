@@ -3,7 +3,7 @@
 //! Guarantees: sources of a peak that disagree are never averaged; a rate above the peak is a
 //! fraction above 1.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -21,6 +21,15 @@ pub const CONFLICT: f64 = 0.2;
 struct Plan {
     #[serde(default)]
     links: Vec<Link>,
+    #[serde(default)]
+    counters: Vec<Counter>,
+}
+
+/// The fields of a counter that are used.
+#[derive(Deserialize)]
+struct Counter {
+    #[serde(default)]
+    part_of: Option<u32>,
 }
 
 /// The links and their counters.
@@ -30,6 +39,8 @@ pub struct Links {
     pub links: Vec<Link>,
     /// Link and direction of each counter.
     of: HashMap<u32, (usize, Direction)>,
+    /// Links whose functions have links of their own, too.
+    wholes: BTreeSet<usize>,
 }
 
 /// The peak of a link in one direction, or of both together.
@@ -60,7 +71,7 @@ impl Links {
             link.counters.iter().map(move |its| (its.counter, (place, its.direction)))
         });
         let of = counters.collect();
-        Self { links, of }
+        Self { links, of, wholes: BTreeSet::new() }
     }
 
     /// The links of a recording; none if its plan has none.
@@ -81,7 +92,10 @@ impl Links {
         let Some(text) = pairs.get(metadata::PLAN) else { return Ok(Self::default()) };
         let plan: Plan =
             serde_json::from_str(text).context("cannot read the plan in the metadata")?;
-        Ok(Self::new(plan.links))
+        let mut links = Self::new(plan.links);
+        let wholes = plan.counters.iter().filter_map(|its| links.of.get(&its.part_of?));
+        links.wholes = wholes.map(|(place, _)| *place).collect();
+        Ok(links)
     }
 
     /// Name of a link in one direction: `memory 0 in`.
@@ -91,6 +105,11 @@ impl Links {
             Direction::Both => name.to_owned(),
             direction => format!("{name} {}", direction.name()),
         }
+    }
+
+    /// Whether functions of a link have links of their own, which count a part of its bytes again.
+    pub fn has_parts(&self, place: usize) -> bool {
+        self.wholes.contains(&place)
     }
 
     /// Index of a counter's link, and the direction of the bytes that it counts.

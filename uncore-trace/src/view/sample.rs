@@ -199,6 +199,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     confidence: Some(0.5),
                     cgroup_confidence: None,
                     processes: None,
+                    job: None,
                 };
                 if (broken.fabric)(&mut row, number) {
                     builder.append(&row);
@@ -363,6 +364,8 @@ fn write_counters(writer: &mut Writer) {
             socket: Some(0),
             sees: "0-1",
             leader: None,
+            functions: None,
+            part_of: None,
             role: "counted",
             state: "opened",
             error: None,

@@ -67,6 +67,8 @@ pub(super) struct GuestSpec {
     pub modules: Vec<String>,
     /// Size of its second disk, MiB; 0 for none.
     pub disk_mib: u64,
+    /// Size of its `NVMe` disk, MiB; 0 for none.
+    pub nvme_mib: u64,
     /// Devices of the ACPI namespace (arm64 only).
     pub acpi: Vec<AcpiDevice>,
     /// Files in addition to those of every guest.
@@ -125,6 +127,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         results: &results,
         disk: &work.join("disk"),
         second: (machine.disk_mib > 0).then(|| (work.join("second"), machine.disk_mib << 20)),
+        nvme: (machine.nvme_mib > 0).then(|| (work.join("nvme"), machine.nvme_mib << 20)),
     };
     let ended = run.go();
     if !wishes.keep {

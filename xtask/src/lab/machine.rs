@@ -55,6 +55,9 @@ struct File {
     /// Size of a second, empty disk, MiB; 0 for none.
     #[serde(default)]
     disk_mib: u64,
+    /// Size of an empty `NVMe` disk below a root port, MiB; 0 for none.
+    #[serde(default)]
+    nvme_mib: u64,
     #[serde(default)]
     pmu: Vec<Placed>,
 }
@@ -99,6 +102,7 @@ pub(crate) struct Machine {
     pub cpu: Option<String>,
     pub modules: Vec<String>,
     pub disk_mib: u64,
+    pub nvme_mib: u64,
     pub instances: Vec<Instance>,
 }
 
@@ -167,6 +171,7 @@ impl Machine {
             cpu: file.cpu,
             modules: file.modules,
             disk_mib: file.disk_mib,
+            nvme_mib: file.nvme_mib,
             instances,
         })
     }

@@ -270,6 +270,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         cpu: machine.cpu.clone(),
         modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
+        nvme_mib: machine.nvme_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
         files: vec![broken_catalog()?, catalog(), agent()],
         guest_json: json!({

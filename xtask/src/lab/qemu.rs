@@ -143,6 +143,8 @@ pub(super) struct Run<'a> {
     pub disk: &'a Path,
     /// File and size of a second, empty disk.
     pub second: Option<(PathBuf, u64)>,
+    /// File and size of an empty `NVMe` disk, which is below a root port.
+    pub nvme: Option<(PathBuf, u64)>,
 }
 
 impl Run<'_> {
@@ -150,7 +152,7 @@ impl Run<'_> {
     pub(super) fn go(&self) -> Result<()> {
         let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
         disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
-        if let Some((path, size)) = &self.second {
+        for (path, size) in self.second.iter().chain(&self.nvme) {
             let disk = File::create(path).and_then(|disk| disk.set_len(*size));
             disk.with_context(|| format!("cannot create {}", path.display()))?;
         }
@@ -230,6 +232,12 @@ impl Run<'_> {
             let drive = "if=none,id=second,format=raw,cache=unsafe,file=";
             command.arg("-drive").arg(with_path(drive, path)?);
             command.args(["-device", "virtio-blk-pci,drive=second"]);
+        }
+        if let Some((path, _)) = &self.nvme {
+            let drive = "if=none,id=nvme,format=raw,cache=unsafe,file=";
+            command.arg("-drive").arg(with_path(drive, path)?);
+            command.args(["-device", "pcie-root-port,id=above,chassis=1"]);
+            command.args(["-device", "nvme,serial=lab,drive=nvme,bus=above"]);
         }
         if self.clock == Clock::Fine {
             command.args(["-netdev", "hubport,id=nobody,hubid=0", "-object"]);

@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
 pub(crate) use uncore_trace_lab::spec::{
-    Action, Burst, Change, Disk, Move, Phase, Stay, Tenant, Witness, Work, Yields,
+    Act, Action, Burst, Change, Disk, Hold, Move, Phase, Stay, Tenant, TimedAct, Witness, Work,
+    Yields,
 };
 
 use super::mixes::Counted;
@@ -129,6 +130,15 @@ pub(crate) enum Check {
     Softirqs { any: bool },
     /// The recording that a trigger saved has all traffic of this cgroup.
     Kept { event: String, truth: Truth, cgroup: String },
+    /// The table `holders` has who held this device, each begin and end when the log of the tenants says,
+    /// or at most this much later.
+    Holders { device: String, within_us: u32 },
+    /// In each window, who held the device has its bytes, in equal parts; a hand-over is within a tick, which
+    /// is not looked at where two hold it at the same time.
+    Held { event: String, truth: Truth, within: f64, tick_ns: u64, shared: bool },
+    /// Opening and closing a file takes at most this much longer than in another step, by the cgroup that does
+    /// it, ns.
+    OpenCost { than: String, most: BTreeMap<String, u32> },
     /// Nothing was written.
     NoRecording,
 }

@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Labels that name an owner.
-const OF_OWNERS: &str = "owner, owner_device, owner_cgroup, owner_container, owner_pod";
+const OF_OWNERS: &str = "owner, owner_device, owner_cgroup, owner_container, owner_pod, owner_job";
 
 /// Checks the series that Prometheus has seen in all the time.
 fn series(prometheus: &Prometheus, minutes: u32) -> Result<()> {

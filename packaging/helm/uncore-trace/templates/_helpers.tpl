@@ -14,7 +14,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* Directories of the node with the names of containers and pods. */}}
+{{/* Directories of the node with the names of containers and pods, and with the socket of the kubelet. */}}
 {{- define "uncore-trace.names" -}}
 {{- $of := dict
   "containerd" (list "/run/containerd/io.containerd.runtime.v2.task" "/var/log/pods")
@@ -22,7 +22,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "crio" (list "/var/lib/containers/storage/overlay-containers" "/run/containers/storage/overlay-containers" "/var/log/pods")
   "docker" (list "/var/lib/docker/containers" "/var/log/pods")
 }}
-{{- dict "paths" (get $of .Values.containerRuntime | default list) | toJson }}
+{{- $paths := get $of .Values.containerRuntime | default list }}
+{{- if .Values.podResources }}
+{{- $paths = append $paths "/var/lib/kubelet/pod-resources" }}
+{{- end }}
+{{- dict "paths" $paths | toJson }}
 {{- end }}
 
 {{- define "uncore-trace.account" -}}

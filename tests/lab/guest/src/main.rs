@@ -1,7 +1,8 @@
 //! All programs of a guest of the lab, as one static binary that is the guest's /init.
 //!
 //! As process 1 it brings the machine up, runs the steps of /lab/guest.json and writes their
-//! results. `run FILE` is the workload of one step, and `tenant FILE N` is one process of it.
+//! results. `run FILE` is the workload of one step, and `tenant FILE N` is one process of it, and
+//! `keep LOG CGROUP MS` the child of one that holds a device.
 //! `beside FILE COMMAND` runs a command without a workload of its own while a workload runs.
 #![expect(clippy::print_stderr, reason = "errors go to standard error")]
 
@@ -16,6 +17,7 @@ mod cgroup;
 mod disk;
 mod drivers;
 mod flow;
+mod hold;
 mod housekeeping;
 mod init;
 mod kmsg;
@@ -50,6 +52,10 @@ fn role() -> Result<()> {
         ["tenant", file, number] => {
             let number = number.parse().with_context(|| format!("tenant number {number:?}"))?;
             tenant::run(Path::new(file), number)
+        }
+        ["keep", log, cgroup, ms] => {
+            let ms = ms.parse().with_context(|| format!("time {ms:?}"))?;
+            hold::keep(Path::new(log), cgroup, ms)
         }
         _ => bail!(
             "give `run WORK.json` or `beside WORK.json COMMAND`; the other roles are started by init and by `run`"

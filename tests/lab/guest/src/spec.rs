@@ -178,6 +178,8 @@ pub struct Tenant {
     pub disk: Option<Disk>,
     /// Counts of the core PMU that the flows cause.
     pub witness: Option<Witness>,
+    /// The file of a device that it has open at times. Its flows move only then.
+    pub hold: Option<Hold>,
 }
 
 impl Default for Tenant {
@@ -203,6 +205,7 @@ impl Default for Tenant {
             kernel_us: None,
             disk: None,
             witness: None,
+            hold: None,
         }
     }
 }
@@ -285,6 +288,67 @@ pub struct Disk {
     pub read: Option<Move>,
     /// Moved when a write is complete. The amount is per byte.
     pub written: Option<Move>,
+}
+
+/// A device file, and what a process does with it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// Path of the device file.
+    pub path: String,
+    /// In the order of their times.
+    pub acts: Vec<TimedAct>,
+}
+
+/// What a process does at some time after its start.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct TimedAct {
+    /// The time.
+    pub after_ms: u32,
+    /// What it does.
+    #[serde(flatten)]
+    pub act: Act,
+}
+
+/// What a process does with the file of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Act {
+    /// Opens it, once more if it has it already.
+    Open,
+    /// Opens and closes it with `O_PATH`, which is not the device.
+    Path,
+    /// Keeps a copy of one descriptor, and closes all others.
+    Duplicate,
+    /// Closes all of its files.
+    Close,
+    /// Starts a process that inherits a file.
+    Fork {
+        /// When that process ends.
+        ms: u32,
+    },
+    /// Goes to another cgroup below /lab.
+    Enter {
+        /// Its name.
+        cgroup: String,
+    },
+    /// Sends a file to the tenant that receives it.
+    Send {
+        /// Name of the receiver's socket.
+        socket: String,
+    },
+    /// Waits for a file.
+    Receive {
+        /// Name of its socket.
+        socket: String,
+    },
+    /// Opens and closes it many times.
+    Storm {
+        /// How often in each ms.
+        per_ms: u32,
+        /// How long.
+        ms: u32,
+    },
 }
 
 /// Counts of a core PMU that are proportional to the flows.
@@ -372,6 +436,8 @@ impl Tenant {
             witness.check()?;
         }
         ensure!(self.cpu_max.is_none() || self.cgroup.is_some(), "a cpu_max is a cgroup's");
+        let late = |hold: &Hold| hold.acts.iter().any(|it| it.after_ms > self.duration_ms);
+        ensure!(!self.hold.as_ref().is_some_and(late), "it ends before it has done everything");
         ensure!(
             self.stays.is_empty() || self.flows.is_empty(),
             "it stays: its flows would never run"

@@ -18,6 +18,7 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_name};
 use uncore_trace_lab::spec::{Move, Tenant, Work, Yields};
 
 use crate::flow::{self, Flow};
+use crate::hold::Holder;
 use crate::model::Model;
 use crate::witness::{Misses, random};
 use crate::{cgroup, disk, time};
@@ -39,13 +40,18 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     if let (Some(model), Some(work_us)) = (&model, tenant.kernel_us) {
         model.delegate(work_us)?;
     }
+    // Its files must stay open until the process has ended.
+    let holder = tenant.hold.as_ref().map(|hold| Holder::new(hold, path, tenant.cgroup.as_deref()));
+    let holder: Option<&Holder> = holder.transpose()?.map(|holder| &*Box::leak(Box::new(holder)));
     println!("ready");
     io::stdout().flush().context("say that the tenant is ready")?;
     time::sleep_until(common_start()? + u64::from(tenant.start_ms) * NS_PER_MS)?;
     if let Some(model) = &model {
         model.moves(&tenant.once)?;
     }
-    threads(tenant, model.as_ref(), time::now()).with_context(|| format!("tenant {number}"))
+    threads(tenant, model.as_ref(), holder, time::now())
+        .with_context(|| format!("tenant {number}"))?;
+    holder.map_or(Ok(()), Holder::die)
 }
 
 /// Sets the name, and the cgroup and CPUs for all threads of the process.
@@ -76,12 +82,18 @@ fn common_start() -> Result<u64> {
 }
 
 /// Runs the threads. The main thread is one of them, so a single thread has the process's id.
-fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
+fn threads(
+    tenant: &Tenant,
+    model: Option<&Model>,
+    holder: Option<&Holder>,
+    begin: u64,
+) -> Result<()> {
     thread::scope(|scope| {
-        let others: Vec<_> = (1..tenant.threads)
-            .map(|n| scope.spawn(move || repeat(tenant, n, model, begin)))
+        let mut others: Vec<_> = (1..tenant.threads)
+            .map(|n| scope.spawn(move || repeat(tenant, n, model, holder, begin)))
             .collect();
-        let own = repeat(tenant, 0, model, begin);
+        others.extend(holder.map(|holder| scope.spawn(move || holder.run(begin))));
+        let own = repeat(tenant, 0, model, holder, begin);
         for other in others {
             other.join().map_err(|_panic| anyhow!("a thread panicked"))??;
         }
@@ -90,7 +102,13 @@ fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
 }
 
 /// Uses CPU time and reports it to the model each period, or sends requests.
-fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Result<()> {
+fn repeat(
+    tenant: &Tenant,
+    thread: u32,
+    model: Option<&Model>,
+    holder: Option<&Holder>,
+    begin: u64,
+) -> Result<()> {
     let end = begin + u64::from(tenant.duration_ms) * NS_PER_MS;
     if let Some(disk) = &tenant.disk {
         return disk::repeat(disk, model, end);
@@ -124,7 +142,10 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
         let counted = witness.as_mut().and_then(|misses| misses.take(&parts));
         let moves: Vec<_> = parts.into_iter().chain([counted]).flatten().collect();
         if let Some(model) = model {
-            model.moves(&moves)?;
+            match holder {
+                Some(holder) => holder.while_held(|| model.moves(&moves)).unwrap_or(Ok(()))?,
+                None => model.moves(&moves)?,
+            }
         }
         reported = used;
         if let Some(yielding) = &mut yielding {

@@ -46,6 +46,8 @@ pub(super) struct Name {
     pub cgroup: String,
     pub container: String,
     pub pod: String,
+    /// Without the step, which is in the path.
+    pub job: String,
 }
 
 impl Name {

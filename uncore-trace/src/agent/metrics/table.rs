@@ -110,21 +110,22 @@ enum Whose<'a> {
 
 impl<'a> Whose<'a> {
     fn labels(self) -> Labels<'a> {
-        let of = |[owner, device, cgroup, container, pod]: [&'a str; 5]| {
+        let of = |[owner, device, cgroup, container, pod, job]: [&'a str; 6]| {
             vec![
                 ("owner", owner.into()),
                 ("owner_device", device.into()),
                 ("owner_cgroup", cgroup.into()),
                 ("owner_container", container.into()),
                 ("owner_pod", pod.into()),
+                ("owner_job", job.into()),
             ]
         };
         match self {
             Self::All => Vec::new(),
-            Self::Owner(Name { owner, device, cgroup, container, pod }) => {
-                of([owner, device, cgroup, container, pod])
+            Self::Owner(Name { owner, device, cgroup, container, pod, job }) => {
+                of([owner, device, cgroup, container, pod, job])
             }
-            Self::Other => of([OTHER, "", "", "", ""]),
+            Self::Other => of([OTHER, "", "", "", "", ""]),
         }
     }
 }

@@ -49,7 +49,7 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
     let right = [17.5, 52.5, 10.0, 20.0];
     assert!(values(&shares).iter().zip(right).all(|(its, right)| (its - right).abs() < 1e-9));
     assert_eq!(
-        shares.iter().map(|its| its.is_measured).collect::<Vec<_>>(),
+        shares.iter().map(|its| its.by.is_some()).collect::<Vec<_>>(),
         [true, true, false, false]
     );
     // Of the cgroup, half of the window; of a process, that of its part.

@@ -1,15 +1,20 @@
-//! The PCI devices, and for each the root port above it, and the PMU and filter that count it.
+//! The PCI devices, and for each the root port above it, the PMU and filter that count it,
+//! and its device files with who has them open.
+
+use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
+use super::holders::{Held, Holder, assigned};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
+use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{Address, Function};
 use crate::plan::device::{above, counted_with, part};
 use crate::table::{Fit, Table};
-use crate::text::printable;
+use crate::text::{few, printable, wrapped};
 
 /// One PCI function that is no bridge.
 #[derive(Debug, Serialize)]
@@ -22,7 +27,23 @@ pub(super) struct Row {
     root_port: Option<Address>,
     numa_node: Option<u32>,
     counted_by: Vec<Counted>,
+    /// Files by which processes use it.
+    files: Vec<DeviceFile>,
+    /// Pods that the kubelet has assigned it to.
+    pods: Vec<String>,
 }
+
+/// A device file.
+#[derive(Debug, Serialize)]
+struct DeviceFile {
+    path: String,
+    kind: &'static str,
+    /// Who has it open; `None` where the open files of some processes cannot be read.
+    holders: Option<Vec<Holder>>,
+}
+
+/// Most holders of a device that are shown.
+const SHOWN: usize = 3;
 
 /// A PMU, and which of its counts include the device.
 #[derive(Debug, Serialize)]
@@ -67,17 +88,40 @@ impl Serialize for Class {
 /// The devices in the order of their addresses.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-    functions.map(|function| row(machine, catalog, function)).collect()
+    let nodes = Drivers::read(&machine.root).nodes(&machine.root);
+    let held = Held::read(machine, &nodes.keys().copied().collect());
+    let files = |function: &Function| -> Vec<DeviceFile> {
+        let is_its = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);
+        let its = nodes.iter().filter(is_its);
+        its.map(|(number, node)| DeviceFile {
+            path: node.path.clone(),
+            kind: node.kind,
+            holders: held.of(*number),
+        })
+        .collect()
+    };
+    let assigned = assigned(machine);
+    let rows = functions.map(|function| {
+        let its = assigned.iter().filter(|its| its.functions.contains(&function.address));
+        let pods: BTreeSet<String> = its.map(|its| its.pod.clone()).collect();
+        Row {
+            files: files(function),
+            pods: pods.into_iter().collect(),
+            ..row(machine, catalog, function)
+        }
+    });
+    rows.collect()
 }
 
 fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
         let words = Words::new(catalog, pmu);
-        let rule = words.family?.ports.as_ref()?;
+        // Those that groups open: an SMMU has a PMU for each of its parts.
+        let rule = words.family.filter(|its| !its.opens.is_empty())?.ports.as_ref()?;
         let at = above(machine, words, function)?;
         let others = counted_with(machine, words, rule, function, at);
-        let its = part(words, rule, function, at, &others);
-        let alone = (its.terms.len() > 1 || others.is_empty()) && !at.any_of_die;
+        let its = part(machine, words, rule, function, at, &others);
+        let alone = (rule.picks(&its.terms) || others.is_empty()) && !at.any_of_die;
         Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
     });
     Row {
@@ -87,6 +131,8 @@ fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
         root_port: (function.top != function.address).then_some(function.top),
         numa_node: function.numa_node,
         counted_by: counted.collect(),
+        files: Vec::new(),
+        pods: Vec::new(),
     }
 }
 
@@ -95,7 +141,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     if rows.is_empty() {
         return "no device is on PCI\n".to_owned();
     }
-    let mut table = Table::new([
+    let has_files = rows.iter().any(|row| !row.files.is_empty() || !row.pods.is_empty());
+    let mut columns = vec![
         ("device", Fit::Wrap),
         ("address", Fit::Whole),
         ("class", Fit::Drop(1)),
@@ -103,14 +150,18 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("node", Fit::Count(2)),
         ("PMU", Fit::Wrap),
         ("filter", Fit::Wrap),
-    ]);
+    ];
+    if has_files {
+        columns.extend([("files", Fit::Wrap), ("held by", Fit::Wrap)]);
+    }
+    let mut table = Table::new(columns);
     for row in rows {
         let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
         let counted = |part: fn(&Counted) -> String| {
             let parts: Vec<_> = row.counted_by.iter().map(part).collect();
             shown(Some(&parts.join("; ")))
         };
-        table.row([
+        let mut cells = vec![
             shown(Some(&names.join(","))),
             row.address.to_string(),
             row.class.name().to_owned(),
@@ -120,7 +171,31 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             counted(|counted| {
                 format!("{}{}", counted.part, if counted.shared { " (shared)" } else { "" })
             }),
-        ]);
+        ];
+        if has_files {
+            let files: Vec<_> = row.files.iter().map(|file| printable(&file.path)).collect();
+            cells.extend([shown(Some(&files.join(" "))), row.holders()]);
+        }
+        table.row(cells);
     }
-    table.listed(view.width)
+    let mut text = table.listed(view.width);
+    if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
+        let note = "?: the open files of some processes cannot be read: who holds a device is shown to root \
+                    on the machine itself";
+        text.push_str(&wrapped("", note, view.width));
+    }
+    text
+}
+
+impl Row {
+    /// Who holds it, as text: each once.
+    fn holders(&self) -> String {
+        if self.files.iter().any(|file| file.holders.is_none()) {
+            return "?".to_owned();
+        }
+        let all = self.files.iter().flat_map(|file| file.holders.iter().flatten());
+        let pods = self.pods.iter().map(|pod| format!("pod {pod} by assignment"));
+        let all: BTreeSet<String> = all.map(Holder::text).chain(pods).collect();
+        if all.is_empty() { "-".to_owned() } else { few(all, SHOWN) }
+    }
 }

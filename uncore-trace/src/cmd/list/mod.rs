@@ -18,6 +18,7 @@ use crate::discover::{self, Machine};
 use crate::terminal;
 use crate::text::{printable, wrapped};
 
+mod holders;
 pub mod summary;
 
 /// How the text is shown.
@@ -87,7 +88,7 @@ parts! {
     events: Events,
     /// The metrics of `-M`.
     metrics: Metrics,
-    /// The devices, and the PMU and filter that count each.
+    /// The devices, the PMU and filter that count each, and who has its device files open.
     devices: Devices,
     /// The PMUs that such a machine has and this one does not show, and why.
     absent: Absent,
@@ -97,7 +98,7 @@ parts! {
 ///
 /// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually has and
 /// this one lacks. For a group it shows the counters that `record -p GROUP` would open here; for a device
-/// the PMU and filter of `record --device DEVICE`. On a terminal the tables fit its width: long texts are
+/// the PMU and filter of `record --device DEVICE`, its device files, and who has them open. On a terminal the tables fit its width: long texts are
 /// wrapped, and columns that do not fit are left out; the last line of a table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

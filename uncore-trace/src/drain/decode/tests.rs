@@ -224,6 +224,29 @@ fn reads_what_happened_to_a_task() {
 }
 
 #[test]
+fn reads_who_got_which_device() {
+    let task = Task { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
+    let mut of_task = bytes_of(&[11, 10], &[42]);
+    of_task.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+    for (what, change) in [
+        (FILE_SEEN, Ok(FileChange::Seen)),
+        (FILE_GOT, Ok(FileChange::Got)),
+        (FILE_LEFT, Ok(FileChange::Left)),
+        (FILE_DOUBT, Ok(FileChange::Doubt)),
+        (FILE_FORK, Ok(FileChange::Fork(9))),
+        (FILE_FORK + 1, Err(Undecodable::Value(KIND_FILE))),
+    ] {
+        let mut bytes = bytes_of(&[KIND_FILE, 3], &[1000]);
+        // renderD128 of DRM: 226:128.
+        bytes.extend(bytes_of(&[what, 226 << 20 | 128, 1, 9], &[]));
+        bytes.extend(&of_task);
+        let number = Number { is_block: true, major: 226, minor: 128 };
+        let read = change.map(|change| FileEvent { time: 1000, change, number, task });
+        assert_eq!(decode(&bytes), read.map(Record::File));
+    }
+}
+
+#[test]
 fn reads_what_happened_to_a_cgroup() {
     let read = |what: u32, path: &[u8]| {
         let mut bytes = bytes_of(&[KIND_CGROUP, 3], &[1000]);

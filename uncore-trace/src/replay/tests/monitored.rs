@@ -36,9 +36,9 @@ fn moved(tick: i64) -> Option<u64> {
 }
 
 /// End, cgroup, value, method and confidence of each row.
-type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
+pub(super) type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
 
-fn rows(batch: &RecordBatch) -> Rows {
+pub(super) fn rows(batch: &RecordBatch) -> Rows {
     let (end, cgroup) = (i64s(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
     let (value, method) = (f64s(batch, "value").unwrap(), words(batch, "method").unwrap());
     let sure = f32s(batch, "confidence").unwrap();

@@ -93,6 +93,7 @@ impl Boot<'_> {
                     running: 1.0,
                     method: "exact",
                     confidence: None,
+                    job: None,
                 });
             }
             hours.write((ts / 1000, mono_ns), &rows.finish()).unwrap();

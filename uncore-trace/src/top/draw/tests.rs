@@ -80,6 +80,7 @@ pub(super) fn row(second: i64, counter: i32, owner: &'static str) -> fabric::Row
         confidence: None,
         cgroup_confidence: None,
         processes: None,
+        job: None,
     }
 }
 

@@ -13,7 +13,11 @@ use anyhow::Result;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
+mod accounts;
+mod assignments;
 pub(super) mod facts;
+mod held;
+mod holders;
 mod intact;
 mod io;
 mod marks;
@@ -118,6 +122,12 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         readers::readings(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
     );
     findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
+    findings.extend(holders::rows(recording).map(|outcome| finding("holders are valid", outcome)));
+    findings.extend(held::shares(recording).map(|outcome| finding("holders hold", outcome)));
+    let assigned = assignments::rows(recording);
+    findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
+    findings
+        .extend(accounts::rows(recording).map(|outcome| finding("accounts are valid", outcome)));
     findings
         .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)

@@ -2,8 +2,8 @@
 //!
 //! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
 //! [`Counted`] is the bytes over a link in one direction, or an event of a PMU instance with its
-//! filter, summed over all CPUs on which it is read. A [`Tenant`] is a cgroup with its container
-//! and pod, or a kind of owner other than task.
+//! filter, summed over all CPUs on which it is read. A [`Tenant`] is a cgroup with its container,
+//! pod and job, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 
@@ -14,6 +14,7 @@ use anyhow::Result;
 use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
 use super::Selection;
+use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::owner;
 use crate::tables::reader::{Recording, Table};
@@ -58,6 +59,8 @@ pub(super) struct Tenant {
     pub container: String,
     /// Its pod; empty if it is in none.
     pub pod: String,
+    /// Its job, without the step; empty if it is in none.
+    pub job: String,
 }
 
 impl Tenant {
@@ -182,7 +185,7 @@ impl Names {
             let lines = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
             let lines = lines.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
-            let mut tenants: HashMap<[i64; 5], usize> = HashMap::new();
+            let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
                 let counted = *counters
@@ -215,7 +218,7 @@ impl Names {
 }
 
 /// The columns that are read.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "mono_ns",
     "window_ns",
     "counter",
@@ -228,6 +231,7 @@ const COLUMNS: [&str; 14] = [
     "cgroup",
     "container",
     "pod",
+    "job",
     "value",
     "total",
 ];
@@ -245,6 +249,7 @@ struct Columns<'a> {
     cgroup: Words<'a>,
     container: Words<'a>,
     pod: Words<'a>,
+    job: Words<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
 }
@@ -265,6 +270,7 @@ impl<'a> Columns<'a> {
             cgroup: words("cgroup")?,
             container: words("container")?,
             pod: words("pod")?,
+            job: words("job")?,
             value: columns::f64s(batch, "value")?,
             total: columns::f64s(batch, "total")?,
         })
@@ -310,14 +316,17 @@ impl<'a> Columns<'a> {
             (true, None, Some(id)) => format!("(cgroup id {id})"),
             (true, None, None) => "(no cgroup)".to_owned(),
         };
-        Tenant { owner, cgroup, container: of_task(&self.container), pod: of_task(&self.pod) }
+        let (container, pod) = (of_task(&self.container), of_task(&self.pod));
+        let job = whole_job(&of_task(&self.job)).to_owned();
+        Tenant { owner, cgroup, container, pod, job }
     }
 
-    fn quick(&self, row: usize) -> [i64; 5] {
+    fn quick(&self, row: usize) -> [i64; 6] {
         let cgroup = self.cgroup.key(row);
         let id = if cgroup == -1 { self.cgroup_id.value(row).cast_signed() } else { 0 };
         let key = |words: &Words<'_>| i64::from(words.key(row));
-        [key(&self.owner), i64::from(cgroup), id, key(&self.container), key(&self.pod)]
+        let [container, pod, job] = [&self.container, &self.pod, &self.job].map(key);
+        [key(&self.owner), i64::from(cgroup), id, container, pod, job]
     }
 }
 

@@ -33,7 +33,8 @@ pub const FRAMES: usize = 60;
 const TICKS: usize = 60_000;
 
 /// Groupings of owners, in the order in which the key `g` selects them.
-pub const WAYS: [By; 6] = [By::Cgroup, By::Container, By::Pod, By::Pid, By::Comm, By::Device];
+pub const WAYS: [By; 7] =
+    [By::Cgroup, By::Container, By::Pod, By::Job, By::Pid, By::Comm, By::Device];
 
 /// The columns of `fabric` that are read.
 pub fn fabric_columns(recording: &Recording) -> Vec<&'static str> {

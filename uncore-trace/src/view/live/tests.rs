@@ -46,6 +46,7 @@ fn row(
         confidence: pid.map(|pid| if pid == 1 { 0.9 } else { 0.5 }),
         cgroup_confidence: None,
         processes: None,
+        job: None,
     }
 }
 

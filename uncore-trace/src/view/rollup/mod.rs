@@ -56,7 +56,7 @@ pub(super) struct Counter {
     peak: Option<(f64, Direction)>,
 }
 
-/// The owner of a line: kind, number, name if it is no task, cgroup, container, pod.
+/// The owner of a line: kind, number, name if it is no task, cgroup, container, pod, job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Owner {
     kind: String,
@@ -65,13 +65,15 @@ pub(super) struct Owner {
     cgroup: Option<String>,
     container: Option<String>,
     pod: Option<String>,
+    job: Option<String>,
 }
 
 impl Owner {
     /// An owner with only a kind.
     fn bare(kind: &str) -> Self {
         let kind = kind.to_owned();
-        Self { kind, number: None, comm: None, cgroup: None, container: None, pod: None }
+        let (number, comm, cgroup) = (None, None, None);
+        Self { kind, number, comm, cgroup, container: None, pod: None, job: None }
     }
 }
 
@@ -125,8 +127,8 @@ pub struct Summer {
 }
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
-/// comm, cgroup, container, pod, method.
-type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32);
+/// comm, cgroup, container, pod, job, method.
+type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
 
 impl Summer {
     /// No rows yet.
@@ -181,6 +183,7 @@ impl Summer {
         let cgroups = columns::words(batch, "cgroup")?;
         let containers = columns::words(batch, "container")?;
         let pods = columns::words(batch, "pod")?;
+        let jobs = columns::words(batch, "job")?;
         let methods = columns::words(batch, "method")?;
         let values = columns::f64s(batch, "value")?;
         let totals = columns::f64s(batch, "total")?;
@@ -215,6 +218,7 @@ impl Summer {
                 cgroups.key(row),
                 containers.key(row),
                 pods.key(row),
+                jobs.key(row),
                 methods.key(row),
             );
             let (line, number) = *known.entry(quick).or_insert_with(|| {
@@ -227,6 +231,7 @@ impl Summer {
                     cgroup: text(cgroups.get(row)),
                     container: text(containers.get(row)),
                     pod: text(pods.get(row)),
+                    job: text(jobs.get(row)),
                 };
                 let method = methods.get(row).unwrap_or_default();
                 let (line, is_joined) = window.line(thing, owner, method);
@@ -314,6 +319,7 @@ impl Summer {
             cgroup: line.owner.cgroup.as_deref(),
             container: line.owner.container.as_deref(),
             pod: line.owner.pod.as_deref(),
+            job: line.owner.job.as_deref(),
             value: shown.map(|it| it.value),
             low: shown.map(|it| it.low),
             high: shown.map(|it| it.high),

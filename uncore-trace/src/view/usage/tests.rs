@@ -229,6 +229,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
             confidence: name.checked_sub(1).map(|sixths| sixths as f32 / 6.0),
             cgroup_confidence: None,
             processes: (owner == "task" && name == 1).then_some(3),
+            job: text.as_deref().filter(|_| name > 5),
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();

@@ -14,6 +14,7 @@ pub(super) mod broken;
 mod core;
 mod exact;
 mod fabric;
+mod holders;
 mod host;
 mod hotplug;
 mod metrics;
@@ -60,6 +61,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },
     Scenario { name: "scale", steps: scale::steps },
+    Scenario { name: "holders", steps: holders::steps },
     Scenario { name: "unload", steps: unload::steps },
     Scenario { name: "attribution", steps: attribution::steps },
     Scenario { name: "fabric", steps: fabric::steps },

@@ -1,12 +1,13 @@
 //! More events than counters: each runs part of the time, its scaled count is right for steady
 //! traffic, and a window in which it did not run has no count, not a count of 0.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
 use super::super::step::{Check, Move, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
+use super::traps::PMU_LOGS;
 
 /// Long enough for hundreds of rotations (`perf_event_mux_interval_ms` is 4), most of which may be
 /// late in a guest on a busy host.
@@ -17,6 +18,9 @@ const SHORT_MS: u32 = 1000;
 
 /// Largest relative error of scaled counts.
 const WITHIN: f64 = 0.03;
+
+/// A description of a PMU that selects one requester at a time, and an event.
+const REQUESTERS: (&str, &str) = ("t410-pcie", "rd_bytes");
 
 /// Descriptions of PMUs with few counters.
 const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport", "kunpeng-920-l3c"];
@@ -29,7 +33,32 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             steps.push(not_scheduled(setting, instance)?);
         }
     }
+    for instance in setting.machine.of(REQUESTERS.0).into_iter().take(1) {
+        steps.push(requesters(setting, instance)?);
+    }
     Ok(steps)
+}
+
+/// One event for all requesters and for each of two, of which the PMU selects one at a time. The driver must
+/// not be asked for two at once: it would write that into the kernel's log at each rotation.
+fn requesters(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+    let (_, event) = REQUESTERS;
+    let mut options = times("10ms", "1s");
+    let mut checks = vec![
+        Check::Conserved,
+        Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
+    ];
+    let whole = instance.pmu.first_view(event);
+    let views = whole.into_iter().chain(instance.pmu.view.iter().filter(|view| view.alone));
+    for (counter, view) in (0..).zip(views) {
+        options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+        let truth = traffic::seen(instance, event, view).context("there is no such event")?;
+        let (pmu, event) = (instance.name.clone(), event.to_owned());
+        checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
+    }
+    checks.push(Check::TookTurns { counters: checks.len() as u32 - 2 });
+    let flows = traffic::of_event(instance, event);
+    Ok(step("requesters", setting, instance, &options, flows, STEADY_MS, checks))
 }
 
 /// Twice as many events as can be counted at once.
@@ -57,7 +86,7 @@ fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
         checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
     }
     checks.push(Check::TookTurns { counters: checks.len() as u32 - 1 });
-    Ok(step("scaled", setting, instance, &options, STEADY_MS, checks))
+    Ok(step("scaled", setting, instance, &options, first_of_each(instance), STEADY_MS, checks))
 }
 
 /// Windows that are shorter than a rotation.
@@ -73,27 +102,30 @@ fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
         Check::NeverRan,
         Check::Conserved,
     ];
-    Ok(step("windows", setting, instance, &options, SHORT_MS, checks))
+    Ok(step("windows", setting, instance, &options, first_of_each(instance), SHORT_MS, checks))
 }
 
 fn times(tick: &str, interval: &str) -> Vec<String> {
     ["--tick", tick, "--interval", interval].map(str::to_owned).to_vec()
 }
 
-/// A recording beside one tenant that moves every event all the time.
+/// A move of each event.
+fn first_of_each(instance: &Instance) -> Vec<Move> {
+    let events = events(instance);
+    let first = |event: &&str| traffic::of_event(instance, event).first().copied();
+    events.iter().filter_map(first).collect()
+}
+
+/// A recording beside one tenant that moves these all the time.
 fn step(
     what: &str,
     setting: &Setting<'_>,
     instance: &Instance,
     options: &[String],
+    flows: Vec<Move>,
     duration_ms: u32,
     checks: Vec<Check>,
 ) -> Step {
-    let events = events(instance);
-    let flows: Vec<Move> = events
-        .iter()
-        .filter_map(|event| traffic::of_event(instance, event).first().copied())
-        .collect();
     // On its own CPU, so that its pace is steady.
     let tenant = Tenant {
         cgroup: Some("steady".to_owned()),

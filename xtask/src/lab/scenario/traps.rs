@@ -9,7 +9,7 @@ use super::super::traffic;
 use super::Setting;
 
 /// Words in the drivers' messages in the kernel's log.
-const PMU_LOGS: &[&str] = &["BDF", "grouping", "ali_drw", "mutually exclusive"];
+pub(super) const PMU_LOGS: &[&str] = &["BDF", "grouping", "ali_drw", "mutually exclusive"];
 
 /// A request, with `PMU` for the name of the PMU, and words that the refusal must contain.
 struct Trap {
@@ -31,21 +31,6 @@ const TRAPS: &[Trap] = &[
         model: "t410-pcie",
         events: &["PMU/rd_bytes,src_rp_mask=0x1,src_bdf=0x100,src_bdf_en=1/"],
         says: &["src_rp_mask", "src_bdf_en"],
-    },
-    Trap {
-        name: "bdf-beside-ports",
-        model: "t410-pcie",
-        events: &["PMU/rd_bytes/", "PMU/wr_bytes,src_bdf=0x100,src_bdf_en=1/"],
-        says: &["src_bdf"],
-    },
-    Trap {
-        name: "two-bdfs",
-        model: "t410-pcie",
-        events: &[
-            "PMU/rd_bytes,src_bdf=0x100,src_bdf_en=1/",
-            "PMU/rd_bytes,src_bdf=0x200,src_bdf_en=1/",
-        ],
-        says: &["src_bdf"],
     },
 ];
 

@@ -128,6 +128,7 @@ fn owner(survey: &Survey, line: TenantOrOthers) -> Vec<(&'static str, String)> {
         ("owner_cgroup", &tenant.cgroup),
         ("owner_container", &tenant.container),
         ("owner_pod", &tenant.pod),
+        ("owner_job", &tenant.job),
     ];
     let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
     labels.map(|(name, value)| (name, value.clone())).collect()

@@ -294,7 +294,7 @@ fn slices_are_cut_at_the_ends_of_the_span_and_idle_time_is_left_out() {
         writer.write(&stored::TABLE, &builder.finish()).unwrap();
         let mut builder = cgroups::Builder::default();
         let (host, boot_id) = ("test", "3f4e5d6c");
-        let (container, pod, cluster) = (None, None, None);
+        let (container, pod, job, cluster) = (None, None, None, None);
         let (path, mono_ns) = ("/a\u{1b}", BEGIN);
         builder.append(&cgroups::Row {
             host,
@@ -305,6 +305,7 @@ fn slices_are_cut_at_the_ends_of_the_span_and_idle_time_is_left_out() {
             container,
             pod,
             mono_ns,
+            job,
         });
         writer.write(&cgroups::TABLE, &builder.finish()).unwrap();
     });

@@ -1,0 +1,191 @@
+//! Assignments of devices to pods, from a kubelet that gRPC's own implementation stands for, and from others
+//! that answer with anything else.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use uncore_trace::identity::assignments::assignments;
+use uncore_trace::identity::kubelet::{ask, socket};
+use uncore_trace::schema::assignments::TABLE;
+use uncore_trace::schema::columns::{get, i64s, words};
+
+use crate::harness::recorder::Recorder;
+use crate::harness::rows::rows;
+use crate::harness::{assert_checked, root_or_skip, rows as tables, run_ok};
+use crate::needs::python;
+
+/// The server, killed on drop.
+struct Kubelet(Child);
+
+impl Kubelet {
+    fn start(socket: &Path, how: &str) -> Self {
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/kubelet.py");
+        let mut command = Command::new(python());
+        command.arg(script).arg(socket).arg(how).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_kubelet_says_which_devices_pods_have() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(ask(dir.path()).unwrap(), None);
+    let kubelet = Kubelet::start(&socket(dir.path()), "pods");
+    let listed = ask(dir.path()).unwrap().unwrap();
+    let found = assignments(&listed, dir.path()).unwrap();
+    let lines: Vec<String> = found
+        .iter()
+        .map(|its| {
+            let (claim, cdi) = (its.claim.as_deref(), its.cdi.as_deref());
+            let more = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
+            format!("{} {} {} {} {more}", its.pod, its.container, its.resource, its.device)
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "shop/train\u{1b}[2J-0 main gpu.nvidia.com node/gpu-0 shop/one a.com/b=0,a.com/b=1",
+            "shop/web-0 main nvidia.com/gpu 0000:ff:1f.7 - -",
+            "shop/web-0 main nvidia.com/gpu GPU-2f8e3c5a - -",
+        ]
+    );
+    // No device of this machine is among them.
+    assert!(found.iter().all(|its| its.functions.is_empty() && its.ports.is_empty()));
+    drop(kubelet);
+    assert!(ask(dir.path()).is_err());
+}
+
+#[test]
+fn answers_are_bounded_in_size_and_time() {
+    let _machine = root_or_skip!();
+    for (how, why) in [
+        ("huge", "more than 16777216 bytes"),
+        ("error", "the error 12"),
+        ("late", "does not answer in 5s"),
+        ("nonsense", "not of this method"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let _kubelet = Kubelet::start(&socket(dir.path()), how);
+        let begin = Instant::now();
+        let error = format!("{:#}", ask(dir.path()).unwrap_err());
+        assert!(error.contains(why), "{how}: {error}");
+        assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
+    }
+    // What does not even speak HTTP/2: silence, bytes without end, and the end.
+    for (how, bytes) in
+        [("silent", None), ("garbage", Some(&b"\xff\0garbage "[..])), ("closed", Some(b""))]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = socket(dir.path());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            match bytes {
+                None => drop(stream.read_to_end(&mut Vec::new())),
+                Some(b"") => {}
+                Some(bytes) => while stream.write_all(bytes).is_ok() {},
+            }
+        });
+        let begin = Instant::now();
+        assert!(ask(dir.path()).is_err(), "{how}");
+        assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
+    }
+}
+
+/// The socket of a kubelet on this machine, removed on drop.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Option<Self> {
+        let place = Self(socket("/".as_ref()));
+        // A real kubelet is left alone.
+        (!place.0.exists()).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.0));
+        let above = self.0.ancestors().skip(1).take(2);
+        above.for_each(|dir| drop(fs::remove_dir(dir)));
+    }
+}
+
+/// Pod, device, and whether begin and end are known, of each row.
+fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
+    let wanted = ["pod", "device", "begin_ns", "end_ns"];
+    let mut found = rows(run, &TABLE, &wanted, |batch, row| {
+        let word = |name| words(batch, name).unwrap().get(row).unwrap().to_owned();
+        let is_known = |name| get(i64s(batch, name).unwrap(), row).is_some();
+        (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
+    });
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
+    let _machine = root_or_skip!();
+    let Some(place) = Place::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let mut kubelet = Kubelet::start(&place.0, "pods");
+    let recorder = Recorder::start(&run, &["-p", "io"]);
+    sleep(Duration::from_secs(1));
+    kubelet.0.stdin.take().unwrap().write_all(b"change\n").unwrap();
+    sleep(Duration::from_secs(11));
+    recorder.stop();
+    assert_checked(&run);
+    let line = |pod: &str, device: &str, end| (pod.to_owned(), device.to_owned(), false, end);
+    let web = |device| line("shop/web-0", device, false);
+    assert_eq!(
+        recorded(&run),
+        [
+            line("shop/train\u{1b}[2J-0", "node/gpu-0", true),
+            web("0000:ff:1f.7"),
+            web("GPU-2f8e3c5a")
+        ]
+    );
+    let listed = run_ok(["list", "devices"]);
+    assert!(!listed.contains('\u{1b}'), "{listed}");
+    drop(kubelet);
+    drop(fs::remove_file(&place.0));
+    // One that fails is a loss of precision, and the recording goes on.
+    let failing = Kubelet::start(&place.0, "error");
+    let run = dir.path().join("failed/");
+    let recorder = Recorder::start(&run, &["-p", "io"]);
+    sleep(Duration::from_secs(1));
+    recorder.stop();
+    drop(failing);
+    assert_checked(&run);
+    assert_eq!(recorded(&run), []);
+    let losses = tables::losses(&run);
+    let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
+    assert!(
+        details.any(
+            |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
+        )
+    );
+    assert!(!tables::shares(&run).is_empty());
+}

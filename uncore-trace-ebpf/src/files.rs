@@ -1,0 +1,273 @@
+//! Who has the files of watched devices open.
+//!
+//! Most files are of no watched device; for them two members are read and one bit is tested. A
+//! process that closes a file of a device holds the device still if another file of its table is of
+//! the same device: the table is looked through, because counting would miss what is put into it
+//! without a call that can be seen (`dup2`).
+
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::seq_file;
+use aya_ebpf::btf_maps::{Array, LruHashMap};
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_loop, bpf_seq_write};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::macros::btf_map;
+use uncore_trace_common::record::{
+    FILE_DOUBT, FILE_FORK, FILE_GOT, FILE_LEFT, FILE_SEEN, FileEvent, Header, KIND_FILE,
+    MINOR_BITS, Task,
+};
+
+use crate::globals::{
+    CGROUP_KN, CSET_CGROUP, FILE_INODE, FILE_MODE, FILES_TABLE, INODE_DEVICE, INODE_MODE,
+    KERNFS_ID, TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
+};
+use crate::io::NO_TASK;
+use crate::kernel::{field, follow, text};
+use crate::{emit, task};
+
+/// Major numbers: 12 bits (`MINORBITS` is 20 of 32, include/linux/kdev_t.h, Linux 6.1 to 7.2).
+const MAJORS: u32 = 1 << 12;
+
+/// Words with a bit for each major number: of character devices, then of block devices.
+const WORDS: usize = 2 * MAJORS as usize / 64;
+
+/// `S_IFMT`, `S_IFCHR` and `S_IFBLK`, include/uapi/linux/stat.h.
+const KIND: u16 = 0o170_000;
+const CHARACTER: u16 = 0o020_000;
+const BLOCK: u16 = 0o060_000;
+
+/// `FMODE_PATH`, include/linux/fs.h, Linux 6.1 to 7.2: a file that was opened with `O_PATH` is a place, not the
+/// device.
+const ONLY_PATH: u32 = 1 << 14;
+
+/// Entries of a table that are looked through, some 0.1 ms.
+const MOST_FILES: u32 = 1 << 12;
+
+/// The watched major numbers.
+#[btf_map]
+static WATCHED: Array<u64, WORDS> = Array::new();
+
+/// What was reported as open: see [`Device::of`]. What is forgotten is reported again when it is
+/// opened again.
+#[btf_map]
+static HELD: LruHashMap<u64, u32, 1> = LruHashMap::new();
+
+/// Processes that have had the file of a watched device. The copies of one that is forgotten are found
+/// when all files are read.
+#[btf_map]
+static HOLDERS: LruHashMap<u32, u32, 1> = LruHashMap::new();
+
+/// The context of the iterator `task_file` (`struct bpf_iter__task_file`, kernel/bpf/task_iter.c,
+/// Linux 6.1 to 7.2).
+#[repr(C)]
+pub struct TaskFile {
+    meta: *const Meta,
+    task: *const u8,
+    fd: u64,
+    file: *const u8,
+}
+
+/// The begin of `struct bpf_iter_meta` (include/linux/bpf.h, Linux 6.1 to 7.2).
+#[repr(C)]
+struct Meta {
+    seq: *mut seq_file,
+}
+
+/// A device.
+#[derive(Clone, Copy)]
+struct Device {
+    number: u32,
+    is_block: bool,
+}
+
+impl Device {
+    /// The watched device that the file is of.
+    #[inline(always)]
+    fn watched(file: *const u8) -> Option<Self> {
+        let inode = follow(file, FILE_INODE.load())?;
+        // SAFETY: a checked read of kernel memory.
+        let mode: u16 = unsafe { field(inode, INODE_MODE.load()) }.ok()?;
+        let is_block = match mode & KIND {
+            CHARACTER => false,
+            BLOCK => true,
+            _ => return None,
+        };
+        // SAFETY: a checked read of kernel memory.
+        let number: u32 = unsafe { field(inode, INODE_DEVICE.load()) }.ok()?;
+        let major = number >> MINOR_BITS;
+        let word = WATCHED.get((u32::from(is_block) * MAJORS + major) / 64)?;
+        if word >> (major % 64) & 1 == 0 {
+            return None;
+        }
+        // SAFETY: a checked read of kernel memory.
+        let mode: u32 = unsafe { field(file, FILE_MODE.load()) }.ok()?;
+        (mode & ONLY_PATH == 0).then_some(Self { number, is_block })
+    }
+
+    /// The key of a process and this device: numbers of processes have 22 bits (`PID_MAX_LIMIT`,
+    /// include/linux/threads.h, Linux 6.1 to 7.2).
+    #[inline(always)]
+    const fn of(self, pid: u32) -> u64 {
+        (self.is_block as u64) << 63 | (pid as u64) << 32 | self.number as u64
+    }
+
+    #[inline(always)]
+    fn event(self, what: u32, task: Task) -> FileEvent {
+        // SAFETY: plain helpers.
+        let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+        FileEvent {
+            header: Header { kind: KIND_FILE, cpu },
+            time,
+            what,
+            device: self.number,
+            block: u32::from(self.is_block),
+            parent: 0,
+            task,
+        }
+    }
+}
+
+/// The current task gets this file.
+#[inline(always)]
+pub fn got(file: *const u8) {
+    let Some(device) = Device::watched(file) else { return };
+    let mut who = NO_TASK;
+    task::fill(&mut who);
+    let key = device.of(who.pid);
+    // SAFETY: the value is a number.
+    if unsafe { HELD.get(key) }.is_some() {
+        return;
+    }
+    remember(&key, who.pid);
+    send(&device.event(FILE_GOT, who));
+}
+
+/// The current task has taken this file out of its table.
+#[inline(always)]
+pub fn left(file: *const u8) {
+    let Some(device) = Device::watched(file) else { return };
+    let what = match still(device) {
+        Some(true) => return,
+        Some(false) => FILE_LEFT,
+        None => FILE_DOUBT,
+    };
+    let mut who = NO_TASK;
+    task::fill(&mut who);
+    let _unknown = HELD.remove(device.of(who.pid));
+    send(&device.event(what, who));
+}
+
+/// Remembers that a process holds a device.
+#[inline(always)]
+fn remember(key: &u64, pid: u32) {
+    // Nothing is lost without it: see the maps.
+    let _full = HELD.insert(key, 1_u32, 0);
+    let _full = HOLDERS.insert(pid, 1_u32, 0);
+}
+
+/// A search in a table of files.
+struct Search {
+    files: *const u8,
+    device: Device,
+    found: bool,
+}
+
+/// Whether a file of the current task's table is of the device; `None` if the table is too large.
+#[inline(always)]
+fn still(device: Device) -> Option<bool> {
+    // SAFETY: plain helper.
+    let task = unsafe { bpf_get_current_task() } as *const u8;
+    // A task that exits has no table any more when its files are closed.
+    let Some(table) = follow(task, TASK_FILES.load()) else { return Some(false) };
+    let table = follow(table, FILES_TABLE.load())?;
+    // SAFETY: a checked read of kernel memory.
+    let size: u32 = unsafe { field(table, TABLE_SIZE.load()) }.ok()?;
+    let files = follow(table, TABLE_FILES.load())?;
+    if size > MOST_FILES {
+        return None;
+    }
+    let mut search = Search { files, device, found: false };
+    let step: unsafe extern "C" fn(u64, *mut Search) -> i64 = look;
+    // SAFETY: `look` takes a number and the context, which is on the stack of this program.
+    unsafe { bpf_loop(size, step as *mut c_void, (&raw mut search).cast(), 0) };
+    Some(search.found)
+}
+
+/// Looks at one entry; 1 ends the search.
+unsafe extern "C" fn look(index: u64, search: *mut Search) -> i64 {
+    // SAFETY: the context that `still` passes.
+    let search = unsafe { &mut *search };
+    let Some(file) = follow(search.files, (index & 0xffff) * 8) else { return 0 };
+    let same = Device::watched(file).is_some_and(|device| {
+        device.number == search.device.number && device.is_block == search.device.is_block
+    });
+    search.found = same;
+    i64::from(same)
+}
+
+/// The current process has made the task `child`.
+#[inline(always)]
+pub fn forked(child: *const u8) {
+    let (_, parent, _) = task::identity();
+    // SAFETY: the value is a number.
+    if unsafe { HOLDERS.get(parent) }.is_none() {
+        return;
+    }
+    let who = identity(child);
+    if who.pid == parent || who.pid == 0 {
+        return;
+    }
+    let _full = HOLDERS.insert(who.pid, 1_u32, 0);
+    let mut event = Device { number: 0, is_block: false }.event(FILE_FORK, who);
+    event.parent = parent;
+    send(&event);
+}
+
+/// Writes the file that the iterator visits, if it is of a watched device.
+///
+/// # Safety
+///
+/// `ctx` must be the context of the iterator.
+#[inline(always)]
+pub unsafe fn seen(ctx: *const TaskFile) {
+    // SAFETY: as the caller promises; the verifier checks each access.
+    let (task, file) = unsafe { ((*ctx).task, (*ctx).file) };
+    if task.is_null() || file.is_null() {
+        return;
+    }
+    let Some(device) = Device::watched(file) else { return };
+    let who = identity(task);
+    remember(&device.of(who.pid), who.pid);
+    let event = device.event(FILE_SEEN, who);
+    // SAFETY: as above; the whole event is on the stack. If the buffer is too small, the kernel
+    // enlarges it and visits the file again.
+    unsafe {
+        bpf_seq_write((*(*ctx).meta).seq, (&raw const event).cast(), size_of::<FileEvent>() as u32);
+    }
+}
+
+/// Identity of a task that need not be current; fields that cannot be read are 0.
+#[inline(always)]
+fn identity(from: *const u8) -> Task {
+    let mut who = NO_TASK;
+    // SAFETY: checked reads of kernel memory.
+    unsafe {
+        who.tid = field(from, TASK_PID.load()).unwrap_or(0);
+        who.pid = field(from, TASK_TGID.load()).unwrap_or(0);
+    }
+    let cgroup = follow(from, TASK_CGROUPS.load())
+        .and_then(|set| follow(set, CSET_CGROUP.load()))
+        .and_then(|cgroup| follow(cgroup, CGROUP_KN.load()));
+    if let Some(kn) = cgroup {
+        // SAFETY: a checked read of kernel memory.
+        who.cgroup_id = unsafe { field(kn, KERNFS_ID.load()) }.unwrap_or(0);
+    }
+    text(&mut who.comm, from.wrapping_add(TASK_COMM.load() as usize));
+    who
+}
+
+#[inline(always)]
+fn send(event: &FileEvent) {
+    // SAFETY: the whole event, on the stack.
+    unsafe { emit::send(KIND_FILE, &raw const *event, size_of::<FileEvent>() as u64) };
+}

@@ -1,0 +1,147 @@
+//! The assignments of devices to pods, as rows of the times between readings of the kubelet's list.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::sink::Sink;
+use crate::discover::pci::Address;
+use crate::identity::assignments::Assignment;
+use crate::schema::assignments::Row;
+use crate::schema::origin::Origin;
+
+/// What the kubelet said.
+#[derive(Debug, Clone)]
+pub struct Assigned {
+    /// When it was asked, ns on `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// The assignments, or why there are none from now on.
+    pub list: Result<BTreeSet<Assignment>, String>,
+}
+
+/// The assignments in a part of a recording.
+#[derive(Debug, Default)]
+pub(super) struct Assignments {
+    /// With the reading in which each was new.
+    held: BTreeMap<Assignment, Option<u64>>,
+    /// The last reading.
+    last: Option<u64>,
+    /// Begin of the part.
+    start: u64,
+}
+
+impl Assignments {
+    /// Without assignments, for a part that begins at `start`.
+    pub(super) fn new(start: u64) -> Self {
+        Self { start, ..Self::default() }
+    }
+
+    /// Takes a reading. Those of a part are in the order of time.
+    pub(super) fn read(&mut self, assigned: &Assigned, sink: &mut Sink) {
+        let Assigned { time, list } = assigned;
+        let Ok(list) = list else {
+            // What was assigned after the last reading is not known.
+            let last = self.last;
+            for (assignment, begin) in std::mem::take(&mut self.held) {
+                self.row(&assignment, begin, last, sink);
+            }
+            return;
+        };
+        let gone = self.held.extract_if(.., |assignment, _| !list.contains(assignment));
+        for (assignment, begin) in gone.collect::<Vec<_>>() {
+            self.row(&assignment, begin, Some(*time), sink);
+        }
+        let begin = self.last.map(|_| *time);
+        for assignment in list {
+            if !self.held.contains_key(assignment) {
+                self.held.insert(assignment.clone(), begin);
+            }
+        }
+        self.last = Some(*time);
+    }
+
+    /// Enters what is still assigned.
+    pub(super) fn finish(&mut self, sink: &mut Sink) {
+        for (assignment, begin) in std::mem::take(&mut self.held) {
+            self.row(&assignment, begin, None, sink);
+        }
+    }
+
+    /// A row, unless it ended before the part begins.
+    fn row(&self, assignment: &Assignment, begin: Option<u64>, end: Option<u64>, sink: &mut Sink) {
+        if end.is_some_and(|end| end <= self.start) {
+            return;
+        }
+        let begin = begin.filter(|begin| *begin >= self.start);
+        let Origin { host, boot_id, cluster } = &sink.origin;
+        let listed = |addresses: &BTreeSet<Address>| {
+            let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            (!texts.is_empty()).then(|| texts.join(","))
+        };
+        sink.rows.assignments.append(&Row {
+            host,
+            boot_id,
+            cluster: cluster.as_deref(),
+            pod: &assignment.pod,
+            container: &assignment.container,
+            resource: &assignment.resource,
+            device: &assignment.device,
+            claim: assignment.claim.as_deref(),
+            cdi: assignment.cdi.as_deref(),
+            bdf: listed(&assignment.functions).as_deref(),
+            port: listed(&assignment.ports).as_deref(),
+            begin_ns: begin.map(|begin| begin as i64),
+            end_ns: end.map(|end| end as i64),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::columns::{get, i64s, words};
+
+    fn assigned(time: u64, devices: &[&str]) -> Assigned {
+        let of =
+            |device: &&str| Assignment { device: (*device).to_owned(), ..Assignment::default() };
+        Assigned { time, list: Ok(devices.iter().map(of).collect()) }
+    }
+
+    fn rows(readings: &[Assigned]) -> Vec<(String, Option<i64>, Option<i64>)> {
+        let (mut assignments, mut sink) = (Assignments::default(), Sink::default());
+        for reading in readings {
+            assignments.read(reading, &mut sink);
+        }
+        assignments.finish(&mut sink);
+        let rows = sink.rows.assignments.finish();
+        let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
+        let device = words(&rows, "device").unwrap();
+        let line = |row| (device.get(row).unwrap().to_owned(), get(begin, row), get(end, row));
+        (0..rows.num_rows()).map(line).collect()
+    }
+
+    #[test]
+    fn a_row_is_the_time_between_readings() {
+        let line = |device: &str, begin, end| (device.to_owned(), begin, end);
+        assert_eq!(
+            rows(&[
+                assigned(10, &["a", "b"]),
+                assigned(20, &["b", "c"]),
+                assigned(30, &["a", "b"])
+            ]),
+            [
+                line("a", None, Some(20)),
+                line("c", Some(20), Some(30)),
+                line("a", Some(30), None),
+                line("b", None, None),
+            ]
+        );
+        assert_eq!(rows(&[assigned(10, &[])]), []);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_any_more_ends_with_the_last_reading() {
+        let lost = Assigned { time: 40, list: Err("gone".to_owned()) };
+        let found = rows(&[assigned(10, &["a"]), assigned(20, &["a", "b"]), lost]);
+        let line = |device: &str, begin, end| (device.to_owned(), begin, end);
+        assert_eq!(found, [line("a", None, Some(20)), line("b", Some(20), Some(20))]);
+    }
+}

@@ -1,0 +1,510 @@
+//! Who holds which device, from what the programs report and from readings of all files.
+//!
+//! A report says that a process got its first file of a device or left its last one, and when. What no
+//! report says is found by the next reading: its time is then that of the reading. A report that was
+//! made during or after a reading is newer than it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::held::{HeldTimes, Use};
+use super::sink::Sink;
+use crate::discover::accounts;
+use crate::discover::nodes::{Drivers, Node, Number};
+use crate::discover::pci::{self, Address};
+use crate::drain::{FileChange, FileEvent, Task};
+use crate::entries;
+use crate::identity::names::Names;
+use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
+use crate::schema::origin::Origin;
+
+/// Devices of processes that are remembered, some 10 MB. More are not entered.
+const MOST: usize = 1 << 16;
+
+/// A process and a device file.
+type Key = (u32, Number);
+
+/// A device file.
+#[derive(Debug)]
+struct Place {
+    node: Node,
+    functions: Option<String>,
+    ports: Option<String>,
+}
+
+/// A device that a process holds.
+#[derive(Clone, Debug)]
+struct Held {
+    begin: Option<u64>,
+    learnt: &'static str,
+    task: Task,
+    place: Rc<Place>,
+}
+
+/// The holders in a part of a recording.
+#[derive(Debug)]
+pub(super) struct Holders {
+    root: PathBuf,
+    drivers: Drivers,
+    places: HashMap<Number, Option<Rc<Place>>>,
+    held: BTreeMap<Key, Held>,
+    /// The last report of each process and device since the last reading.
+    reported: HashMap<Key, u64>,
+    /// Begin of the first reading: earlier reports are in it.
+    since: Option<u64>,
+    /// Begin of the part.
+    start: u64,
+    /// Whether all files should be read again.
+    in_doubt: bool,
+    /// Those that ended in ticks that are not closed.
+    ended: Vec<(Key, Held, u64)>,
+    times: HeldTimes,
+}
+
+impl Holders {
+    /// Starts without holders, for a part that begins at `start`. Sysfs is under `root`.
+    pub(super) fn new(root: &Path, start: u64, counted: BTreeSet<Address>) -> Self {
+        Self {
+            root: root.to_owned(),
+            drivers: Drivers::read(root),
+            places: HashMap::new(),
+            held: BTreeMap::new(),
+            reported: HashMap::new(),
+            since: None,
+            start,
+            in_doubt: false,
+            ended: Vec::new(),
+            times: HeldTimes::new(start, counted),
+        }
+    }
+
+    /// Takes a report. Returns the cgroup of a new holder, whose name is needed.
+    pub(super) fn feed(
+        &mut self,
+        event: &FileEvent,
+        names: &mut Names,
+        sink: &mut Sink,
+    ) -> Vec<u64> {
+        if self.since.is_none_or(|since| event.time < since) {
+            return Vec::new();
+        }
+        let pid = event.task.pid;
+        match event.change {
+            FileChange::Got | FileChange::Seen => {
+                self.report((pid, event.number), event.time);
+                self.hold((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
+            }
+            FileChange::Left => {
+                self.report((pid, event.number), event.time);
+                self.leave((pid, event.number), event.time, sink);
+                None
+            }
+            FileChange::Doubt => {
+                self.in_doubt = true;
+                None
+            }
+            FileChange::Fork(parent) => {
+                let devices: Vec<Number> = self.of(parent).map(|(number, _)| number).collect();
+                let mut cgroup = None;
+                for number in devices {
+                    self.report((pid, number), event.time);
+                    let key = (pid, number);
+                    cgroup = self
+                        .hold(key, event.task, Some(event.time), FORK, (names, sink))
+                        .or(cgroup);
+                }
+                cgroup
+            }
+        }
+        .into_iter()
+        .collect()
+    }
+
+    /// Takes a reading of all files; all reports from before its end have been fed.
+    pub(super) fn read(
+        &mut self,
+        (begin, _): (u64, u64),
+        files: &[FileEvent],
+        names: &mut Names,
+        sink: &mut Sink,
+    ) -> Vec<u64> {
+        // A reading that was begun before the part, whose own is newer.
+        if self.since.is_some_and(|since| begin < since) {
+            return Vec::new();
+        }
+        self.times.change(Some(begin));
+        self.places.clear();
+        let is_first = self.since.is_none();
+        let is_older = |reported: &HashMap<Key, u64>, key: &Key| {
+            reported.get(key).is_none_or(|time| *time < begin)
+        };
+        let seen: BTreeSet<Key> = files.iter().map(|file| (file.task.pid, file.number)).collect();
+        let gone = self.held.keys().filter(|key| !seen.contains(key));
+        let gone: Vec<Key> = gone.filter(|key| is_older(&self.reported, key)).copied().collect();
+        for key in gone {
+            self.leave(key, begin, sink);
+        }
+        let mut cgroups = Vec::new();
+        for file in files {
+            let key = (file.task.pid, file.number);
+            let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
+            if is_older(&self.reported, &key) {
+                cgroups.extend(self.hold(key, file.task, since, learnt, (names, sink)));
+            }
+        }
+        self.reported.retain(|_, time| *time >= begin);
+        self.since.get_or_insert(begin);
+        cgroups
+    }
+
+    /// A process executes another program.
+    pub(super) fn renamed(&mut self, task: &Task, time: u64) {
+        let all = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
+        for held in self.held.range_mut(all).map(|(_, held)| held) {
+            held.task.comm = task.comm.clean();
+            self.times.change(Some(time));
+        }
+    }
+
+    /// A process comes to a cgroup.
+    pub(super) fn moved(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
+        let held: Vec<(Number, Held)> = self.of(pid).map(|(it, held)| (it, held.clone())).collect();
+        let came = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
+        let mut any = false;
+        for (number, held) in came {
+            any = true;
+            self.leave((pid, number), time, sink);
+            let task = Task { cgroup_id, ..held.task };
+            let held = Held { begin: Some(time), learnt: MOVE, task, ..held };
+            self.held.insert((pid, number), held);
+        }
+        any
+    }
+
+    /// Whether all files should be read again, since the last call.
+    pub(super) const fn take_doubt(&mut self) -> bool {
+        std::mem::replace(&mut self.in_doubt, false)
+    }
+
+    /// Who holds what, of which accounts are read.
+    pub(super) fn held(&self) -> accounts::Held {
+        let mut all = accounts::Held::default();
+        for ((pid, _), held) in &self.held {
+            let Node { functions, .. } = &held.place.node;
+            all.functions.extend(functions);
+            if held.place.node.has_clients() {
+                all.clients.entry(*pid).or_default().extend(functions);
+            }
+        }
+        all
+    }
+
+    /// Enters what is still held.
+    pub(super) fn finish(&mut self, sink: &mut Sink) {
+        for ((pid, number), held) in std::mem::take(&mut self.held) {
+            row((pid, number), &held, self.start, None, sink);
+        }
+    }
+
+    /// The devices of a process.
+    fn of(&self, pid: u32) -> impl Iterator<Item = (Number, &Held)> {
+        let all = (pid, Number::MIN)..=(pid, Number::MAX);
+        self.held.range(all).map(|((_, number), held)| (*number, held))
+    }
+
+    fn report(&mut self, key: Key, time: u64) {
+        if self.reported.len() >= MOST {
+            // What is forgotten is decided by the next reading.
+            self.reported.clear();
+            self.in_doubt = true;
+        }
+        self.reported.insert(key, time);
+    }
+
+    /// Enters a holder. Returns its cgroup, if it is new.
+    fn hold(
+        &mut self,
+        key: Key,
+        task: Task,
+        begin: Option<u64>,
+        learnt: &'static str,
+        (names, sink): (&mut Names, &mut Sink),
+    ) -> Option<u64> {
+        match self.held.get(&key) {
+            Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
+            // Another process with its number, or its move was missed.
+            Some(_) => self.leave(key, begin.unwrap_or_default(), sink),
+            None if self.held.len() >= MOST => {
+                self.in_doubt = true;
+                return None;
+            }
+            None => {}
+        }
+        let place = self.place(key.1)?;
+        self.times.change(begin);
+        let task = Task { comm: names.process_name(&task).clean(), ..task };
+        self.held.insert(key, Held { begin, learnt, task, place });
+        Some(task.cgroup_id)
+    }
+
+    fn leave(&mut self, key: Key, time: u64, sink: &mut Sink) {
+        if let Some(held) = self.held.remove(&key) {
+            row(key, &held, self.start, Some(time), sink);
+            self.times.change(Some(time));
+            if self.times.are_open(time) {
+                self.ended.push((key, held, time));
+            }
+        }
+    }
+
+    /// Closes the tick from `from` to `to`. Returns how long owners hold functions where that changed.
+    pub(super) fn close(
+        &mut self,
+        (from, to): (u64, u64),
+        names: &mut Names,
+    ) -> Vec<entries::Held> {
+        if !self.times.are_due(from, to) {
+            return Vec::new();
+        }
+        let held = self.held.iter().map(|(key, held)| (*key, held, u64::MAX));
+        let ended = self.ended.iter().map(|(key, held, end)| (*key, held, *end));
+        let mut spans: BTreeMap<Key, Use<'_>> = BTreeMap::new();
+        for (key, held, end) in held.chain(ended) {
+            let begin = held.begin.unwrap_or(from).max(from);
+            let ns = end.min(to).saturating_sub(begin);
+            if ns > 0 {
+                let span = Use { node: &held.place.node, task: held.task, ns: 0 };
+                spans.entry(key).or_insert(span).ns += ns;
+            }
+        }
+        let changes = self.times.close(&spans, (from, to), names);
+        self.ended.retain(|(.., end)| *end > to);
+        changes
+    }
+
+    fn place(&mut self, number: Number) -> Option<Rc<Place>> {
+        if self.places.len() >= MOST {
+            self.places.clear();
+        }
+        let Self { places, drivers, root, .. } = self;
+        let place = places.entry(number).or_insert_with(|| {
+            let node = drivers.node(root, number)?;
+            let ports = node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
+            let functions = listed(&node.functions.iter().copied().collect());
+            Some(Rc::new(Place { functions, ports: listed(&ports), node }))
+        });
+        place.clone()
+    }
+}
+
+/// Addresses with commas; `None` if there is none.
+fn listed(addresses: &BTreeSet<Address>) -> Option<String> {
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(","))
+}
+
+/// A row, unless it ended before the part begins.
+fn row(key: Key, held: &Held, start: u64, end: Option<u64>, sink: &mut Sink) {
+    if end.is_some_and(|end| end <= start) {
+        return;
+    }
+    let ((pid, number), Place { node, functions, ports }) = (key, &*held.place);
+    let Origin { host, boot_id, cluster } = &sink.origin;
+    sink.rows.holders.append(&Row {
+        host,
+        boot_id,
+        cluster: cluster.as_deref(),
+        pid: pid as i32,
+        comm: &held.task.comm.text(),
+        cgroup_id: held.task.cgroup_id,
+        device: &node.path,
+        kind: node.kind,
+        is_block: i32::from(number.is_block),
+        major: number.major as i32,
+        minor: number.minor as i32,
+        bdf: functions.as_deref(),
+        port: ports.as_deref(),
+        begin_ns: held.begin.filter(|begin| *begin >= start).map(|begin| begin as i64),
+        end_ns: end.map(|end| end as i64),
+        learnt: held.learnt,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::drain::Comm;
+    use crate::identity::cgroups::Cgroups;
+    use crate::schema::columns::{bits, get, i32s, i64s, words};
+
+    const CARD: Number = Number { is_block: false, major: 226, minor: 0 };
+    const RENDER: Number = Number { is_block: false, major: 226, minor: 128 };
+
+    /// A row: process, cgroup, device, root port, begin, end, and how it was learnt.
+    type Line = (i32, u64, String, Option<String>, Option<i64>, Option<i64>, String);
+
+    /// Two files of a GPU below a root port, and what was entered.
+    struct Case {
+        _dir: tempfile::TempDir,
+        holders: Holders,
+        names: Names,
+        sink: Sink,
+    }
+
+    impl Case {
+        fn new(start: u64) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path();
+            let link = |path: &str, target: &str| {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                symlink(target, path).unwrap();
+            };
+            fs::create_dir_all(root.join("proc")).unwrap();
+            fs::write(root.join("proc/devices"), "Character devices:\n226 drm\n").unwrap();
+            let gpu = "devices/pci0002:00/0002:00:03.0/0002:01:00.0";
+            for (minor, name) in [(0, "card0"), (128, "renderD128")] {
+                link(&format!("sys/dev/char/226:{minor}"), &format!("../../{gpu}/drm/{name}"));
+                let dir = root.join("sys").join(gpu).join("drm").join(name);
+                fs::create_dir_all(&dir).unwrap();
+                fs::write(dir.join("uevent"), format!("DEVNAME=dri/{name}\n")).unwrap();
+            }
+            link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
+            let names = Names::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
+            let holders = Holders::new(root, start, BTreeSet::new());
+            Self { _dir: dir, holders, names, sink: Sink::default() }
+        }
+
+        fn feed(&mut self, time: u64, change: FileChange, number: Number, pid: u32) -> Vec<u64> {
+            let event = event(time, change, number, pid);
+            self.holders.feed(&event, &mut self.names, &mut self.sink)
+        }
+
+        fn read(&mut self, span: (u64, u64), files: &[(Number, u32)]) {
+            let event = |&(number, pid)| event(span.0, FileChange::Seen, number, pid);
+            let files: Vec<_> = files.iter().map(event).collect();
+            self.holders.read(span, &files, &mut self.names, &mut self.sink);
+        }
+
+        fn end(mut self) -> Vec<Line> {
+            self.holders.finish(&mut self.sink);
+            let rows = self.sink.rows.holders.finish();
+            let (pid, cgroup) = (i32s(&rows, "pid").unwrap(), bits(&rows, "cgroup_id").unwrap());
+            let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
+            let word =
+                |name: &str, row: usize| words(&rows, name).unwrap().get(row).map(str::to_owned);
+            let line = |row| {
+                (
+                    pid.value(row),
+                    cgroup.value(row),
+                    word("device", row).unwrap(),
+                    word("port", row),
+                    get(begin, row),
+                    get(end, row),
+                    word("learnt", row).unwrap(),
+                )
+            };
+            (0..rows.num_rows()).map(line).collect()
+        }
+    }
+
+    fn event(time: u64, change: FileChange, number: Number, pid: u32) -> FileEvent {
+        let comm = Comm::from_bytes(b"train");
+        let task = Task { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
+        FileEvent { time, change, number, task }
+    }
+
+    fn line(pid: u32, device: &str, span: (Option<i64>, Option<i64>), learnt: &str) -> Line {
+        let port = Some("0002:00:03.0".to_owned());
+        let cgroup = u64::from(pid) + 1000;
+        (pid as i32, cgroup, format!("/dev/dri/{device}"), port, span.0, span.1, learnt.to_owned())
+    }
+
+    #[test]
+    fn who_has_it_from_when_to_when() {
+        let mut case = Case::new(0);
+        // Reports from before the first reading are in it.
+        case.feed(5, FileChange::Got, CARD, 1);
+        case.read((10, 12), &[(CARD, 7), (CARD, 7), (RENDER, 7)]);
+        assert_eq!(case.feed(20, FileChange::Got, RENDER, 8), [1008]);
+        // It has it already.
+        assert!(case.feed(21, FileChange::Got, RENDER, 8).is_empty());
+        case.feed(30, FileChange::Fork(7), Number::MIN, 9);
+        case.feed(40, FileChange::Left, CARD, 7);
+        case.feed(41, FileChange::Left, CARD, 7);
+        case.feed(50, FileChange::Left, RENDER, 8);
+        case.feed(60, FileChange::Got, RENDER, 8);
+        // A device that is not known.
+        case.feed(61, FileChange::Got, Number { minor: 99, ..CARD }, 8);
+        assert_eq!(
+            case.end(),
+            [
+                line(7, "card0", (None, Some(40)), "start"),
+                line(8, "renderD128", (Some(20), Some(50)), "open"),
+                line(7, "renderD128", (None, None), "start"),
+                line(8, "renderD128", (Some(60), None), "open"),
+                line(9, "card0", (Some(30), None), "fork"),
+                line(9, "renderD128", (Some(30), None), "fork"),
+            ]
+        );
+    }
+
+    #[test]
+    fn accounts_are_read_of_what_is_held_now() {
+        let mut case = Case::new(0);
+        case.read((10, 12), &[(CARD, 7), (RENDER, 7), (CARD, 8)]);
+        case.feed(20, FileChange::Left, CARD, 8);
+        let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
+        let clients = [(7, gpu.clone())].into();
+        assert_eq!(case.holders.held(), accounts::Held { functions: gpu, clients });
+    }
+
+    #[test]
+    fn what_no_report_says_is_found_by_the_next_reading() {
+        let mut case = Case::new(0);
+        case.read((10, 12), &[(CARD, 7), (CARD, 8)]);
+        // Newer than the reading that follows, whose files were read before.
+        case.feed(101, FileChange::Got, CARD, 5);
+        case.feed(101, FileChange::Left, CARD, 8);
+        case.read((100, 102), &[(CARD, 8), (CARD, 9)]);
+        case.read((200, 202), &[(CARD, 9)]);
+        assert!(!case.holders.take_doubt());
+        case.feed(300, FileChange::Doubt, CARD, 9);
+        assert!(case.holders.take_doubt() && !case.holders.take_doubt());
+        assert_eq!(
+            case.end(),
+            [
+                line(8, "card0", (None, Some(101)), "start"),
+                line(7, "card0", (None, Some(100)), "start"),
+                line(5, "card0", (Some(101), Some(200)), "open"),
+                line(9, "card0", (Some(100), None), "reread"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_moved_has_a_row_for_each_cgroup() {
+        let mut case = Case::new(50);
+        case.read((10, 12), &[(CARD, 7), (CARD, 8)]);
+        // Before the part begins.
+        case.feed(20, FileChange::Left, CARD, 8);
+        case.feed(30, FileChange::Got, RENDER, 7);
+        assert!(case.holders.moved(7, 5, 100, &mut case.sink));
+        assert!(!case.holders.moved(7, 5, 110, &mut case.sink));
+        let rows: Vec<_> = case.end().into_iter().map(|it| (it.1, it.2, it.4, it.5)).collect();
+        let (card, render) = ("/dev/dri/card0".to_owned(), "/dev/dri/renderD128".to_owned());
+        assert_eq!(
+            rows,
+            [
+                (1007, card.clone(), None, Some(100)),
+                (1007, render.clone(), None, Some(100)),
+                (5, card, Some(100), None),
+                (5, render, Some(100), None),
+            ]
+        );
+    }
+}

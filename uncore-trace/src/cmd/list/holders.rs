@@ -1,0 +1,184 @@
+//! Who has which device file open now, from the descriptors of all processes, and which pods the kubelet has
+//! assigned devices to. Threads whose descriptors are not those of their process are not looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::discover::nodes::Number;
+use crate::discover::{Machine, open_files};
+use crate::identity::assignments::{Assignment, assignments};
+use crate::identity::cgroups::Cgroups;
+use crate::identity::kubelet;
+
+/// A process that has a device file open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Holder {
+    pid: u32,
+    comm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+}
+
+impl Holder {
+    /// Its name, and the tenant as narrowly as it is known.
+    pub(super) fn text(&self) -> String {
+        let Self { pid, comm, cgroup, container, pod, job } = self;
+        let tenants = [("pod", pod), ("job", job), ("container", container), ("cgroup", cgroup)];
+        let tenant = tenants.iter().find_map(|(what, name)| Some((*what, name.as_ref()?)));
+        match tenant {
+            Some((what, name)) => format!("{comm} ({pid}) of {what} {name}"),
+            None => format!("{comm} ({pid})"),
+        }
+    }
+}
+
+/// The holders of some device files.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    by: BTreeMap<Number, Vec<Holder>>,
+    /// Whether the descriptors of all processes were read.
+    is_whole: bool,
+}
+
+impl Held {
+    /// Reads the descriptors of all processes, where there is a device file to look for and the machine is
+    /// the running one: links of another machine's procfs would lead to files of this one.
+    pub(super) fn read(machine: &Machine, wanted: &BTreeSet<Number>) -> Self {
+        let mut held = Self::default();
+        if wanted.is_empty() || machine.root != Path::new("/") {
+            return held;
+        }
+        let mut cgroups = Cgroups::new(machine.cgroups.v2.as_deref(), &machine.root, Vec::new());
+        let by = &mut held.by;
+        held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
+            let mut open = open.intersection(wanted).peekable();
+            if open.peek().is_none() {
+                return;
+            }
+            let holder = holder(pid, dir, &mut cgroups);
+            for number in open {
+                by.entry(*number).or_default().push(holder.clone());
+            }
+        });
+        held.by.values_mut().for_each(|holders| holders.sort_by_key(|holder| holder.pid));
+        held
+    }
+
+    /// Who has a file open; `None` if that is not known of all processes.
+    pub(super) fn of(&self, number: Number) -> Option<Vec<Holder>> {
+        self.is_whole.then(|| self.by.get(&number).cloned().unwrap_or_default())
+    }
+}
+
+/// What the kubelet of this machine says; nothing where there is none, or the user may not ask it.
+pub(super) fn assigned(machine: &Machine) -> BTreeSet<Assignment> {
+    let listed =
+        if machine.root == Path::new("/") { kubelet::ask(&machine.root) } else { Ok(None) };
+    let assigned = listed.and_then(|listed| {
+        listed.map_or_else(|| Ok(BTreeSet::new()), |listed| assignments(&listed, &machine.root))
+    });
+    assigned.unwrap_or_else(|error| {
+        log::warn!("the kubelet does not say which devices pods have: {error:#}");
+        BTreeSet::new()
+    })
+}
+
+fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
+    let text = |name| {
+        let bytes = fs::read(dir.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let comm = text("comm").trim_end_matches('\n').to_owned();
+    let groups = text("cgroup");
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let id = path.and_then(|path| cgroups.id(Path::new(path)));
+    let names = id.zip(path).and_then(|(id, path)| {
+        cgroups.learn(id, path.to_owned());
+        cgroups.names(id, 0)
+    });
+    let name = |name: Option<&str>| name.map(str::to_owned);
+    Holder {
+        pid,
+        comm,
+        cgroup: path.map(str::to_owned),
+        container: name(names.and_then(|names| names.container.as_deref())),
+        pod: name(names.and_then(|names| names.pod.as_deref())),
+        job: name(names.and_then(|names| names.job.as_deref())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::Command;
+
+    use super::*;
+    use crate::discover;
+    use crate::text::printable;
+
+    /// `/dev/full`, which stands for a device.
+    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+
+    #[test]
+    fn a_process_with_a_file_of_the_device_holds_it_whatever_its_name_is() {
+        let machine = discover::machine(Path::new("/")).unwrap();
+        let wanted: BTreeSet<_> = [FULL].into();
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("a\u{1b}[2J\nb");
+        fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
+        // Another name for it, as a container may have.
+        let node = dir.path().join("innocent");
+        let made = Command::new("mknod").arg(&node).args(["c", "1", "7"]).status().unwrap();
+        let file = File::open(if made.success() { &node } else { Path::new("/dev/full") }).unwrap();
+        let mut child = Command::new(&program).arg("60").stdin(file).spawn().unwrap();
+        let held = Held::read(&machine, &wanted);
+        let pid = child.id();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let holders = &held.by[&FULL];
+        let holder = holders.iter().find(|holder| holder.pid == pid).unwrap();
+        assert_eq!(holder.comm, "a\u{1b}[2J\nb");
+        let text = holder.text();
+        assert!(text.contains(&format!("({pid})")), "{text}");
+        assert!(printable(&text).starts_with("a\\u{1b}[2J\\nb ("), "{text}");
+        let after = Held::read(&machine, &wanted);
+        let all = after.by.get(&FULL).into_iter().flatten();
+        assert!(all.filter(|holder| holder.pid == pid).count() == 0);
+    }
+
+    #[test]
+    fn a_tree_of_another_machine_leads_to_no_file_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let fds = dir.path().join("proc/1/fd");
+        fs::create_dir_all(&fds).unwrap();
+        std::os::unix::fs::symlink("/dev/full", fds.join("0")).unwrap();
+        let mut machine = discover::machine(Path::new("/")).unwrap();
+        dir.path().clone_into(&mut machine.root);
+        let held = Held::read(&machine, &[FULL].into());
+        assert_eq!((held.of(FULL), held.by.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_holder_is_named_as_narrowly_as_it_is_known() {
+        let text = |container: Option<&str>, pod: Option<&str>, job: Option<&str>| {
+            let some = |name: Option<&str>| name.map(str::to_owned);
+            let (cgroup, comm) = (Some("/a".to_owned()), "x".to_owned());
+            let (container, pod, job) = (some(container), some(pod), some(job));
+            Holder { pid: 7, comm, cgroup, container, pod, job }.text()
+        };
+        assert_eq!(text(None, None, None), "x (7) of cgroup /a");
+        assert_eq!(text(Some("web"), None, None), "x (7) of container web");
+        assert_eq!(text(Some("web"), None, Some("7.0")), "x (7) of job 7.0");
+        assert_eq!(text(Some("web"), Some("a/b"), None), "x (7) of pod a/b");
+        assert_eq!(Holder { pid: 7, comm: "x".to_owned(), ..Holder::default() }.text(), "x (7)");
+    }
+}

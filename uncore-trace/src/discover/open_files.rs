@@ -1,0 +1,74 @@
+//! The device files that processes have open, from `proc/PID/fd`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+
+use super::nodes::Number;
+
+/// File systems whose files may not be looked at without asking another machine or process: by the begin
+/// of their names in `/proc/PID/mountinfo`.
+const REMOTE: [&str; 9] = ["nfs", "cifs", "smb", "9p", "fuse", "ceph", "lustre", "afs", "gfs"];
+
+/// Calls `each` with the number and the directory of each process, and with the device files that it has
+/// open. `false` if the files of some processes may not be read.
+///
+/// Files of [`REMOTE`] file systems are not looked at: one that does not answer would be waited for.
+pub fn each(root: &Path, mut each: impl FnMut(u32, &Path, BTreeSet<Number>)) -> bool {
+    let Ok(processes) = fs::read_dir(root.join("proc")) else { return false };
+    let mut is_whole = true;
+    for process in processes.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let dir = process.path();
+        let Ok(files) = fs::read_dir(dir.join("fd")) else {
+            // It may have ended.
+            is_whole &= !dir.exists();
+            continue;
+        };
+        let mut remote = None;
+        let mut is_near = |name: &str| {
+            let remote = remote.get_or_insert_with(|| remote_mounts(&dir));
+            remote.is_empty() || mount(&dir, name).is_some_and(|id| !remote.contains(&id))
+        };
+        let open = files.flatten().filter_map(|file| number(&file.path(), &mut is_near)).collect();
+        each(pid, &dir, open);
+    }
+    is_whole
+}
+
+/// The numbers of an open file, if it is a device.
+fn number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<Number> {
+    let to = fs::read_link(link).ok()?;
+    // Others are sockets, pipes and the like.
+    if !to.is_absolute() || !to.starts_with("/dev") && !is_near(link.file_name()?.to_str()?) {
+        return None;
+    }
+    let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let is_block = match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::BlockDevice => true,
+        FileType::CharacterDevice => false,
+        _ => return None,
+    };
+    Some(Number { is_block, major: found.stx_rdev_major, minor: found.stx_rdev_minor })
+}
+
+/// The mounts of a process that are [`REMOTE`] (`Documentation/filesystems/proc.rst`, Linux 7.2).
+fn remote_mounts(process: &Path) -> BTreeSet<u64> {
+    let text = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+    let mount = |line: &str| {
+        let kind = line.split_once(" - ")?.1;
+        let is_remote = REMOTE.iter().any(|name| kind.starts_with(name));
+        is_remote.then(|| line.split(' ').next()?.parse().ok())?
+    };
+    text.lines().filter_map(mount).collect()
+}
+
+/// The mount that an open file is on.
+fn mount(process: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(process.join("fdinfo").join(name)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}

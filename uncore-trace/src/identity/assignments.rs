@@ -1,0 +1,261 @@
+//! Which devices the kubelet has assigned to which containers, and the PCI functions that they are.
+//!
+//! An id means what its plugin says. So a function is known only where the id is its address and it is
+//! there, where NVIDIA's driver has a GPU of this id, or where files of CDI name device files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use super::cdi;
+use super::kubelet::{Container, Dynamic, Listed, Pod};
+use crate::discover::nodes::{Drivers, gpu_ids};
+use crate::discover::pci::{self, Address};
+
+/// Most assignments of a host: it has 110 pods, unless it was configured otherwise.
+const MOST: usize = 1 << 14;
+
+/// Longest name that is accepted.
+const LONGEST: usize = 512;
+
+/// Device plugins of NVIDIA that share a GPU put the number of the share behind its id
+/// (`internal/rm/devices.go` of k8s-device-plugin 0.17, `AnnotatedID`).
+const SHARE: &str = "::";
+
+/// A device of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Assignment {
+    /// `NAMESPACE/NAME` of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// Resource of a device plugin, or driver of DRA.
+    pub resource: String,
+    /// Id of the device.
+    pub device: String,
+    /// `NAMESPACE/NAME` of DRA's claim.
+    pub claim: Option<String>,
+    /// Names of CDI, with commas.
+    pub cdi: Option<String>,
+    /// Its functions.
+    pub functions: BTreeSet<Address>,
+    /// The functions on the root bus above them.
+    pub ports: BTreeSet<Address>,
+}
+
+/// What identifies devices on a machine.
+#[derive(Debug)]
+struct Devices {
+    root: PathBuf,
+    drivers: Drivers,
+    gpus: Vec<(String, Address)>,
+    cdi: cdi::Names,
+}
+
+/// The directories that are read, below `root`, besides sysfs and procfs.
+pub fn trees(root: &Path) -> impl Iterator<Item = PathBuf> {
+    cdi::DIRS.into_iter().map(|dir| root.join(dir))
+}
+
+/// The assignments in an answer of the kubelet, without doubles. Sysfs and the rest are under `root`.
+///
+/// # Errors
+///
+/// There are too many, or a name is too long.
+pub fn assignments(listed: &Listed, root: &Path) -> Result<BTreeSet<Assignment>> {
+    let devices = Devices {
+        root: root.to_owned(),
+        drivers: Drivers::read(root),
+        gpus: gpu_ids(root),
+        cdi: cdi::Names::read(root),
+    };
+    let mut found = BTreeSet::new();
+    for pod in &listed.pods {
+        for container in &pod.containers {
+            for assignment in devices.of(pod, container) {
+                let Assignment { pod, container, resource, device, claim, cdi, .. } = &assignment;
+                let texts = [pod, container, resource, device].into_iter().chain(claim).chain(cdi);
+                for text in texts {
+                    ensure!(text.len() <= LONGEST, "a name has {} bytes", text.len());
+                }
+                found.insert(assignment);
+                ensure!(found.len() <= MOST, "more than {MOST} devices are assigned");
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Devices {
+    fn of<'a>(
+        &'a self,
+        pod: &'a Pod,
+        container: &'a Container,
+    ) -> impl Iterator<Item = Assignment> + 'a {
+        let empty = || Assignment {
+            pod: format!("{}/{}", pod.namespace, pod.name),
+            container: container.name.clone(),
+            ..Assignment::default()
+        };
+        let plugins = container.devices.iter().flat_map(move |devices| {
+            devices.ids.iter().map(move |id| {
+                let (resource, device) = (devices.resource.clone(), id.clone());
+                self.placed(Assignment { resource, device, ..empty() }, &self.by_id(id))
+            })
+        });
+        let claims = container.dynamic.iter().flat_map(move |dynamic| {
+            self.claimed(dynamic).map(move |(claimed, functions)| {
+                let Assignment { pod, container, .. } = empty();
+                self.placed(Assignment { pod, container, ..claimed }, &functions)
+            })
+        });
+        plugins.chain(claims)
+    }
+
+    fn claimed<'a>(
+        &'a self,
+        dynamic: &'a Dynamic,
+    ) -> impl Iterator<Item = (Assignment, BTreeSet<Address>)> + 'a {
+        dynamic.resources.iter().map(move |its| {
+            let names: Vec<&str> = its.cdi.iter().map(|device| device.name.as_str()).collect();
+            let numbers = names.iter().flat_map(|name| self.cdi.numbers(name));
+            let nodes = numbers.filter_map(|number| self.drivers.node(&self.root, number));
+            let functions = nodes.flat_map(|node| node.functions).collect();
+            let claimed = Assignment {
+                resource: its.driver.clone(),
+                device: format!("{}/{}", its.pool, its.device),
+                claim: Some(format!("{}/{}", dynamic.namespace, dynamic.name)),
+                cdi: (!names.is_empty()).then(|| names.join(",")),
+                ..Assignment::default()
+            };
+            (claimed, functions)
+        })
+    }
+
+    fn by_id(&self, id: &str) -> BTreeSet<Address> {
+        if let Ok(address) = id.parse() {
+            return [address].into();
+        }
+        let gpu = id.split_once(SHARE).map_or(id, |(gpu, _)| gpu);
+        let its = self.gpus.iter().filter(|(own, _)| own == gpu);
+        its.map(|(_, address)| *address).collect()
+    }
+
+    /// With those of the functions that the machine has.
+    fn placed(&self, assignment: Assignment, functions: &BTreeSet<Address>) -> Assignment {
+        let port = |address: &Address| Some((*address, pci::top(&self.root, *address)?));
+        let (functions, ports) = functions.iter().filter_map(port).unzip();
+        Assignment { functions, ports, ..assignment }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::super::kubelet::{CdiDevice, Claimed, PluginDevices};
+    use super::*;
+
+    const GPU: &str = "GPU-2f8e3c5a-0000-1111-2222-333344445555";
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        fs::create_dir_all(root.join("sys/bus/pci/devices")).unwrap();
+        for address in ["0002:01:00.0", "0002:01:00.1", "0002:02:10.3"] {
+            let target = format!("../../../devices/pci0002:00/0002:00:01.0/{address}");
+            symlink(target, root.join("sys/bus/pci/devices").join(address)).unwrap();
+        }
+        let gpu = format!("Model: \t\t X\nGPU UUID: \t {GPU}\nDevice Minor: \t 0\n");
+        write("proc/driver/nvidia/gpus/0002:01:00.0/information", &gpu);
+        write("proc/devices", "Character devices:\n195 nvidia\n");
+        write(
+            "run/cdi/dra.json",
+            r#"{"kind":"k8s.gpu.nvidia.com/device","devices":[{"name":"gpu-0","containerEdits":
+            {"deviceNodes":[{"path":"/dev/nvidia0","major":195,"minor":0},{"path":"/dev/null","major":1,"minor":3}]}}]}"#,
+        );
+        dir
+    }
+
+    fn pod(containers: Vec<Container>) -> Listed {
+        let (name, namespace) = ("train-0".to_owned(), "ml".to_owned());
+        Listed { pods: vec![Pod { name, namespace, containers }] }
+    }
+
+    fn with_ids(resource: &str, ids: &[&str]) -> Container {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        let devices = vec![PluginDevices { resource: resource.to_owned(), ids }];
+        Container { name: "main".to_owned(), devices, ..Container::default() }
+    }
+
+    #[test]
+    fn a_device_has_a_function_only_where_something_says_it() {
+        let dir = tree();
+        let shared = format!("{GPU}::3");
+        for (id, functions) in [
+            (GPU, "0002:01:00.0"),
+            (shared.as_str(), "0002:01:00.0"),
+            ("0002:02:10.3", "0002:02:10.3"),
+            // Not on this machine, of a part of a GPU, and of a plugin with names of its own.
+            ("0002:02:10.4", ""),
+            ("GPU-00000000-0000-0000-0000-000000000000", ""),
+            ("MIG-2f8e3c5a-0000-1111-2222-333344445555", ""),
+            ("card0-0", ""),
+            ("0", ""),
+            ("../../x\u{1b}[2J", ""),
+            ("", ""),
+        ] {
+            let listed = pod(vec![with_ids("x.com/y", &[id])]);
+            let found = assignments(&listed, dir.path()).unwrap();
+            let its = found.first().unwrap();
+            let texts: Vec<_> = its.functions.iter().map(ToString::to_string).collect();
+            assert_eq!(texts.join(","), functions, "{id}");
+            assert_eq!(its.ports.len(), its.functions.len(), "{id}");
+            assert_eq!((its.pod.as_str(), its.device.as_str()), ("ml/train-0", id));
+        }
+    }
+
+    #[test]
+    fn a_claim_has_the_functions_of_its_names_of_cdi() {
+        let dir = tree();
+        let name = |name: &str| CdiDevice { name: name.to_owned() };
+        let resources = vec![Claimed {
+            cdi: vec![name("k8s.gpu.nvidia.com/device=gpu-0"), name("k8s.gpu.nvidia.com/device=x")],
+            driver: "gpu.nvidia.com".to_owned(),
+            pool: "node-1".to_owned(),
+            device: "gpu-0".to_owned(),
+        }];
+        let dynamic = Dynamic { name: "one".to_owned(), namespace: "ml".to_owned(), resources };
+        let container = Container { dynamic: vec![dynamic], ..with_ids("a", &[]) };
+        let found = assignments(&pod(vec![container]), dir.path()).unwrap();
+        let its = found.first().unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(its.functions, ["0002:01:00.0".parse().unwrap()].into());
+        assert_eq!(its.ports, ["0002:00:01.0".parse().unwrap()].into());
+        let cdi = "k8s.gpu.nvidia.com/device=gpu-0,k8s.gpu.nvidia.com/device=x";
+        assert_eq!((its.device.as_str(), its.cdi.as_deref()), ("node-1/gpu-0", Some(cdi)));
+        assert_eq!(
+            (its.resource.as_str(), its.claim.as_deref()),
+            ("gpu.nvidia.com", Some("ml/one"))
+        );
+    }
+
+    #[test]
+    fn an_answer_is_bounded() {
+        let dir = tree();
+        let ids: Vec<String> = (0..=MOST).map(|id| id.to_string()).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let found = |ids: &[&str]| assignments(&pod(vec![with_ids("a", ids)]), dir.path());
+        assert_eq!(found(&ids[..MOST]).unwrap().len(), MOST);
+        assert!(found(&ids).unwrap_err().to_string().contains("more than"));
+        assert!(found(&[&"x".repeat(LONGEST + 1)]).is_err());
+        assert_eq!(found(&["a", "a"]).unwrap().len(), 1);
+    }
+}

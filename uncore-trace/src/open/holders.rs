@@ -1,0 +1,385 @@
+//! The BPF programs that see who holds which device: those that follow the files of watched devices,
+//! and the iterator over the files of all processes.
+//!
+//! Guarantee: if the kernel lacks what it takes to follow files, they can still be read now and then, and
+//! a text says so.
+#![expect(
+    unsafe_code,
+    reason = "bpf(2) has no safe wrapper for an iterator that is read repeatedly"
+)]
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result, ensure};
+use aya::maps::Array;
+use aya::programs::{FEntry, Iter};
+use aya::{Btf, Ebpf, EbpfLoader};
+use uncore_trace_common::config;
+use uncore_trace_common::record::FileEvent;
+
+use super::btf::Types;
+use super::counters::bpf;
+use super::programs::{attach_raw, find, loaded};
+use crate::clock::mono_ns;
+
+/// The programs, none of which every recording attaches.
+pub(super) const PROGRAMS: [&str; 4] = [GOT, LEFT, FORK, ITERATOR];
+
+/// At the functions of these names.
+pub(super) const ENTRIES: [&str; 2] = [GOT, LEFT];
+
+/// Sees the files that a process gets.
+const GOT: &str = "fd_install";
+/// Sees those that it leaves.
+const LEFT: &str = "locks_remove_posix";
+/// Sees copies of tables.
+const FORK: &str = "sched_process_fork";
+/// Visits all files; also the name of what it iterates over.
+pub(super) const ITERATOR: &str = "task_file";
+
+/// Processes and devices that the programs remember, 1 MiB of kernel memory. Servers of GPUs have some
+/// thousand processes with some ten devices each at most.
+const REMEMBERED: u32 = 1 << 13;
+
+/// Most bytes that the iterator may write: a million files.
+const MOST_BYTES: u64 = (size_of::<FileEvent>() as u64) << 20;
+
+/// Major numbers have 12 bits: `MINORBITS` is 20 of 32 (`include/linux/kdev_t.h`, Linux 6.1 to 7.2).
+const MAJORS: u32 = 1 << 12;
+
+/// `BPF_LINK_CREATE`, `BPF_ITER_CREATE` and `BPF_TRACE_ITER`, `include/uapi/linux/bpf.h`.
+const LINK_CREATE: libc::c_int = 28;
+const ITER_CREATE: libc::c_int = 33;
+const TRACE_ITER: u32 = 28;
+
+/// The first fields of `union bpf_attr` for `BPF_LINK_CREATE`.
+#[repr(C)]
+struct Link {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// The fields of `union bpf_attr` for `BPF_ITER_CREATE`.
+#[repr(C)]
+struct Create {
+    link_fd: u32,
+    flags: u32,
+}
+
+/// What the programs need.
+const OFFSETS: [(&str, (&str, &str)); 12] = [
+    (config::TASK_TGID, ("task_struct", "tgid")),
+    (config::TASK_COMM, ("task_struct", "comm")),
+    (config::TASK_FILES, ("task_struct", "files")),
+    (config::TASK_CGROUPS, ("task_struct", "cgroups")),
+    (config::CSET_CGROUP, ("css_set", "dfl_cgrp")),
+    (config::FILES_TABLE, ("files_struct", "fdt")),
+    (config::TABLE_SIZE, ("fdtable", "max_fds")),
+    (config::TABLE_FILES, ("fdtable", "fd")),
+    (config::FILE_INODE, ("file", "f_inode")),
+    (config::FILE_MODE, ("file", "f_mode")),
+    (config::INODE_MODE, ("inode", "i_mode")),
+    (config::INODE_DEVICE, ("inode", "i_rdev")),
+];
+
+/// What the running kernel has of it.
+#[derive(Debug)]
+pub(super) struct Kernel(Vec<(&'static str, u64)>);
+
+impl Kernel {
+    /// Looks up what the programs need.
+    pub(super) fn of(types: &Types) -> Result<Self> {
+        let offset =
+            |&(global, (structure, member))| Ok((global, types.offset(structure, member)?));
+        OFFSETS.iter().map(offset).collect::<Result<_>>().map(Self)
+    }
+
+    /// Sets the programs' globals and sizes their maps.
+    pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+        for (name, value) in &self.0 {
+            loader.override_global(name, value, true);
+        }
+        loader.map_max_entries("HELD", REMEMBERED);
+        loader.map_max_entries("HOLDERS", REMEMBERED);
+    }
+}
+
+/// The files of watched devices that all processes had open.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// When they were read, ns on `CLOCK_MONOTONIC`: begin and end.
+    pub span: (u64, u64),
+    /// Records of the programs, one after the other.
+    pub records: Vec<u8>,
+}
+
+impl Files {
+    /// The bytes of each record.
+    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+        self.records.chunks_exact(size_of::<FileEvent>())
+    }
+}
+
+/// The attached programs.
+#[derive(Debug)]
+pub(super) struct Holders {
+    iterator: OwnedFd,
+    /// Why files are not followed, if they are not.
+    pub(super) unfollowed: Option<String>,
+}
+
+impl Holders {
+    /// Loads and attaches the programs for devices with these major numbers; `true` for block devices.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no type information of its own, or refuses to iterate over files.
+    pub(super) fn attach(
+        ebpf: &mut Ebpf,
+        kernel: Option<&Btf>,
+        majors: impl Iterator<Item = (bool, u32)>,
+    ) -> Result<Self> {
+        let kernel = kernel.context("this kernel has no BTF of its own")?;
+        watch(ebpf, majors)?;
+        let program: &mut Iter = find(ebpf, ITERATOR)?;
+        loaded(ITERATOR, program.load(ITERATOR, kernel))?;
+        let program = program.fd().context("the iterator is not loaded")?.as_fd().as_raw_fd();
+        let mut link =
+            Link { prog_fd: program as u32, target_fd: 0, attach_type: TRACE_ITER, flags: 0 };
+        let iterator = bpf(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
+        // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
+        let iterator = unsafe { OwnedFd::from_raw_fd(iterator) };
+        let unfollowed = follow(ebpf, kernel).err().map(|error| format!("{error:#}"));
+        Ok(Self { iterator, unfollowed })
+    }
+
+    /// Reads the files of all processes.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses, or there are more than a million.
+    pub(super) fn read(&self) -> Result<Files> {
+        let begin = mono_ns() as u64;
+        let mut create = Create { link_fd: self.iterator.as_raw_fd() as u32, flags: 0 };
+        let opened = bpf(ITER_CREATE, &mut create).context("cannot read all files")?;
+        // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
+        let file = unsafe { File::from_raw_fd(opened) };
+        let mut records = Vec::new();
+        let read: io::Result<usize> = file.take(MOST_BYTES).read_to_end(&mut records);
+        read.context("cannot read all files")?;
+        ensure!(records.len() as u64 != MOST_BYTES, "too many files of devices are open");
+        Ok(Files { span: (begin, mono_ns() as u64), records })
+    }
+}
+
+/// Loads and attaches the programs that follow files.
+fn follow(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+    for name in ENTRIES {
+        let program: &mut FEntry = find(ebpf, name)?;
+        loaded(name, program.load(name, kernel))?;
+        program.attach().with_context(|| format!("cannot attach to the function {name}"))?;
+    }
+    attach_raw(ebpf, FORK, FORK)
+}
+
+/// Sets the bits of the major numbers.
+fn watch(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<()> {
+    let map = ebpf.map_mut("WATCHED").context("the BPF object has no map WATCHED")?;
+    let mut map: Array<_, u64> =
+        map.try_into().context("the BPF map WATCHED is of another type")?;
+    for (is_block, major) in majors.filter(|(_, major)| *major < MAJORS) {
+        let bit = u32::from(is_block) * MAJORS + major;
+        let word = map.get(&(bit / 64), 0).context("cannot read the map WATCHED")?;
+        map.set(bit / 64, word | 1 << (bit % 64), 0).context("cannot write the map WATCHED")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::process::{Command, id};
+    use std::time::{Duration, Instant};
+
+    use aya::VerifierLogLevel;
+    use aya::maps::{ArrayOfMaps, MapData, RingBuf};
+
+    use super::super::counters::CounterArray;
+    use super::super::{Options, Timer, programs, rings};
+    use super::*;
+    use crate::discover::nodes::Number;
+    use crate::drain::{FileChange, FileEvent, Record, decode};
+
+    /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`Holders`];
+    /// it stands for one that every machine has.
+    const MEM: (bool, u32) = (false, 1);
+    /// `/dev/full`.
+    const FULL: Number = Number { is_block: false, major: 1, minor: 7 };
+
+    /// One process opens a file and sends it to another.
+    const SEND: &str = "
+import os, socket
+one, other = socket.socketpair(socket.AF_UNIX)
+child = os.fork()
+if child == 0:
+    one.close()
+    received = socket.recv_fds(other, 1, 1)[1][0]
+    os._exit(0)
+other.close()
+socket.send_fds(one, [b'x'], [os.open('/dev/full', os.O_RDONLY)])
+os.waitpid(child, 0)
+print(os.getpid(), child)
+";
+
+    struct Case {
+        rings: Vec<RingBuf<MapData>>,
+        holders: Holders,
+        _ebpf: Ebpf,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let types = Types::read(super::super::btf::VMLINUX.as_ref()).unwrap();
+            let kernel = Kernel::of(&types).unwrap();
+            let options = Options {
+                tick_ns: 1_000_000,
+                slices: false,
+                sample_on_sched: false,
+                sample_on_irq: false,
+                min_gap_ns: 0,
+                io: false,
+                holders: true,
+                timer: Timer::Auto,
+                buffer_bytes: 1 << 22,
+            };
+            let online: Vec<u32> = crate::open::online("/".as_ref()).unwrap();
+            let possible = online.iter().max().unwrap() + 1;
+            let counters = CounterArray::create(1).unwrap();
+            let (some, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
+            let mut ebpf =
+                programs::load(&options, possible, false, &counters, &types, some, log).unwrap();
+            let mut of_cpus: ArrayOfMaps<_, _> = ebpf.map_mut("RINGS").unwrap().try_into().unwrap();
+            let rings = rings::make(&mut of_cpus, &online, possible, 1 << 22).unwrap();
+            let own = Btf::from_sys_fs().unwrap();
+            let holders = Holders::attach(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
+            Self { rings, holders, _ebpf: ebpf }
+        }
+
+        /// What was reported of `/dev/full` since the last call, and all copies, in the order of time.
+        fn events(&mut self) -> Vec<FileEvent> {
+            let mut found = Vec::new();
+            for ring in &mut self.rings {
+                while let Some(record) = ring.next() {
+                    let Ok(Record::File(event)) = decode(&record) else { continue };
+                    let is_fork = matches!(event.change, FileChange::Fork(_));
+                    found.extend((is_fork || event.number == FULL).then_some(event));
+                }
+            }
+            found.sort_by_key(|event| event.time);
+            found
+        }
+
+        fn of(&mut self, pid: u32) -> Vec<FileChange> {
+            let events = self.events();
+            events.iter().filter(|event| event.task.pid == pid).map(|event| event.change).collect()
+        }
+    }
+
+    fn full() -> File {
+        File::open("/dev/full").unwrap()
+    }
+
+    /// A file that only names the place.
+    fn place() -> File {
+        File::options().read(true).custom_flags(libc::O_PATH).open("/dev/full").unwrap()
+    }
+
+    #[test]
+    fn the_files_of_all_processes_can_be_read_again_and_again() {
+        let case = Case::new();
+        let own = || {
+            let files = case.holders.read().unwrap();
+            assert!(files.span.0 < files.span.1, "{files:?}");
+            let is_own = |bytes: &&[u8]| {
+                let Ok(Record::File(event)) = decode(bytes) else { panic!("{bytes:?}") };
+                assert!(event.number.major == MEM.1 && event.task.cgroup_id > 0, "{event:?}");
+                event.change == FileChange::Seen && (event.number, event.task.pid) == (FULL, id())
+            };
+            files.each().filter(is_own).count()
+        };
+        let before = own();
+        let (one, other) = (full(), full());
+        assert_eq!(own(), before + 2);
+        drop((one, other));
+        let place = place();
+        assert_eq!(own(), before);
+        drop(place);
+        // That of another process.
+        let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
+        let of_child = || {
+            let files = case.holders.read().unwrap();
+            let records = files.each().filter_map(|bytes| decode(bytes).ok());
+            let its = |record: &Record| matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
+            records.filter(its).count()
+        };
+        // While it executes its program it still has the copy that is closed then.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while of_child() != 1 {
+            assert!(Instant::now() < deadline, "{}", of_child());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_files_of_a_device_are_followed() {
+        let mut case = Case::new();
+        // A machine may forbid programs at functions of the kernel.
+        if let Some(why) = &case.holders.unfollowed {
+            assert!(why.contains("fd_install"), "{why}");
+            return;
+        }
+        // A second file of the same device changes nothing, however the process gets it.
+        let first = full();
+        let (second, third) = (full(), first.try_clone().unwrap());
+        assert_eq!(case.of(id()), [FileChange::Got]);
+        drop((first, third));
+        // Other files are not reported, nor is a place.
+        drop(place());
+        for _ in 0..1000 {
+            drop(File::open("/proc/self/stat").unwrap());
+        }
+        assert_eq!(case.of(id()), []);
+        // A child has a copy until it executes another program.
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert_eq!(case.of(pid), [FileChange::Fork(id()), FileChange::Left]);
+        drop(second);
+        assert_eq!(case.of(id()), [FileChange::Left]);
+        let sent = Command::new("python3").args(["-c", SEND]).output().unwrap();
+        let pids = String::from_utf8(sent.stdout).unwrap();
+        let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        let events = case.events();
+        for pid in pids {
+            let of = events.iter().filter(|event| event.task.pid == pid);
+            let all = of
+                .clone()
+                .map(|event| event.change)
+                .filter(|it| !matches!(it, FileChange::Fork(_)));
+            assert_eq!(all.collect::<Vec<_>>(), [FileChange::Got, FileChange::Left], "{pid}");
+            assert!(of.clone().all(|event| event.task.cgroup_id > 0), "{events:?}");
+        }
+        // The threads of other tests may have made children; nothing of them is left.
+        assert!(
+            fs::read_dir("/proc/self/fd").unwrap().flatten().all(|fd| {
+                fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() != "/dev/full")
+            })
+        );
+    }
+}

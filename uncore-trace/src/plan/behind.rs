@@ -1,0 +1,175 @@
+//! Finds the PCI functions whose traffic a counter counts.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Plan;
+use super::io::Below;
+use super::resolve::Resolved;
+use crate::catalog::behind::{self, Side};
+use crate::catalog::words::Words;
+use crate::discover::Machine;
+use crate::discover::pci::{Address, Function};
+
+/// PCI base class of network controllers (`PCI_BASE_CLASS_NETWORK`, `include/linux/pci_ids.h`).
+const NETWORK: u32 = 0x02;
+
+/// Number of functions that name a link.
+const FEW: usize = 3;
+
+/// A function whose traffic a counter counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// Its address.
+    pub function: Address,
+    /// Whether it may move bytes of which nothing else is known while no process holds it: it is a
+    /// network controller without an interface here, which may be in another network namespace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
+    /// Whether it has a disk or an interface here, whose requests are those of the kernel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requests: bool,
+}
+
+impl Plan {
+    /// Whether any of its counters counts traffic of devices that a process may hold.
+    pub fn has_devices(&self) -> bool {
+        self.counters.iter().any(|counter| !counter.behind.is_empty())
+    }
+}
+
+/// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
+pub(super) fn of(machine: &Machine, event: &Resolved<'_>, cpu: u32) -> Vec<Behind> {
+    let (words, counted) = (event.words, &event.functions);
+    let below = || Below::of(machine, words, &event.encoded, cpu).map(|below| below.functions);
+    let functions: Vec<&Function> = if counted.is_empty() {
+        below().unwrap_or_else(|| of_rules(machine, words, cpu))
+    } else {
+        counted.iter().filter_map(|address| machine.devices.function(*address)).collect()
+    };
+    let behind = |function: &Function| {
+        let is_network = function.class >> 16 == NETWORK;
+        let requests = machine.devices.names_of(function.address).next().is_some();
+        Behind { function: function.address, unseen: is_network && !requests, requests }
+    };
+    functions.into_iter().map(behind).collect()
+}
+
+/// The same without root ports, if they are few enough to name a link.
+pub(super) fn few<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+    let functions = of_rules(machine, words, cpu);
+    if functions.len() > FEW { Vec::new() } else { functions }
+}
+
+/// The functions of the first rule that has any.
+fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+    let rules = words.family.map_or(&[][..], |family| &family.behind);
+    let peers = &words.pmu.peers;
+    let is_here = |rule: &&behind::Behind| {
+        rule.peer.as_ref().is_none_or(|peer| peers.get(peer).is_some_and(|number| *number > 0))
+    };
+    let functions = |rule: &behind::Behind| -> Vec<&'a Function> {
+        let all = machine.devices.pci.iter().filter(|function| !function.is_bridge());
+        all.filter(|function| {
+            rule.vendor.is_none_or(|vendor| function.vendor == vendor)
+                && rule.class.is_none_or(|class| function.class >> 16 == class)
+                && is_on(machine, function, rule.socket, cpu)
+        })
+        .collect()
+    };
+    let found = rules.iter().filter(is_here).map(functions).find(|found| !found.is_empty());
+    found.unwrap_or_default()
+}
+
+/// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
+/// all are attached to it.
+fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
+    let places = &machine.cpus.places;
+    let own = places.get(&cpu).and_then(|place| place.package);
+    let packages: BTreeSet<_> = places.values().map(|place| place.package).collect();
+    let near = |node: u32| places.values().find(|place| place.node == Some(node));
+    let at = match function.numa_node {
+        _ if packages.len() <= 1 => Some(own),
+        node => node.and_then(near).map(|place| place.package),
+    };
+    at.is_some_and(|at| (at == own) == (side == Side::Own))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::discover::captured;
+    use crate::plan::{Request, plan};
+
+    const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
+
+    /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
+    /// socket.
+    fn behind(machine: &str, event: &str, class: u32) -> (Vec<Behind>, Option<String>) {
+        let mut machine = captured(machine);
+        let root: Address = "0007:00:00.0".parse().unwrap();
+        machine.devices.pci.clear();
+        for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
+            machine.devices.pci.push(Function {
+                address: name.parse().unwrap(),
+                top: root,
+                class: class << 16,
+                vendor: 0x10de,
+                numa_node: Some(node),
+                tegra: None,
+                physical: None,
+                speed: None,
+            });
+        }
+        let request = Request {
+            events: vec![event.to_owned()],
+            tick_ns: 1_000_000,
+            window_ns: 10_000_000,
+            ..Request::default()
+        };
+        let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
+        assert!(plan.has_devices() != counter.behind.is_empty());
+        (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))
+    }
+
+    fn of(functions: &[(&str, bool)]) -> Vec<Behind> {
+        let of = |&(function, unseen): &(&str, bool)| Behind {
+            function: Address::from_str(function).unwrap(),
+            unseen,
+            requests: false,
+        };
+        functions.iter().map(of).collect()
+    }
+
+    #[test]
+    fn links_to_gpus_have_those_of_their_socket_behind_them() {
+        for (socket, gpu) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
+            for pmu in ["nvidia_nvlink_c2c0_pmu", "nvidia_nvlink_c2c1_pmu"] {
+                let event = format!("{pmu}_{socket}/rd_bytes_loc/");
+                let (found, link) = behind("grace-2s", &event, 0x03);
+                assert_eq!(found, of(&[(gpu, false)]), "{event}");
+                assert!(link.unwrap().ends_with(&format!(" GPU {gpu}")));
+            }
+        }
+        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, of(&[("0009:01:00.0", false)]));
+        // The other end is a CPU, which counts GPUs of the other socket and its CPUs.
+        assert_eq!(behind("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", 0x03).0, []);
+    }
+
+    #[test]
+    fn without_a_gpu_it_is_the_other_socket() {
+        // Network controllers without an interface here.
+        let event = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
+        assert_eq!(behind("grace-2s", event, NETWORK).0, of(&[("0019:01:00.0", true)]));
+        let event = "nvidia_cnvlink_pmu_1/rd_bytes_loc/";
+        assert_eq!(behind("grace-2s", event, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(behind("grace-2s", "nvidia_nvlink_c2c1_pmu_0/rd_bytes_loc/", NETWORK).0, []);
+        // Traffic of CPUs.
+        assert_eq!(behind("grace-2s", "nvidia_scf_pmu_0/cmem_rd_data/", 0x03).0, []);
+    }
+}

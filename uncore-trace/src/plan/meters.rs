@@ -1,0 +1,243 @@
+//! `--per device`: counters of single functions beside the counters of the whole.
+//!
+//! [`Ports`] of a PMU's family says which term takes the id of a function, or else which one selects its
+//! root port. The counter of the whole stays: its parts count no more than it does, and the rest is of
+//! functions without a counter of their own.
+//!
+//! Counters that one register of their PMU keeps from running together are in groups that the kernel
+//! runs one after the other. Such a group is `exclusive`: without that, the kernel would ask the driver
+//! for the other ones at each turn, and `pcie_v2_pmu_validate_event` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`,
+//! Linux 7.2) would write an error into the kernel's log each time (`group_can_go_on`,
+//! kernel/events/core.c).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, ensure};
+
+use super::assembly::Assembly;
+use super::device::{Narrowing, Subset, counted_with, functions, id_of, no_pmu, singled_out};
+use super::notes::by_pmu;
+use super::resolve::{Resolved, Resolver};
+use super::together::FEW;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::ports::{Locate, Ports};
+use crate::catalog::rules::OneValue;
+use crate::catalog::source::Cause;
+use crate::catalog::suggest::list;
+use crate::catalog::words::Words;
+use crate::discover::apart::Apart;
+use crate::discover::pci::{Address, Function};
+use crate::text::printable;
+
+/// In a note on a function that a PMU cannot select.
+const NO_FILTER: &str = "it has no filter for";
+
+impl<'a> Narrowing<'a> {
+    /// Counts functions on their own: those of the `devices`, or of `apart` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// No device has this name, or there is no function.
+    pub(super) fn set_apart(&mut self, devices: &[String], apart: &Apart) -> Result<()> {
+        let mut all: Vec<&'a Function> = Vec::new();
+        for device in devices {
+            all.extend(functions(self.machine, device)?);
+        }
+        if devices.is_empty() {
+            let known = |address: &Address| self.machine.devices.function(*address);
+            all.extend(apart.functions.iter().filter_map(known).filter(|it| !it.is_bridge()));
+            ensure!(
+                !all.is_empty(),
+                "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
+                 here: leave it out, or name devices with --device"
+            );
+            if !apart.is_whole {
+                self.notes.insert(
+                    "--per device: the open files of some processes cannot be read, so functions that \
+                     they hold may be missing: run it as root, or name devices with --device"
+                        .to_owned(),
+                );
+            } else if !apart.is_held {
+                self.notes.insert(
+                    "--per device: nobody holds a device, so each one that has a device file is \
+                     counted on its own"
+                        .to_owned(),
+                );
+            }
+        }
+        let mut seen = BTreeSet::new();
+        all.retain(|function| seen.insert(function.address));
+        self.apart = Some(all);
+        Ok(())
+    }
+
+    /// The whole of a PMU, and the parts of these functions that it can select.
+    pub(super) fn beside_whole(
+        &mut self,
+        words: Words<'_>,
+        rule: &Ports,
+        event: &str,
+        apart: &[&Function],
+    ) -> Vec<Subset> {
+        let mut parts = vec![Subset::default()];
+        if !is_of_devices(words, rule, event) {
+            return parts;
+        }
+        let selected: BTreeSet<Subset> =
+            apart.iter().filter_map(|function| self.select(words, rule, function)).collect();
+        if !selected.is_empty() {
+            self.used = true;
+            self.notes.insert(
+                "--per device: what single devices move is counted in the whole too: never add \
+                 these up"
+                    .to_owned(),
+            );
+        }
+        parts.extend(selected);
+        parts
+    }
+
+    /// The part of a PMU that counts this function, if it has a filter for it.
+    fn select(&mut self, words: Words<'_>, rule: &Ports, function: &Function) -> Option<Subset> {
+        let at = singled_out(self.machine, words, function)?;
+        let requester = rule.requester.as_ref().filter(|one| words.format(&one.term).is_some());
+        if let Some((one, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
+            let (terms, functions) = (one.terms(id), vec![function.address]);
+            return Some(Subset { terms, die: at.die, functions });
+        }
+        let others = counted_with(self.machine, words, rule, function, at);
+        let pmu = printable(&words.pmu.name);
+        let address = function.address;
+        let term = rule.term.as_ref().filter(|term| words.format(term).is_some());
+        let Some((term, port)) = term.zip(at.port) else {
+            if others.is_empty() {
+                // The whole has no other device.
+                self.used = true;
+            } else {
+                let others = list(others.iter().map(Address::to_string));
+                self.notes.insert(format!(
+                    "{pmu}: {NO_FILTER} {address}, which is counted together with {others}"
+                ));
+            }
+            return None;
+        };
+        if !others.is_empty() {
+            let top = function.top;
+            self.notes.insert(format!(
+                "{pmu}: its filter is for root ports, so all devices below {top} are counted together"
+            ));
+        }
+        let mut functions = others;
+        functions.push(address);
+        functions.sort_unstable();
+        Some(Subset { terms: vec![(term.clone(), 1_u64 << port)], die: at.die, functions })
+    }
+}
+
+impl Resolver<'_> {
+    /// Why none of these functions is counted on its own.
+    pub(super) fn no_filter(&self, apart: &[&Function]) -> String {
+        let (machine, catalog) = (self.machine, self.catalog);
+        let is_counted = |function: &&&Function| {
+            self.words().any(|words| singled_out(machine, words, function).is_some())
+        };
+        let is_iort = |words: Words<'_>| {
+            let ports = words.family.and_then(|family| family.ports.as_ref());
+            ports.is_some_and(|ports| ports.by == Locate::Iort)
+        };
+        let missing = apart.iter().find(|function| !is_counted(function));
+        let why = if let Some(note) = self.narrowing.notes.iter().find(|it| it.contains(NO_FILTER))
+        {
+            note.clone()
+        } else if machine.streams.is_empty() && self.words().any(is_iort) {
+            "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root to \
+             read"
+                .to_owned()
+        } else if let Some(function) = missing {
+            no_pmu(machine, catalog, &function.address.to_string(), function)
+        } else {
+            "the PMUs that have one count other events".to_owned()
+        };
+        format!(
+            "--per device narrows nothing: no counter asked for has a filter for {}: {why}",
+            list(apart.iter().map(|function| function.address.to_string()))
+        )
+    }
+}
+
+/// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU that
+/// counts bytes of devices, only these.
+fn is_of_devices(words: Words<'_>, rule: &Ports, event: &str) -> bool {
+    let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+    let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
+    let causes = words.family.map(|family| family.causes(words.pmu, event, ""));
+    of(&rule.events)
+        && (!counts_bytes || of(&rule.reads) || of(&rule.writes))
+        && causes.is_some_and(|causes| causes == BTreeSet::from([Cause::Device]))
+}
+
+impl Assembly<'_> {
+    /// Lets counters take turns that have different values in terms of which their PMU has one.
+    pub(super) fn take_turns(&mut self, events: &[Resolved<'_>]) {
+        for (words, _) in by_pmu(events) {
+            let Some(family) = words.family else { continue };
+            let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
+            let its = self.plan.counters.iter().filter(|its| its.pmu == words.pmu.name);
+            let of_rule = its.clone().filter(|counter| rule.is_of(&counter.event));
+            let distinct: BTreeSet<_> = of_rule.map(|its| values(rule, &its.filter)).collect();
+            if distinct.len() < 2 {
+                continue;
+            }
+            let mut sets: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
+            for counter in its {
+                let key = (counter.cpu, values(rule, &counter.filter));
+                sets.entry(key).or_default().push(counter.id);
+            }
+            let most = if family.groupable { FEW } else { 1 };
+            let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
+            let mut leaders = Vec::new();
+            for ((cpu, _), ids) in sets {
+                let own = self.lead(&ids, most);
+                *turns.entry(cpu).or_default() += own.len();
+                leaders.extend(own);
+            }
+            let turns = turns.into_values().max().unwrap_or_default();
+            for leader in leaders {
+                self.plan.counters[leader as usize].exclusive = true;
+            }
+            self.note(format!(
+                "{}: it has one register for {}, so {turns} groups of its counters take turns: each \
+                 counts about {:.0} % of the time",
+                printable(&words.pmu.name),
+                list(&rule.terms),
+                100.0 / turns as f64
+            ));
+        }
+    }
+
+    /// Makes groups of at most this many of those counters that are in none. Returns the leaders of all
+    /// groups.
+    fn lead(&mut self, ids: &[u32], most: usize) -> Vec<u32> {
+        let counters = &mut self.plan.counters;
+        let led = |id: u32| counters.iter().any(|its| its.leader == Some(id));
+        let leaders: Vec<u32> = ids.iter().copied().filter(|id| led(*id)).collect();
+        let is_free = |id: &u32| !leaders.contains(id) && counters[*id as usize].leader.is_none();
+        let free: Vec<u32> = ids.iter().copied().filter(is_free).collect();
+        let groups = free.chunks(most);
+        let mut all = leaders;
+        for group in groups {
+            let Some((leader, siblings)) = group.split_first() else { continue };
+            all.push(*leader);
+            for sibling in siblings {
+                counters[*sibling as usize].leader = Some(*leader);
+            }
+        }
+        all
+    }
+}
+
+/// The values in a filter that all counters must share.
+fn values(rule: &OneValue, filter: &str) -> String {
+    let is_one = |term: &&str| rule.terms.iter().any(|one| term.split('=').next() == Some(one));
+    filter.split(',').filter(is_one).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,125 @@
+//! Asks the kubelet now and then which devices it has assigned to which pods, on a thread of its own.
+//!
+//! The connection is made before the recorder is confined, which lets it make no other. If it breaks, as
+//! when the kubelet is started again, a loss says so, and nothing more is asked.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::assemble::{Assigned, Sink, Timeline};
+use crate::clock::mono_ns;
+use crate::confine::{self, Needs};
+use crate::discover::Machine;
+use crate::identity::assignments::{assignments, trees};
+use crate::identity::kubelet::{Kubelet, connect, socket};
+use crate::schema::loss::Cause;
+
+/// Time between two questions.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// A kubelet that is not asked yet.
+#[derive(Debug)]
+pub(super) struct Ready {
+    connected: Result<UnixStream>,
+    root: PathBuf,
+}
+
+impl Ready {
+    /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
+    pub(super) async fn connect(machine: &Machine) -> Option<Self> {
+        let connected = connect(&socket(&machine.root)).await.transpose()?;
+        Some(Self { connected, root: machine.root.clone() })
+    }
+
+    /// Starts to ask.
+    pub(super) fn start(self) -> Pods {
+        let (sender, answers) = channel();
+        let (stop, stopped) = oneshot::channel();
+        let failed = sender.clone();
+        let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
+            if let Err(error) = self.run(&sender, stopped) {
+                lost(&sender, &error);
+            }
+        });
+        let thread = thread.context("cannot start a thread");
+        let thread = thread.inspect_err(|error| lost(&failed, error)).ok();
+        Pods { answers, stop: Some(stop), thread }
+    }
+
+    fn run(self, sender: &Sender<Assigned>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
+        let Self { connected, root } = self;
+        let stream = connected?;
+        let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
+        let reads = reads.chain(trees(&root)).collect();
+        confine::thread(&Needs { reads, ..Needs::default() });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .context("cannot start the event loop")?;
+        runtime.block_on(async {
+            let asking = async {
+                let kubelet = Kubelet::new(stream).await?;
+                loop {
+                    let time = mono_ns() as u64;
+                    let listed = kubelet.list().await?;
+                    let list = Ok(assignments(&listed, &root)?);
+                    // The recorder has ended if it takes no answer.
+                    if sender.send(Assigned { time, list }).is_err() {
+                        return Ok(());
+                    }
+                    sleep(PAUSE).await;
+                }
+            };
+            tokio::select! {
+                ended = asking => ended,
+                _ = &mut stopped => Ok(()),
+            }
+        })
+    }
+}
+
+/// Enters what the kubelet said into a part, at `now`.
+pub(super) fn enter(assigned: &Assigned, now: u64, timeline: &mut Timeline, sink: &mut Sink) {
+    timeline.assigned(assigned, sink);
+    if let Err(why) = &assigned.list {
+        timeline.ledger.explain(Cause::HolderUnseen, now, None, why);
+    }
+}
+
+/// Says that nothing more is asked.
+fn lost(sender: &Sender<Assigned>, error: &anyhow::Error) {
+    let why = format!("the kubelet is not asked which devices pods have: {error:#}");
+    // The recorder has ended if it takes no answer.
+    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(why) }));
+}
+
+/// A kubelet that is asked; the thread ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Pods {
+    answers: Receiver<Assigned>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pods {
+    /// The answers since the last call.
+    pub(super) fn take(&self) -> impl Iterator<Item = Arc<Assigned>> {
+        self.answers.try_iter().map(Arc::new)
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}

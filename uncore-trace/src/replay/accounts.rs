@@ -1,0 +1,126 @@
+//! Reads what devices count themselves from the table `accounts`, tick by tick; nothing if there is no
+//! such table.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+
+use super::Log;
+use super::rows::Rows;
+use crate::discover::accounts::{Account, Direction, Source, Unit};
+use crate::entries::{Accounted, Entry};
+use crate::schema::accounts;
+use crate::schema::columns::{self, get};
+use crate::tables::reader::Recording;
+
+const COLUMNS: [&str; 10] =
+    ["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"];
+
+/// The rows that were not used yet.
+#[derive(Debug)]
+pub(super) struct StoredAccounts {
+    rows: Option<Rows<(u64, Accounted)>>,
+}
+
+impl StoredAccounts {
+    /// Opens the table.
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
+        let table = &accounts::TABLE;
+        let is_there = recording.tables().iter().any(|its| its.name == table.name);
+        let open = || anyhow::Ok(Rows::new(recording.table(table)?.scan(&COLUMNS)?, decode));
+        Ok(Self { rows: is_there.then(open).transpose()? })
+    }
+
+    /// Adds the rows of ticks up to the one that ends at `end`.
+    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(());
+        };
+        while let Some((_, accounted)) = rows.next_if(|(its, _)| *its <= end)? {
+            log.take(Entry::Account(&accounted))?;
+        }
+        Ok(())
+    }
+}
+
+fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
+    let (end, time) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "read_ns")?);
+    let (bdf, source) = (columns::words(batch, "bdf")?, columns::words(batch, "source")?);
+    let (name, unit) = (columns::words(batch, "name")?, columns::words(batch, "unit")?);
+    let (direction, pid) = (columns::words(batch, "direction")?, columns::i32s(batch, "pid")?);
+    let (client, value) = (columns::bits(batch, "client")?, columns::bits(batch, "value")?);
+    let row = |row| {
+        let unknown = |column: &str| format!("the table accounts has an unknown {column}");
+        let account = Account {
+            function: bdf.get(row).unwrap_or_default().parse().with_context(|| unknown("bdf"))?,
+            source: source.get(row).and_then(Source::of).with_context(|| unknown("source"))?,
+            name: Arc::from(name.get(row).unwrap_or_default()),
+            direction: direction.get(row).and_then(Direction::of),
+            unit: unit.get(row).and_then(Unit::of).with_context(|| unknown("unit"))?,
+            pid: get(pid, row).map(i32::cast_unsigned),
+            client: client.get(row),
+        };
+        let (time, value) = (time.value(row) as u64, value.get(row));
+        Ok((end.value(row) as u64, Accounted { time, account, value }))
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_the_entries_again() {
+        let mut rows = accounts::Builder::default();
+        let row = accounts::Row {
+            mono_ns: 100,
+            read_ns: 101,
+            bdf: "0002:01:00.0",
+            source: "net",
+            name: "eth0/rx_bytes",
+            direction: Some("read"),
+            unit: "bytes",
+            pid: None,
+            client: None,
+            value: Some(u64::MAX),
+        };
+        rows.append(&row);
+        let (source, unit, pid) = ("kfd", "resident_bytes", Some(7));
+        rows.append(&accounts::Row { source, unit, pid, direction: None, value: None, ..row });
+        let entries = decode(&rows.finish()).unwrap();
+        let account = Account {
+            function: "0002:01:00.0".parse().unwrap(),
+            source: Source::Net,
+            name: "eth0/rx_bytes".into(),
+            direction: Some(Direction::Read),
+            unit: Unit::Bytes,
+            pid: None,
+            client: None,
+        };
+        let (source, unit, pid) = (Source::Kfd, Unit::Resident, Some(7));
+        let other = Account { source, unit, pid, direction: None, ..account.clone() };
+        assert_eq!(
+            entries,
+            [
+                (100, Accounted { time: 101, account, value: Some(u64::MAX) }),
+                (100, Accounted { time: 101, account: other, value: None }),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_word_is_known_and_no_other() {
+        for source in Source::ALL {
+            assert_eq!(Source::of(source.name()), Some(source));
+        }
+        for unit in Unit::ALL {
+            assert_eq!(Unit::of(unit.name()), Some(unit));
+        }
+        let mut rows = accounts::Builder::default();
+        rows.append(&accounts::Row { source: "x", unit: "ns", bdf: "0:1.0", ..Default::default() });
+        let error = decode(&rows.finish()).unwrap_err().to_string();
+        assert!(error.starts_with("the table accounts has an unknown"), "{error}");
+    }
+}

@@ -1,0 +1,20 @@
+//! `held`: how long each owner holds a PCI function whose traffic is counted, in each tick.
+//!
+//! Guarantee: a row is written in the tick in which the number changes, so the table is complete up to its
+//! last row also if the recorder was killed. Owners that only manage a device are left out while others use
+//! it. Encodings: few rows, so dictionaries for names and ids.
+
+use super::kind::{Bits, I32, I64, Null, Word, table};
+use super::when::When;
+
+table! {
+    "held", "from which tick on an owner holds a PCI function for how much of each tick", sorted by [], in order of "mono_ns";
+    When::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last: None };
+    mono_ns: I64 => Delta, "End of the first tick with this number, `CLOCK_MONOTONIC`, ns; it holds until the next row of the same function and owner.";
+    bdf: Word => Dict, "The PCI function.";
+    owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not asked for).";
+    pid: Null<I32> => Dict, "Process; null where the owner is no task.";
+    comm: Null<Word> => Dict, "Name of the process; null where the owner is no task.";
+    cgroup_id: Null<Bits> => Dict, "Cgroup; null where the owner has none.";
+    ns: Bits => Dict, "Nanoseconds of each tick in which the owner holds the function; 0: it holds it no longer.";
+}

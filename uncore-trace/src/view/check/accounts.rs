@@ -1,0 +1,108 @@
+//! Verifies the rows of `accounts`: known words, and sums that do not decrease while an account exists.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use super::{First, Outcome};
+use crate::schema::accounts::{Source, TABLE, Unit};
+use crate::schema::columns::{bits, get, i32s, i64s, words};
+use crate::tables::reader::Recording;
+
+/// Function, source, name, direction, unit, process and client.
+type Key = ([String; 5], Option<i32>, Option<u64>);
+
+/// Verifies the rows; `None` if the recording has none.
+pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
+    recording.tables().iter().find(|table| table.name == TABLE.name)?;
+    let scanned = scan(recording);
+    if matches!(&scanned, Ok(first) if first.seen == 0) {
+        return None;
+    }
+    Some(First::of_scan(scanned, "rows of accounts"))
+}
+
+fn scan(recording: &Recording) -> Result<First> {
+    let (mut first, mut number) = (First::default(), 0);
+    let mut last = BTreeMap::new();
+    let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
+    for batch in recording.table(&TABLE)?.scan(&columns)? {
+        let batch = batch?;
+        look(&batch, number, &mut last, &mut first)?;
+        number += batch.num_rows() as u64;
+    }
+    Ok(first)
+}
+
+fn look(
+    batch: &RecordBatch,
+    number: u64,
+    last: &mut BTreeMap<Key, (i64, Option<u64>)>,
+    first: &mut First,
+) -> Result<()> {
+    let names = ["bdf", "source", "name", "direction", "unit"];
+    let names: Vec<_> = names.iter().map(|name| words(batch, name)).collect::<Result<_>>()?;
+    let (pid, client) = (i32s(batch, "pid")?, bits(batch, "client")?);
+    let (read, value) = (i64s(batch, "read_ns")?, bits(batch, "value")?);
+    for row in 0..batch.num_rows() {
+        let mut of = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
+        let key = std::array::from_fn(|_| of.next().unwrap_or_default());
+        let [_, source, name, _, unit] = &key;
+        let (source, unit) = (Source::of(source), Unit::of(unit));
+        let name = name.clone();
+        let (time, value) = (read.value(row), value.get(row));
+        let key = (key, get(pid, row), client.get(row));
+        let before = last.insert(key, (time, value));
+        first.look(|| {
+            let wrong = if source.is_none() || unit.is_none() {
+                "has an unknown source or unit"
+            } else if before.is_some_and(|(before, _)| time < before) {
+                "was read before the row above it"
+            } else if unit.is_some_and(Unit::is_sum)
+                && before.and_then(|its| its.1).zip(value).is_some_and(|(before, now)| now < before)
+            {
+                "is less than before"
+            } else {
+                return None;
+            };
+            Some(format!("row {} of {name:?} {wrong}", number + row as u64))
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::accounts::{Builder, Row};
+
+    /// What is wrong with rows of these times and values.
+    fn wrong(unit: &str, rows: &[(i64, Option<u64>)]) -> Option<String> {
+        let mut builder = Builder::default();
+        for (read_ns, value) in rows {
+            let (bdf, source, name) = ("0002:01:00.0", "net", "eth0/rx_bytes");
+            let row = Row { read_ns: *read_ns, bdf, source, name, unit, ..Row::default() };
+            builder.append(&Row { value: *value, ..row });
+            // Another account between.
+            builder.append(&Row { value: Some(0), pid: Some(7), ..row });
+        }
+        let mut first = First::default();
+        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut first).unwrap();
+        assert_eq!(first.seen, 2 * rows.len() as u64);
+        first.failed
+    }
+
+    #[test]
+    fn sums_do_not_decrease_while_an_account_exists() {
+        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, Some(5)), (3, Some(u64::MAX))]), None);
+        assert_eq!(wrong("bytes", &[(1, Some(5)), (2, None), (2, Some(1))]), None);
+        assert_eq!(wrong("resident_bytes", &[(1, Some(5)), (2, Some(1))]), None);
+        let less = wrong("bytes", &[(1, Some(5)), (2, Some(4))]);
+        assert_eq!(less.as_deref(), Some("row 2 of \"eth0/rx_bytes\" is less than before"));
+        let older = wrong("bytes", &[(2, Some(5)), (1, Some(6))]).unwrap();
+        assert!(older.ends_with("was read before the row above it"), "{older}");
+        let unknown = wrong("miles", &[(1, Some(5))]).unwrap();
+        assert!(unknown.ends_with("has an unknown source or unit"), "{unknown}");
+    }
+}
