@@ -355,7 +355,7 @@ impl Claims {
             return;
         }
         let mut rest = device.value;
-        let mut of_tenants: HashMap<Option<u64>, Vec<Share>> = HashMap::new();
+        let mut of_tenants: BTreeMap<Option<u64>, Vec<Share>> = BTreeMap::new();
         for (who, claim) in &self.owners {
             let value = device.value * (claim.alone + claim.shared) / self.total;
             let Some(who) = who.filter(|_| value > 0.0) else { continue };
