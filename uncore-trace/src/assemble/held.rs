@@ -83,7 +83,7 @@ impl HeldTimes {
         }
         let mut now: BTreeMap<(Address, Owner), u64> = BTreeMap::new();
         for ((function, _), (task, ns)) in of_processes {
-            *now.entry((function, names.owner(&task, to))).or_default() += ns;
+            *now.entry((function, names.owner_of_process(&task, to))).or_default() += ns;
         }
         // Several processes of one owner may hold a function at the same time.
         for ns in now.values_mut() {
@@ -99,21 +99,34 @@ impl HeldTimes {
     }
 }
 
+/// Says that nobody holds anything from the tick after the last one on, which ends at `end`: a recording
+/// that is joined to this one begins with what is held then.
+pub(super) fn end(times: &HeldTimes, end: u64, output: &mut Output<'_>) {
+    for (function, owner) in times.now.keys() {
+        row(&Held { function: *function, owner: *owner, ns: 0 }, end, output);
+    }
+}
+
 /// Logs what changed in the tick that ends at `end`.
 pub(super) fn log(changes: &[Held], end: u64, output: &mut Output<'_>) {
     for held in changes {
         output.entry(Entry::Held(held));
-        if output.raw {
-            let owner = held.owner.columns();
-            output.sink.rows.held.append(&Row {
-                mono_ns: end as i64,
-                bdf: &held.function.to_string(),
-                owner: owner.kind,
-                pid: owner.pid,
-                comm: owner.process.as_deref(),
-                cgroup_id: owner.cgroup_id,
-                ns: held.ns,
-            });
-        }
+        row(held, end, output);
     }
+}
+
+fn row(held: &Held, end: u64, output: &mut Output<'_>) {
+    if !output.raw {
+        return;
+    }
+    let owner = held.owner.columns();
+    output.sink.rows.held.append(&Row {
+        mono_ns: end as i64,
+        bdf: &held.function.to_string(),
+        owner: owner.kind,
+        pid: owner.pid,
+        comm: owner.process.as_deref(),
+        cgroup_id: owner.cgroup_id,
+        ns: held.ns,
+    });
 }

@@ -200,6 +200,11 @@ impl Holders {
         all
     }
 
+    /// The times in which functions are held.
+    pub(super) const fn times(&self) -> &HeldTimes {
+        &self.times
+    }
+
     /// Enters what is still held.
     pub(super) fn finish(&mut self, sink: &mut Sink) {
         for ((pid, number), held) in std::mem::take(&mut self.held) {

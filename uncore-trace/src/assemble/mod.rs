@@ -299,6 +299,9 @@ impl Timeline {
         self.assignments.finish(sink);
         if let Some(holders) = &mut self.holders {
             holders.finish(sink);
+            let end = self.closed + self.tick_ns;
+            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            held::end(holders.times(), end, &mut output);
         }
     }
 

@@ -235,7 +235,7 @@ impl Parts {
 }
 
 /// The parts of the holders of a function by what the device counts for each process; `None` if it counts
-/// nothing for any of them.
+/// nothing for any of them, or if that is not known of one: it would be charged to the others.
 fn by_use(
     owners: &BTreeMap<Owner, u64>,
     used: &BTreeMap<u32, u64>,
@@ -243,6 +243,9 @@ fn by_use(
 ) -> Option<Vec<(Owner, f64)>> {
     let pid = |owner: &Owner| if let Owner::Task { pid, .. } = owner { Some(*pid) } else { None };
     let own: BTreeSet<u32> = owners.keys().filter_map(pid).collect();
+    if own.iter().any(|pid| !used.contains_key(pid)) {
+        return None;
+    }
     // What is left is of processes that are no owners, if any of these holds the function.
     let others: f64 =
         used.iter().filter(|(pid, _)| !own.contains(pid)).map(|(_, used)| *used as f64).sum();
@@ -352,7 +355,7 @@ impl Claims {
             return;
         }
         let mut rest = device.value;
-        let mut of_tenants: HashMap<Option<u64>, Vec<Share>> = HashMap::new();
+        let mut of_tenants: BTreeMap<Option<u64>, Vec<Share>> = BTreeMap::new();
         for (who, claim) in &self.owners {
             let value = device.value * (claim.alone + claim.shared) / self.total;
             let Some(who) = who.filter(|_| value > 0.0) else { continue };

@@ -116,6 +116,9 @@ pub struct Function {
     /// For a virtual function (SR-IOV), the physical function that it is of (`physfn`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub physical: Option<Address>,
+    /// Whether a driver of the kernel has it, and no program or virtual machine (`vfio`).
+    #[serde(skip)]
+    pub has_driver: bool,
     /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
@@ -179,6 +182,7 @@ fn function(
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
         physical: physical(&dir),
+        has_driver: has_driver(&dir),
         speed: None,
     };
     if function.is_root_port() {
@@ -188,6 +192,13 @@ fn function(
         function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
     }
     Some(function)
+}
+
+/// Whether it is bound to a driver of the kernel: those of vfio leave it to others.
+fn has_driver(dir: &Path) -> bool {
+    let driver = fs::read_link(dir.join("driver")).ok();
+    let name = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    name.is_some_and(|name| !name.contains("vfio"))
 }
 
 /// The physical function of a virtual one, to which its link leads.

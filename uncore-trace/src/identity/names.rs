@@ -95,6 +95,15 @@ impl Names {
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
+    /// The owner of what a process does whose task is not running: its name is the last that is known.
+    pub fn owner_of_process(&mut self, task: &Task, now: u64) -> Owner {
+        let Some(cgroup_id) = self.owning(task.cgroup_id, now) else {
+            return Owner::OtherTasks;
+        };
+        let comm = self.leaders.get(&task.pid).copied().unwrap_or(task.comm).clean();
+        Owner::Task { pid: task.pid, comm, cgroup_id }
+    }
+
     /// The owner of what an unknown task in a cgroup did.
     pub fn owner_in(&mut self, cgroup_id: u64, now: u64) -> Owner {
         let cgroup_id = self.owning(cgroup_id, now);

@@ -24,7 +24,8 @@ pub struct Behind {
     /// Its address.
     pub function: Address,
     /// Whether it may move bytes of which nothing else is known while no process holds it: it is a
-    /// network controller without an interface here, which may be in another network namespace.
+    /// network controller with a driver and no interface here, which may be in another network
+    /// namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
     /// Whether it has a disk or an interface here, whose requests are those of the kernel.
@@ -51,7 +52,8 @@ pub(super) fn of(machine: &Machine, event: &Resolved<'_>, cpu: u32) -> Vec<Behin
     let behind = |function: &Function| {
         let is_network = function.class >> 16 == NETWORK;
         let requests = machine.devices.names_of(function.address).next().is_some();
-        Behind { function: function.address, unseen: is_network && !requests, requests }
+        let unseen = is_network && function.has_driver && !requests;
+        Behind { function: function.address, unseen, requests }
     };
     functions.into_iter().map(behind).collect()
 }
@@ -122,6 +124,7 @@ mod tests {
                 numa_node: Some(node),
                 tegra: None,
                 physical: None,
+                has_driver: true,
                 speed: None,
             });
         }

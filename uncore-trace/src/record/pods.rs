@@ -68,12 +68,17 @@ impl Ready {
         runtime.block_on(async {
             let asking = async {
                 let kubelet = Kubelet::new(stream).await?;
+                let mut has_failed = false;
                 loop {
                     let time = mono_ns() as u64;
-                    let listed = kubelet.list().await?;
-                    let list = Ok(assignments(&listed, &root)?);
+                    let listed = kubelet.list().await;
+                    let list = listed.and_then(|listed| assignments(&listed, &root));
+                    // Of failures in a row one is said. A kubelet that is busy answers later.
+                    let is_news = list.is_ok() || !has_failed;
+                    has_failed = list.is_err();
+                    let list = list.map_err(|error| not_asked(&error));
                     // The recorder has ended if it takes no answer.
-                    if sender.send(Assigned { time, list }).is_err() {
+                    if is_news && sender.send(Assigned { time, list }).is_err() {
                         return Ok(());
                     }
                     sleep(PAUSE).await;
@@ -97,9 +102,12 @@ pub(super) fn enter(assigned: &Assigned, now: u64, timeline: &mut Timeline, sink
 
 /// Says that nothing more is asked.
 fn lost(sender: &Sender<Assigned>, error: &anyhow::Error) {
-    let why = format!("the kubelet is not asked which devices pods have: {error:#}");
     // The recorder has ended if it takes no answer.
-    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(why) }));
+    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(not_asked(error)) }));
+}
+
+fn not_asked(error: &anyhow::Error) -> String {
+    format!("the kubelet is not asked which devices pods have: {error:#}")
 }
 
 /// A kubelet that is asked; the thread ends when this is dropped.

@@ -1,48 +1,23 @@
-//! Reads what devices count themselves from the table `accounts`, tick by tick; nothing if there is no
-//! such table.
+//! Reads what devices count themselves from the table `accounts`.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::Log;
-use super::rows::Rows;
+use super::rows::Form;
 use crate::discover::accounts::{Account, Direction, Source, Unit};
 use crate::entries::{Accounted, Entry};
 use crate::schema::accounts;
 use crate::schema::columns::{self, get};
-use crate::tables::reader::Recording;
 
-const COLUMNS: [&str; 10] =
-    ["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"];
-
-/// The rows that were not used yet.
-#[derive(Debug)]
-pub(super) struct StoredAccounts {
-    rows: Option<Rows<(u64, Accounted)>>,
-}
-
-impl StoredAccounts {
-    /// Opens the table.
-    pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let table = &accounts::TABLE;
-        let is_there = recording.tables().iter().any(|its| its.name == table.name);
-        let open = || anyhow::Ok(Rows::new(recording.table(table)?.scan(&COLUMNS)?, decode));
-        Ok(Self { rows: is_there.then(open).transpose()? })
-    }
-
-    /// Adds the rows of ticks up to the one that ends at `end`.
-    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
-        let Some(rows) = &mut self.rows else {
-            return Ok(());
-        };
-        while let Some((_, accounted)) = rows.next_if(|(its, _)| *its <= end)? {
-            log.take(Entry::Account(&accounted))?;
-        }
-        Ok(())
-    }
-}
+/// The table's form.
+pub(super) const FORM: Form<Accounted> = (
+    &accounts::TABLE,
+    &["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"],
+    decode,
+    |its| Entry::Account(its),
+);
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
     let (end, time) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "read_ns")?);

@@ -22,13 +22,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::accounts::StoredAccounts;
 use self::cgroups::Cgroups;
 use self::facts::Facts;
-use self::held::StoredHeld;
 use self::io::StoredIo;
-use self::monitors::StoredMonitors;
 use self::readings::Readings;
+use self::rows::Stored;
 use self::time::Time;
 use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
 use crate::entries::{Consumer as _, Entry};
@@ -118,9 +116,9 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
     let mut readings = Readings::open(recording)?;
     let mut time = Time::open(recording)?;
     let mut io = StoredIo::open(recording)?;
-    let mut held = StoredHeld::open(recording)?;
-    let mut monitors = StoredMonitors::open(recording)?;
-    let mut accounts = StoredAccounts::open(recording)?;
+    let mut held = Stored::open(recording, held::FORM)?;
+    let mut monitors = Stored::open(recording, monitors::FORM)?;
+    let mut accounts = Stored::open(recording, accounts::FORM)?;
     let mut cgroups = Cgroups::open(recording)?;
     let mut log = Log {
         attributor: Attributor::new(&RecordingFacts {

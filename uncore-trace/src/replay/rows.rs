@@ -1,4 +1,4 @@
-//! Iterates over the rows of a table, with one batch in memory.
+//! Iterates over the rows of a table, with one batch in memory, and gives entries to the log.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -6,7 +6,10 @@ use std::vec::IntoIter;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::tables::reader::Scan;
+use super::Log;
+use crate::entries::Entry;
+use crate::schema::TableDef;
+use crate::tables::reader::{Recording, Scan};
 
 /// The rows that were not used yet.
 #[derive(Debug)]
@@ -36,5 +39,45 @@ impl<T> Rows<T> {
     /// Consumes and returns the next row if it is `wanted`.
     pub(super) fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
         Ok(if self.peek()?.is_some_and(wanted) { self.batch.next() } else { None })
+    }
+}
+
+/// Rows of a table whose rows are entries, with the end of the tick in which each is logged; nothing if
+/// the recording has no such table.
+#[derive(Debug)]
+pub(super) struct Stored<T> {
+    rows: Option<Rows<(u64, T)>>,
+    entry: fn(&T) -> Entry<'_>,
+}
+
+/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and the entry
+/// of a row.
+pub(super) type Form<T> = (
+    &'static TableDef,
+    &'static [&'static str],
+    fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
+    fn(&T) -> Entry<'_>,
+);
+
+impl<T> Stored<T> {
+    /// Opens the table.
+    pub(super) fn open(
+        recording: &Recording,
+        (table, columns, decode, entry): Form<T>,
+    ) -> Result<Self> {
+        let is_there = recording.tables().iter().any(|its| its.name == table.name);
+        let open = || anyhow::Ok(Rows::new(recording.table(table)?.scan(columns)?, decode));
+        Ok(Self { rows: is_there.then(open).transpose()?, entry })
+    }
+
+    /// Adds the rows of ticks up to the one that ends at `end`.
+    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(());
+        };
+        while let Some((_, row)) = rows.next_if(|(its, _)| *its <= end)? {
+            log.take((self.entry)(&row))?;
+        }
+        Ok(())
     }
 }

@@ -223,7 +223,9 @@ fn what_devices_count_themselves_divides_what_several_hold() {
     assert_eq!(of(&[(gpu, 300), (nic, 100)], &[]), [375, 375, 250]);
     // A process that used it and holds it no longer has no part.
     assert_eq!(of(&[], &[(1, 60), (2, 20), (9, 1000)]), [375, 125, 500]);
-    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(2, 5)]), [0, 750, 250]);
+    assert_eq!(of(&[(gpu, 300), (nic, 100)], &[(1, 0), (2, 5)]), [0, 750, 250]);
+    // What one of them used could not be read.
+    assert_eq!(of(&[], &[(2, 5)]), [250, 250, 500]);
 }
 
 #[test]
@@ -232,7 +234,7 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let gpu = GPU.parse::<Address>().unwrap();
     let behind = [Behind { function: gpu, unseen: false, requests: false }];
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
-    let processes = BTreeMap::from([(1, 99)]);
+    let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
     let mut claims = Claims::default();
     let parts = Arc::new(Parts::of((&behind, false), &holders, (&counted, None), TICK));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::monitored::{Rows, rows};
+use super::monitored::{Rows, made_again, rows};
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
@@ -126,14 +126,7 @@ fn replayed() -> Rows {
     writer.write(&held::TABLE, &held.finish()).unwrap();
     writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
     writer.finish(&metadata).unwrap();
-    let file = dir.path().join("fabric.parquet");
-    let recording = Recording::open(&path).unwrap();
-    let target = Target::File(file.clone());
-    attribute(&recording, Overrides::default(), target, Create::default()).unwrap();
-    let made = Recording::open(&file).unwrap();
-    let wanted = ["mono_ns", "cgroup", "value", "method", "confidence"];
-    let scan = made.table(&fabric::TABLE).unwrap().scan(&wanted).unwrap();
-    scan.flat_map(|batch| rows(&batch.unwrap())).collect()
+    made_again(&path)
 }
 
 #[test]

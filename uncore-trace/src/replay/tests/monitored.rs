@@ -1,5 +1,6 @@
 //! A recording with bytes of monitors is divided as it was live.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -145,8 +146,13 @@ fn replayed() -> Rows {
     writer.write(&monitors::TABLE, &bytes.finish()).unwrap();
     writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
     writer.finish(&metadata).unwrap();
-    let file = dir.path().join("fabric.parquet");
-    let recording = Recording::open(&path).unwrap();
+    made_again(&path)
+}
+
+/// The rows of a recording that is divided again.
+pub(super) fn made_again(recording: &Path) -> Rows {
+    let file = recording.with_extension("parquet");
+    let recording = Recording::open(recording).unwrap();
     let target = Target::File(file.clone());
     attribute(&recording, Overrides::default(), target, Create::default()).unwrap();
     let made = Recording::open(&file).unwrap();
