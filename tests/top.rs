@@ -113,7 +113,7 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
     assert!(lines[0].starts_with("uncore-trace top "), "{first}");
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{first}");
     assert!(first.contains("cpu-clock"), "{first}");
-    tmux.keys(&["g", "g", "g"]);
+    tmux.keys(&["g", "g", "g", "g"]);
     tmux.wait_for("pid");
     tmux.keys(&["?"]);
     tmux.wait_for("Enter         processes");

@@ -9,7 +9,7 @@ pub(super) const HELP: [(&str, &str); 17] = [
     ("Up Down", "select a link or a tenant"),
     ("Tab", "go to the other list"),
     ("Enter", "processes of the selected tenant; Esc: back"),
-    ("g", "next of cgroup, container, pod, job, pid, device"),
+    ("g", "cgroup, container, pod, job, pid or device"),
     ("s", "sort by share, each group, CPU time, name"),
     ("/", "only names with a text; Esc shows all"),
     ("p or Space", "pause, and go on"),
