@@ -15,12 +15,7 @@ type Key = ([String; 5], Option<i32>, Option<u64>);
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == TABLE.name)?;
-    let scanned = scan(recording);
-    if matches!(&scanned, Ok(first) if first.seen == 0) {
-        return None;
-    }
-    Some(First::of_scan(scanned, "rows of accounts"))
+    First::of_table(recording, &TABLE, scan, "rows of accounts")
 }
 
 fn scan(recording: &Recording) -> Result<First> {

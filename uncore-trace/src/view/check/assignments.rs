@@ -17,12 +17,7 @@ const KEY: [&str; 6] = ["pod", "container", "resource", "device", "claim", "cdi"
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == TABLE.name)?;
-    let scanned = scan(recording);
-    if matches!(&scanned, Ok(first) if first.seen == 0) {
-        return None;
-    }
-    Some(First::of_scan(scanned, "rows of assignments"))
+    First::of_table(recording, &TABLE, scan, "rows of assignments")
 }
 
 fn scan(recording: &Recording) -> Result<First> {

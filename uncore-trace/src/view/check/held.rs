@@ -18,12 +18,8 @@ type Spans = HashMap<Who, Vec<(i64, i64)>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
 pub(super) fn shares(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == held::TABLE.name)?;
-    let scanned = spans(recording).and_then(|spans| scan(recording, &spans));
-    if matches!(&scanned, Ok(first) if first.seen == 0) {
-        return None;
-    }
-    Some(First::of_scan(scanned, "shares of holders"))
+    let scan = |recording: &_| spans(recording).and_then(|spans| scan(recording, &spans));
+    First::of_table(recording, &held::TABLE, scan, "shares of holders")
 }
 
 /// When each owner holds something.

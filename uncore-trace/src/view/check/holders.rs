@@ -16,12 +16,7 @@ type Key = (i32, i32, i32, i32);
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == TABLE.name)?;
-    let scanned = scan(recording);
-    if matches!(&scanned, Ok(first) if first.seen == 0) {
-        return None;
-    }
-    Some(First::of_scan(scanned, "rows of holders"))
+    First::of_table(recording, &TABLE, scan, "rows of holders")
 }
 
 /// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet with

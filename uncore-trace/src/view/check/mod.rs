@@ -10,7 +10,7 @@ use std::thread;
 
 use anyhow::Result;
 
-use crate::schema::fabric;
+use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
 
 mod accounts;
@@ -85,6 +85,20 @@ impl First {
             Ok(first) => first.outcome(what),
             Err(error) => Outcome::Failed(format!("{error:#}")),
         }
+    }
+
+    /// The outcome of a scan for a table that not every recording has; `None` without the table or
+    /// without items.
+    fn of_table(
+        recording: &Recording,
+        table: &TableDef,
+        scan: impl FnOnce(&Recording) -> Result<Self>,
+        what: &str,
+    ) -> Option<Outcome> {
+        recording.tables().iter().find(|its| its.name == table.name)?;
+        let scanned = scan(recording);
+        let is_empty = scanned.as_ref().is_ok_and(|first| first.seen == 0);
+        (!is_empty).then(|| Self::of_scan(scanned, what))
     }
 }
 
