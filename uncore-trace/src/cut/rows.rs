@@ -8,7 +8,7 @@ use arrow::compute::filter_record_batch;
 
 use crate::schema::columns::{get, i32s, i64s, words};
 use crate::schema::readings;
-use crate::tables::reader::Table;
+use crate::tables::reader::{Scan, Table};
 
 /// Receives the selected rows.
 pub(super) type Write<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
@@ -88,28 +88,33 @@ pub(super) fn ended(
 pub(super) fn between(
     table: &Table,
     columns: &[&str],
-    (from, to): (&str, &str),
-    (begin, end): (i64, i64),
+    names: (&str, &str),
+    span: (i64, i64),
     write: &mut Write<'_>,
 ) -> Result<()> {
-    for batch in table.scan_within(columns, to, begin.saturating_add(1)..=i64::MAX)? {
-        let batch = batch?;
-        let (froms, tos) = (i64s(&batch, from)?.values(), i64s(&batch, to)?.values());
-        let is_within = froms.iter().zip(tos).map(|(from, to)| *from < end && begin < *to);
-        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
-    }
-    Ok(())
+    let rows = table.scan_within(columns, names.1, span.0.saturating_add(1)..=i64::MAX)?;
+    overlapping(rows, names, span, write)
 }
 
 /// Copies rows that overlap the time, of which the begin or the end may be null, unchanged.
 pub(super) fn during(
     table: &Table,
     columns: &[&str],
+    names: (&str, &str),
+    span: (i64, i64),
+    write: &mut Write<'_>,
+) -> Result<()> {
+    overlapping(table.scan(columns)?, names, span, write)
+}
+
+/// Copies the rows of a scan that overlap the time. A null is before the recording, and after it.
+fn overlapping(
+    rows: Scan,
     (from, to): (&str, &str),
     (begin, end): (i64, i64),
     write: &mut Write<'_>,
 ) -> Result<()> {
-    for batch in table.scan(columns)? {
+    for batch in rows {
         let batch = batch?;
         let (froms, tos) = (i64s(&batch, from)?, i64s(&batch, to)?);
         let is_within = (0..batch.num_rows()).map(|row| {
