@@ -86,9 +86,7 @@ impl Family {
     /// The possible causes of what `event` of a PMU counts with `filter`, in the form of a planned
     /// counter (`term=0x1,...`); empty if unknown.
     pub fn causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
-        let has_peer = |source: &&Source| {
-            source.peer.as_ref().is_none_or(|peer| pmu.peers.get(peer).is_some_and(|n| *n > 0))
-        };
+        let has_peer = |source: &&Source| pmu.has_peer(source.peer.as_ref());
         let set = |source: &&Source| source.terms.as_ref().is_none_or(|terms| has(filter, terms));
         let of = self.sources.iter().filter(|source| source.is_of(event));
         let sources = of.filter(has_peer).filter(set);

@@ -63,6 +63,11 @@ pub struct Pmu {
 }
 
 impl Pmu {
+    /// Whether a unit of this kind is at the other end of its link; `true` for no kind.
+    pub fn has_peer(&self, kind: Option<&String>) -> bool {
+        kind.is_none_or(|kind| self.peers.get(kind).is_some_and(|number| *number > 0))
+    }
+
     /// Reads the PMU in `dir`; `None`, with a problem, if its type cannot be read.
     pub(super) fn read(
         dir: &Path,

@@ -67,10 +67,7 @@ pub(super) fn few<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&
 /// The functions of the first rule that has any.
 fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
-    let peers = &words.pmu.peers;
-    let is_here = |rule: &&behind::Behind| {
-        rule.peer.as_ref().is_none_or(|peer| peers.get(peer).is_some_and(|number| *number > 0))
-    };
+    let is_here = |rule: &&behind::Behind| words.pmu.has_peer(rule.peer.as_ref());
     let functions = |rule: &behind::Behind| -> Vec<&'a Function> {
         let all = machine.devices.pci.iter().filter(|function| !function.is_bridge());
         all.filter(|function| {
