@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
-use crate::discover::pci::Address;
+use crate::discover::pci::listed;
 use crate::identity::assignments::Assignment;
 use crate::schema::assignments::Row;
 use crate::schema::origin::Origin;
@@ -72,10 +72,6 @@ impl Assignments {
         }
         let begin = begin.filter(|begin| *begin >= self.start);
         let Origin { host, boot_id, cluster } = &sink.origin;
-        let listed = |addresses: &BTreeSet<Address>| {
-            let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            (!texts.is_empty()).then(|| texts.join(","))
-        };
         sink.rows.assignments.append(&Row {
             host,
             boot_id,

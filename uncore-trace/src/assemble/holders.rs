@@ -295,18 +295,13 @@ impl Holders {
         let Self { places, drivers, root, .. } = self;
         let place = places.entry(number).or_insert_with(|| {
             let node = drivers.node(root, number)?;
-            let ports = node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
-            let functions = listed(&node.functions.iter().copied().collect());
-            Some(Rc::new(Place { functions, ports: listed(&ports), node }))
+            let ports: BTreeSet<Address> =
+                node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
+            let (functions, ports) = (pci::listed(&node.functions), pci::listed(&ports));
+            Some(Rc::new(Place { node, functions, ports }))
         });
         place.clone()
     }
-}
-
-/// Addresses with commas; `None` if there is none.
-fn listed(addresses: &BTreeSet<Address>) -> Option<String> {
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    (!texts.is_empty()).then(|| texts.join(","))
 }
 
 /// A row, unless it ended before the part begins.

@@ -10,6 +10,7 @@ use super::sink::Sink;
 use super::statistics::Completed;
 use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
+use crate::discover::pci::listed;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
 use crate::entries::{Moved, Owner};
 use crate::identity::names::Names;
@@ -163,9 +164,7 @@ impl IoUse {
         };
         let root = &self.root;
         let device = self.devices.entry(name).or_insert_with_key(|name| {
-            let found = devices::functions(root, name);
-            let words: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let functions = (!words.is_empty()).then(|| words.join(","));
+            let functions = listed(devices::functions(root, name));
             Device { name: name.as_str().into(), functions }
         });
         Some(Rc::clone(&device.name))

@@ -220,6 +220,12 @@ pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
     Some(dir)
 }
 
+/// Addresses with commas, as tables have them; `None` if there is none.
+pub fn listed(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String> {
+    let texts: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
+    (!texts.is_empty()).then(|| texts.join(","))
+}
+
 /// The function on the root bus above a function: its root port, or itself.
 pub fn top(root: &Path, address: Address) -> Option<Address> {
     let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;

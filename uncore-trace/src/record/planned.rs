@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::args::Options;
 use crate::assemble::Sink;
+use crate::discover::pci::listed;
 use crate::open::Session;
 use crate::plan::Plan;
 use crate::schema::link::{Counted, Link, Peak};
@@ -35,8 +36,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
     let Origin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
         let failed = failed.get(&counter.id).copied();
-        let functions =
-            counter.functions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let functions = listed(&counter.functions);
         let [config, config1, config2, config3, config4] = counter.config;
         sink.rows.counters.append(&counters::Row {
             host,
@@ -60,7 +60,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
             socket: counter.socket.map(i32::from),
             sees: &counter.sees.to_string(),
             leader: counter.leader.map(|leader| leader as i32),
-            functions: Some(functions.as_str()).filter(|its| !its.is_empty()),
+            functions: functions.as_deref(),
             part_of: counter.part_of.map(|whole| whole as i32),
             role: counter.role.name(),
             state: if failed.is_some() { "failed" } else { "opened" },
