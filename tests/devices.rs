@@ -110,11 +110,11 @@ fn of_devices(devices: &[&str], groups: &[&str]) -> Request {
     Request { devices, ..request(groups, &[]) }
 }
 
-fn planned(machine: &Machine, request: &Request) -> Plan {
+pub(crate) fn planned(machine: &Machine, request: &Request) -> Plan {
     plan(machine, &Catalog::embedded().unwrap(), request).unwrap()
 }
 
-fn refused(machine: &Machine, request: &Request) -> String {
+pub(crate) fn refused(machine: &Machine, request: &Request) -> String {
     let error = plan(machine, &Catalog::embedded().unwrap(), request).unwrap_err();
     let error = format!("{error:#}");
     assert!(!error.contains('\n'), "{error}");

@@ -15,10 +15,10 @@ use std::path::Path;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::apart::Apart;
 use uncore_trace::discover::{self, Machine};
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, Request};
 
 use crate::command::Place;
-use crate::devices::{BRIDGE, Function, NIC, NVME, grace, tegra, with_devices};
+use crate::devices::{BRIDGE, Function, NIC, NVME, grace, planned, refused, tegra, with_devices};
 use crate::machines::{request, unpacked};
 
 /// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand, and
@@ -44,17 +44,6 @@ fn hold(root: &Path, functions: &[(&str, bool)]) {
 
 fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> Request {
     Request { per_device: Some(Apart::find(&machine.root)), ..request(groups, events) }
-}
-
-fn planned(machine: &Machine, request: &Request) -> Plan {
-    plan(machine, &Catalog::embedded().unwrap(), request).unwrap()
-}
-
-fn refused(machine: &Machine, request: &Request) -> String {
-    let error = plan(machine, &Catalog::embedded().unwrap(), request).unwrap_err();
-    let error = format!("{error:#}");
-    assert!(!error.contains('\n'), "{error}");
-    error
 }
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,
