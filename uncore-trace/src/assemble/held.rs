@@ -99,8 +99,8 @@ impl HeldTimes {
     }
 }
 
-/// Says that nobody holds anything from the tick after the last one on, which ends at `end`: a recording
-/// that is joined to this one begins with what is held then.
+/// Ends all times: a row with 0 ns for each owner, in the tick that ends at `end`, the first after the
+/// recording. Where recordings are joined, the next one has new rows for what is still held.
 pub(super) fn end(times: &HeldTimes, end: u64, output: &mut Output<'_>) {
     for (function, owner) in times.now.keys() {
         row(&Held { function: *function, owner: *owner, ns: 0 }, end, output);

@@ -4,13 +4,14 @@
 //! [`Method::Source`], and for [`Method::Io`] what no request moved. A holder is an owner that has a
 //! device file open by which it can give the device work ([`crate::discover::nodes::Access`]).
 //!
-//! The count of each tick is divided among the functions behind the counter that somebody holds: by the bytes
-//! that the functions count themselves, if all of them do, else in equal parts. A function's part is
-//! divided among its tenants (cgroups) by the time in which each holds it in the tick, and a tenant's part
-//! among its processes in the same way; or among the processes that hold it by what the device counts for
-//! each. What devices count is read once a second, and used until it is read again. Time in which nobody
-//! holds a function is left to the device. A network controller whose interface is in another network namespace has a part too,
-//! which is left to the device while nobody holds it ([`crate::plan::Behind::unseen`]).
+//! The count of each tick is divided among the functions behind the counter that somebody holds: by the
+//! bytes that the functions count themselves, if all of them do, else in equal parts. A function's part
+//! is divided among its tenants (cgroups) by the time in which each holds it in the tick, and a tenant's
+//! part among its processes in the same way. If the device counts what each process uses, that divides
+//! the part among the processes that hold it. Devices' counts are read once a second, and each reading is
+//! used until the next. The owner device keeps the part of the time in which no process holds a function.
+//! It also keeps the part of a network controller whose interface is in another network namespace while
+//! no process holds it ([`crate::plan::Behind::unseen`]).
 //!
 //! # Confidence
 //!
@@ -33,14 +34,15 @@ use crate::entries::{Accounted, Grown, Held, Owner};
 use crate::plan::{Behind, Direction};
 use crate::schema::fabric::RIGHT_WITHIN;
 
-/// The parts of a tick's count; the rest is of nobody.
+/// The parts of a tick's count. The owner device keeps what they leave.
 #[derive(Debug, Default, PartialEq)]
 struct Parts {
-    /// By owner; `None` for functions that nobody is known to hold. Their sum is at most 1.
+    /// By owner; `None` for functions without a known holder. Their sum is at most 1.
     of: Vec<(Option<Owner>, f64)>,
-    /// Number of owners that hold a function, also those that have no part; and of those nobody, as one.
+    /// Number of owners that hold a function, with those whose part is 0. All functions without a known
+    /// holder count as one more.
     owners: usize,
-    /// The same of tenants.
+    /// The same for tenants.
     tenants: usize,
 }
 
@@ -168,11 +170,14 @@ impl Holders {
         }
         let (now, own, tick_ns) = (&self.now, &self.counted, self.tick_ns);
         let of = |(at, parts): &mut (usize, Option<Arc<Parts>>)| {
-            let counter = tracks.get(*at).map(|track| &track.counter);
-            let behind = counter.map_or(&[][..], |counter| &counter.behind);
-            let way = counter.and_then(|counter| Some(counter.io.as_ref()?.direction));
-            let has_requests = tracks.get(*at).is_some_and(|track| track.kind != Method::Io);
-            let make = || Arc::new(Parts::of((behind, has_requests), now, (own, way), tick_ns));
+            let make = || {
+                let Some(Track { counter, kind, .. }) = tracks.get(*at) else {
+                    return Arc::default();
+                };
+                let way = counter.io.as_ref().map(|io| io.direction);
+                let behind = (counter.behind.as_slice(), *kind != Method::Io);
+                Arc::new(Parts::of(behind, now, (own, way), tick_ns))
+            };
             Arc::clone(parts.get_or_insert_with(make))
         };
         let parts = self.parts.iter_mut().map(of).collect();
