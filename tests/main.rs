@@ -71,6 +71,7 @@ mod overlay;
 mod packaging;
 mod pages;
 mod perf_stat;
+mod planning;
 mod plans;
 mod platforms;
 mod ports;

@@ -104,7 +104,8 @@ impl<'a> Resolver<'a> {
 
     /// The groups that open something on this machine.
     pub fn groups_here(&self) -> Vec<&'static str> {
-        let opens = |group| !Resolver::whole(self.machine, self.catalog).group(group).is_empty();
+        let mut quiet = self.whole_again();
+        let mut opens = |group| !quiet.group(group).is_empty();
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 
@@ -162,9 +163,7 @@ impl<'a> Resolver<'a> {
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        let mut its =
-            self.words().filter(|words| words.family.is_some_and(|its| its.family == name));
-        its.any(|words| words.opens(group))
+        self.pmus.of_family(name).iter().any(|words| words.opens(group))
     }
 
     /// The events of one PMU that match a group's pattern.

@@ -21,6 +21,7 @@ mod meters;
 pub mod misses;
 mod notes;
 mod place;
+mod pmus;
 pub mod ports;
 pub mod render;
 pub mod resolve;
