@@ -2,7 +2,9 @@
 
 /// Whether an event name matches a pattern, or one of several joined by `|`; case-insensitive.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
-    pattern.split('|').any(|one| is_match(one.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case))
+    pattern
+        .split('|')
+        .any(|one| is_match(one.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case))
 }
 
 /// The default list, which matches every name.
@@ -19,7 +21,8 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 /// The same with bytes that are compared by `eq`.
 fn is_match(pattern: &[u8], text: &[u8], eq: fn(&u8, &u8) -> bool) -> bool {
     let literal = pattern.iter().position(|byte| is_wild(*byte)).unwrap_or(pattern.len());
-    let is_prefix = text.len() >= literal && pattern[..literal].iter().zip(text).all(|(a, b)| eq(a, b));
+    let is_prefix =
+        text.len() >= literal && pattern[..literal].iter().zip(text).all(|(a, b)| eq(a, b));
     if !is_prefix {
         return false;
     }
