@@ -104,6 +104,7 @@ mod top;
 mod traps;
 mod trust;
 mod truth;
+mod uncounted;
 mod unreadable;
 mod upload;
 mod vendor;

@@ -28,10 +28,10 @@ pub struct CpuList {
 impl CpuList {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, word)| Bits {
-            base: index as u32 * u64::BITS,
-            word: *word,
-        })
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(index, word)| Bits { base: index as u32 * u64::BITS, word: *word })
     }
 
     /// Number of CPUs in the list.

@@ -72,9 +72,7 @@ impl TopologyLevel {
             Self::Die => (Some(place.package?), Some(place.die?), None),
             Self::Node => (None, None, Some(place.node?)),
             Self::PackageCache => (Some(place.package?), None, Some(place.cache?.first)),
-            Self::Core => {
-                (Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?))
-            }
+            Self::Core => (Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?)),
             Self::Cache => {
                 let Cache { level, first } = place.cache?;
                 (None, i16::try_from(level).ok(), Some(first))
@@ -136,8 +134,7 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
-                let first =
-                    problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first()?;
+                let first = problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first()?;
                 i32::try_from(first).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());

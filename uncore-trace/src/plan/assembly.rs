@@ -9,7 +9,7 @@ use super::agree::{Agreement, cannot_lead};
 use super::io::Below;
 use super::links::Links;
 use super::notes::{self, by_pmu};
-use super::place::{Sight, Spot, spots};
+use super::place::{Sight, Spot, offline_readers, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
 use super::{Counter, Plan, Request, Role, behind, guests, io};
@@ -171,7 +171,12 @@ impl<'a> Assembly<'a> {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.note(format!("{error:#}"));
+            self.warn(format!("{error:#}"));
+        }
+        for event in events {
+            if let Some(why) = offline_readers(self.machine, event.words, &event.encoded.event) {
+                self.warn(why);
+            }
         }
         Ok(placed)
     }

@@ -46,6 +46,7 @@ impl<'a> Resolver<'a> {
                 let is_empty = traffic.is_empty();
                 resolved.extend(traffic);
                 if is_empty {
+                    self.notes.extend(self.by_name(None));
                     resolved.extend(self.group(Group::Host));
                     resolved.extend(self.group(Group::Io));
                 }
@@ -64,7 +65,8 @@ impl<'a> Resolver<'a> {
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let why = kernels::reason(self.machine, self.catalog, group).or_else(said);
+                let gap = kernels::reason(self.machine, self.catalog, group);
+                let why = gap.or_else(|| self.by_name(Some(group))).or_else(said);
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);
@@ -138,9 +140,14 @@ impl<'a> Resolver<'a> {
                 }
                 all.splice(0..0, globs);
             }
-            for words in here {
-                resolved.extend(all.iter().flat_map(|glob| self.matching(words, glob, group)));
+            let mut opened = Vec::new();
+            for words in &here {
+                opened.extend(all.iter().flat_map(|glob| self.matching(*words, glob, group)));
             }
+            if !self.narrowing.is_by_device() {
+                self.warnings.extend(self.boxes_left_out(group, &here, &opened));
+            }
+            resolved.extend(opened);
         }
         if group == Group::Mem {
             self.notes.extend(self.memory_not_counted(&resolved));

@@ -253,13 +253,16 @@ impl<'p, 'a> Latencies<'p, 'a> {
     /// their inputs are counted.
     fn of_link(&mut self, key: &Key) -> Vec<Planned> {
         let families = &self.resolver.catalog.families;
-        let rules = families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
+        let rules =
+            families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
         let names = rules.filter(|rule| rule.name == key.kind).flat_map(|rule| &rule.latency);
         let mut latencies = Vec::new();
         for name in names {
             let (resolver, counted) = (self.resolver, &self.counted);
-            let planned =
-                self.by_name.entry(name.as_str()).or_insert_with(|| resolver.counted(counted, name));
+            let planned = self
+                .by_name
+                .entry(name.as_str())
+                .or_insert_with(|| resolver.counted(counted, name));
             latencies.extend(planned.iter().filter(|its| is_of(its, key)).cloned());
         }
         latencies
@@ -325,7 +328,8 @@ impl Resolver<'_> {
                     .iter()
                     .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
                     .collect();
-                let is_own = |id: u32| plan.filters.get(id as usize).is_some_and(|its| *its == filter);
+                let is_own =
+                    |id: u32| plan.filters.get(id as usize).is_some_and(|its| *its == filter);
                 let has_own = inputs.iter().filter_map(|input| input.counter).any(is_own);
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;

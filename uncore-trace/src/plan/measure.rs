@@ -270,7 +270,9 @@ impl<'a> Resolver<'a> {
         let mut gaps = groups
             .into_iter()
             .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
-        let why = gaps.next().or(lacking).or(apart).unwrap_or_else(|| no_pmus(&named));
+        let mut by_name = named.iter().filter_map(|(family, _)| self.by_name(Some(family.group)));
+        let why = gaps.next().or(lacking).or(apart).or_else(|| by_name.next());
+        let why = why.unwrap_or_else(|| no_pmus(&named));
         let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
         let typed = printable(typed);
         let what = match meant.len() {

@@ -154,7 +154,8 @@ impl<'a> Assembly<'a> {
             if wanted == Wanted::Surely {
                 bail!("--method misses: {why}; choose --method regression");
             }
-            let lacking = seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&with)).collect::<Vec<_>>();
+            let lacking =
+                seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&with)).collect::<Vec<_>>();
             self.note(format!("no witness for {}: {why}", named(&lacking)));
         }
         if let Wanted::Within(allowance) = wanted {

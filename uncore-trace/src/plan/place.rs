@@ -9,7 +9,7 @@ use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
 use crate::discover::cpus::{Cache, TopologyLevel};
-use crate::discover::{CpuList, Machine};
+use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;
 
 /// A CPU on which a PMU is read.
@@ -82,23 +82,9 @@ pub(super) fn spots(
         (None, None) if words.is_per_cpu() => online,
         (None, None) => &first,
     };
-    if wanted.is_empty() {
-        let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
-        bail!(
-            "the cpumask of {} is empty, which means that every CPU it can be read on is offline: \
-             bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
-            printable(&pmu.name),
-            bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
-        );
-    }
     let owners = wanted.and(online);
-    if owners.is_empty() {
-        bail!(
-            "{} can only be read on CPU {wanted}, which is offline: bring it back \
-             (echo 1 > /sys/devices/system/cpu/cpu{}/online)",
-            printable(&pmu.name),
-            wanted.first().unwrap_or_default()
-        );
+    if let (true, Some(why)) = (owners.is_empty(), unreadable(machine, pmu, wanted)) {
+        bail!("{why}");
     }
     let spot = |cpu| {
         let socket = machine.cpus.place(cpu).package;
@@ -115,6 +101,39 @@ pub(super) fn spots(
         );
     }
     Ok(spots)
+}
+
+/// Why a PMU cannot be read on some of the CPUs on which it is read; `None` if all are online.
+fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> {
+    let name = printable(&pmu.name);
+    if wanted.is_empty() {
+        let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
+        return Some(format!(
+            "the cpumask of {name} is empty, which means that every CPU it can be read on is offline: \
+             bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
+            bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
+        ));
+    }
+    let offline = wanted.minus(&machine.cpus.online);
+    let first = offline.first()?;
+    let bring = format!("bring it back (echo 1 > /sys/devices/system/cpu/cpu{first}/online)");
+    Some(if offline == *wanted {
+        format!("{name} can only be read on CPU {wanted}, which is offline: {bring}")
+    } else {
+        format!(
+            "{name} is not counted on CPU {offline} of its cpumask, which is offline: what is read there \
+             is missing, {bring}"
+        )
+    })
+}
+
+/// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None` if
+/// nothing. Where all its CPUs read one register, any of them is enough.
+pub(super) fn offline_readers(machine: &Machine, words: Words<'_>, event: &str) -> Option<String> {
+    let wanted = words.pmu.cpumask.as_ref()?;
+    let domain = words.family.and_then(|family| family.domain(words.pmu, event));
+    let is_read = domain == Some(Domain::Machine) && !wanted.and(&machine.cpus.online).is_empty();
+    unreadable(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
 /// The first CPU of each domain. CPUs at unknown places may be in different ones.

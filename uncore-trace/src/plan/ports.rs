@@ -85,8 +85,7 @@ impl<'a> Assembly<'a> {
             let ports = found.iter().filter(|port| is_part(&port.sees, cpus));
             cpus.minus(&ports.map(|port| &port.sees).collect())
         };
-        let is_as_small =
-            |cpus: &CpuList| found.iter().any(|port| cpus.is_subset(&port.sees));
+        let is_as_small = |cpus: &CpuList| found.iter().any(|port| cpus.is_subset(&port.sees));
         let (divided, lacking): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|(_, cpus)| without(cpus).is_empty());
         let lacking: Vec<_> = lacking.into_iter().filter(|its| !is_as_small(&its.1)).collect();
@@ -115,7 +114,7 @@ impl<'a> Assembly<'a> {
             let spots = match spots(self.machine, words, event.name, None) {
                 Ok(spots) => spots,
                 Err(error) => {
-                    self.note(format!("{error:#}"));
+                    self.warn(format!("{error:#}"));
                     continue;
                 }
             };

@@ -45,7 +45,7 @@ impl<'a> Assembly<'a> {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.note(format!("{error:#}"));
+            self.warn(format!("{error:#}"));
         }
         Ok(())
     }

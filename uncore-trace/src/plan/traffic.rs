@@ -32,9 +32,8 @@ impl<'a> Resolver<'a> {
         let names: BTreeSet<(&str, &str)> = events.iter().map(family_and_event).collect();
         let mut rules: HashMap<(&str, &str), Option<&Overlap>> = HashMap::new();
         for event in &events {
-            let rule = *rules
-                .entry(family_and_event(event))
-                .or_insert_with(|| yields_to(event, &names));
+            let rule =
+                *rules.entry(family_and_event(event)).or_insert_with(|| yields_to(event, &names));
             let Some(rule) = rule else {
                 kept.push(event.clone());
                 continue;
