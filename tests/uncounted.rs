@@ -105,7 +105,8 @@ fn a_pmu_that_is_only_counted_by_name_is_not_absent() {
     assert!(notes.contains(how), "{notes}");
     let (known, catalog) = (machine(root.path()).unwrap(), Catalog::embedded().unwrap());
     let summary = summary::text(&known, &catalog, None);
-    assert!(summary.contains(how) && !summary.contains("No uncore counters"), "{summary}");
+    let (begin, _) = how.split_once(", such as").unwrap();
+    assert!(summary.contains(begin) && !summary.contains("No uncore counters"), "{summary}");
     assert!(planned(root.path(), &[], &["imx8_ddr0/activate/"]).is_ok());
     let mut metrics = request(&[], &[]);
     metrics.metrics = vec!["mem_bandwidth".to_owned()];

@@ -62,7 +62,9 @@ fn none(machine: &Machine, catalog: &Catalog) -> String {
     let is_unknown = gaps.first().is_some_and(|gap| gap.driver.is_some());
     let by_name = || Resolver::whole(machine, catalog).by_name(None);
     if let Some(by_name) = Some(()).filter(|()| !is_unknown).and_then(|()| by_name()) {
-        return format!("Uncore counters here: {by_name}.");
+        // The example does not fit into the line.
+        let (pmus, _) = by_name.split_once(", such as").unwrap_or((&by_name, ""));
+        return format!("Uncore counters here: {pmus} (list events).");
     }
     let why = match gaps.first() {
         Some(gap) if gap.driver.is_some() => "this kernel does not know them (uncore-trace doctor)",
