@@ -15,7 +15,7 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::Words;
 use uncore_trace::discover::cpus::{Cache, CpuPlace};
 use uncore_trace::discover::event::EventAlias;
-use uncore_trace::discover::{CpuList, Machine, Pmu, machine};
+use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, Request, plan};
 use uncore_trace_lab::fixtures;
 
@@ -388,8 +388,6 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
 fn each_family_is_read_once_a_register_and_sees_its_part() {
     let catalog = Catalog::embedded().unwrap();
     let mut machine = captured("vm-no-uncore");
-    machine.cpus.online = (0..8).collect();
-    machine.cpus.possible = (0..8).collect();
     let place = |cpu: u32| CpuPlace {
         package: Some((cpu / 4) as i16),
         die: Some((cpu / 2 % 2) as i16),
@@ -398,7 +396,8 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
         cluster: None,
         cache: Some(Cache { level: 3, first: cpu / 2 * 2 }),
     };
-    machine.cpus.places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
+    let places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
+    machine.cpus = Cpus::new((0..8).collect(), (0..8).collect(), places);
     let mut compared = 0;
     for family in catalog.families.iter().filter(|family| family.kind == Kind::Uncore) {
         let rules = family.near.iter().map(|rule| (&rule.events, rule.index));

@@ -244,18 +244,18 @@ impl Attributor {
         let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin, threads } =
             facts;
         let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
-        let sets = usage::sets(plan);
+        let (sets, set_of) = usage::sets(plan);
         let track = |id: &u32| {
-            let counter = plan.counters.iter().find(|counter| counter.id == *id)?.clone();
-            let seen = CpuSet::of(&counter);
-            let set = sets.iter().position(|set| *set == seen)?;
+            let counter = plan.counters.get(*id as usize)?.clone();
+            let set = *set_of.get(*id as usize)?;
             Some(Track::new(plan, counter, set, clock, methods))
         };
         let mut tracks: Vec<Track> = counters.iter().filter_map(track).collect();
-        let learnt = usage::learnt(&sets, plan, methods);
-        let has_misses: Vec<bool> = (0..sets.len())
-            .map(|set| tracks.iter().any(|track| track.set == set && track.kind == Method::Misses))
-            .collect();
+        let learnt = usage::learnt(sets.len(), &set_of, plan, methods);
+        let mut has_misses = vec![false; sets.len()];
+        for track in tracks.iter().filter(|track| track.kind == Method::Misses) {
+            has_misses[track.set] = true;
+        }
         let mut index_of = vec![None; plan.counters.len()];
         for (at, track) in tracks.iter().enumerate() {
             if let Some(index) = index_of.get_mut(track.counter.id as usize) {

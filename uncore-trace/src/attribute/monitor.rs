@@ -26,6 +26,7 @@
 //! A process has the confidence of its cgroup at most, or that of its own share if it is not
 //! alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::agreement::{Agreement, within_rest};
@@ -71,16 +72,15 @@ impl Monitors {
     /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
     /// count nothing that is measured.
     pub(super) fn new(plan: &Plan, tracks: &[Track], start_tick: u64) -> Self {
+        let is_divided = |track: &Track| !matches!(track.kind, Method::Exact | Method::Source);
+        let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
+        let index_of: HashMap<u32, usize> =
+            divided.map(|(index, track)| (track.counter.id, index)).collect();
         let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
             let of = |both: bool| {
                 let its = link.counters.iter();
                 let its = its.filter(|its| (its.direction == Direction::Both) == both);
-                let is_divided =
-                    |track: &Track| !matches!(track.kind, Method::Exact | Method::Source);
-                let index = |counter: u32| {
-                    let its = |track: &Track| track.counter.id == counter && is_divided(track);
-                    tracks.iter().position(its)
-                };
+                let index = |counter: u32| index_of.get(&counter).copied();
                 its.filter_map(|its| Some((index(its.counter)?, its.direction))).collect::<Vec<_>>()
             };
             // A counter of both directions counts the bytes of the others again.

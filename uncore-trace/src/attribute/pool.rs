@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::Method;
 use super::counter::{Ended, Track};
+use crate::plan::IoScope;
 
 /// The pool of each counter.
 #[derive(Debug)]
@@ -20,19 +21,16 @@ pub(super) struct Pools {
 impl Pools {
     /// Finds the pools of the counters.
     pub(super) fn new(tracks: &[Track]) -> Self {
-        let pooled = |track: &&Track| track.kind == Method::Io;
-        let first = |track: &Track| {
-            let io = track.counter.io.as_ref().filter(|io| io.is_shared)?;
-            let same = |other: &Track| {
-                other.counter.socket == track.counter.socket
-                    && other.counter.family == track.counter.family
-                    && other.counter.io.as_ref().is_some_and(|other| other.shares_with(io))
-            };
-            tracks.iter().position(|other| pooled(&other) && same(other))
-        };
-        Self {
-            first: tracks.iter().map(|track| Some(track).filter(pooled).and_then(first)).collect(),
+        let mut first_of = HashMap::new();
+        let mut first = Vec::new();
+        for (index, track) in tracks.iter().enumerate() {
+            let counter = &track.counter;
+            let io = counter.io.as_ref().filter(|_| track.kind == Method::Io);
+            let sharing = io.and_then(IoScope::sharing);
+            let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
+            first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
         }
+        Self { first }
     }
 
     /// Leaves each counter its part of the bytes moved on the devices of its pool.

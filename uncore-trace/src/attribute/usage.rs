@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Methods;
 use super::history::TrafficSource;
+use crate::discover::CpuList;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
@@ -16,24 +17,23 @@ use crate::plan::{Counter, Plan};
 const FAR_PART: u64 = 4;
 
 /// The CPUs that a counter sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CpuSet {
-    /// All of them, ascending.
-    pub cpus: Vec<u32>,
-    /// Those of them that are on another socket, ascending.
-    far: Vec<u32>,
+    /// All of them.
+    pub cpus: CpuList,
+    /// Those of them that are on another socket.
+    far: CpuList,
 }
 
 impl CpuSet {
     /// The CPUs that a counter of the plan sees.
     pub(super) fn of(counter: &Counter) -> Self {
-        Self { cpus: counter.sees.iter().collect(), far: counter.far.iter().collect() }
+        Self { cpus: counter.sees.clone(), far: counter.far.clone() }
     }
 
     /// Whether one of its CPUs is far; `None` for a CPU that is not in the set.
     pub(super) fn is_far(&self, cpu: u32) -> Option<bool> {
-        self.cpus.binary_search(&cpu).ok()?;
-        Some(self.far.binary_search(&cpu).is_ok())
+        self.cpus.contains(cpu).then(|| self.far.contains(cpu))
     }
 }
 
@@ -60,25 +60,32 @@ pub(super) struct Usage {
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
 }
 
-/// The distinct sets of CPUs that the plan's counters see, in the order of their first use.
-pub(super) fn sets(plan: &Plan) -> Vec<CpuSet> {
+/// The distinct sets of CPUs that the plan's counters see, in the order of their first use, and for each
+/// counter the index of its set.
+pub(super) fn sets(plan: &Plan) -> (Vec<CpuSet>, Vec<usize>) {
     let mut sets: Vec<CpuSet> = Vec::new();
-    for counter in &plan.counters {
+    let mut index_of: HashMap<CpuSet, usize> = HashMap::new();
+    let index = |counter: &Counter| {
         let set = CpuSet::of(counter);
-        if !sets.contains(&set) {
-            sets.push(set);
-        }
-    }
-    sets
+        *index_of.entry(set).or_insert_with_key(|set| {
+            sets.push(set.clone());
+            sets.len() - 1
+        })
+    };
+    let of_counters = plan.counters.iter().map(index).collect();
+    (sets, of_counters)
 }
 
-/// For each of the [`sets`], whether a counter that sees it learns from ticks.
-pub(super) fn learnt(sets: &[CpuSet], plan: &Plan, methods: Methods) -> Vec<bool> {
-    let learns = |set: &CpuSet| {
-        let mut counters = plan.counters.iter();
-        counters.any(|its| methods.learns(plan, its) && CpuSet::of(its) == *set)
-    };
-    sets.iter().map(learns).collect()
+/// For each of so many sets of CPUs, whether a counter that sees it learns from ticks; `set_of` is the
+/// set of each counter.
+pub(super) fn learnt(sets: usize, set_of: &[usize], plan: &Plan, methods: Methods) -> Vec<bool> {
+    let mut learnt = vec![false; sets];
+    for (counter, set) in plan.counters.iter().zip(set_of) {
+        if !learnt[*set] && methods.learns(plan, counter) {
+            learnt[*set] = true;
+        }
+    }
+    learnt
 }
 
 impl Usage {
@@ -158,7 +165,7 @@ mod tests {
 
     #[test]
     fn time_on_far_cpus_counts_for_less_and_on_others_for_nothing() {
-        let set = CpuSet { cpus: vec![0, 1, 4], far: vec![4] };
+        let set = CpuSet { cpus: (0..2).chain([4]).collect(), far: [4].into_iter().collect() };
         let mut usage = Usage::new(vec![set], &[true]);
         for cpu in [0, 1, 2, 4] {
             usage.add(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);

@@ -50,12 +50,12 @@ impl Witnesses {
     pub(super) fn of_set(&self, set: &CpuSet) -> (Vec<(TrafficSource, u64)>, bool) {
         let mut sum: BTreeMap<TrafficSource, u64> = BTreeMap::new();
         let mut is_whole = true;
-        for cpu in &set.cpus {
-            let Some(missed) = self.missed.get(cpu).and_then(Option::as_ref) else {
+        for cpu in set.cpus.iter() {
+            let Some(missed) = self.missed.get(&cpu).and_then(Option::as_ref) else {
                 is_whole = false;
                 continue;
             };
-            let is_far = set.is_far(*cpu).unwrap_or(false);
+            let is_far = set.is_far(cpu).unwrap_or(false);
             for &(owner, count) in missed {
                 *sum.entry(TrafficSource { owner, is_far }).or_default() += count;
             }

@@ -90,8 +90,8 @@ pub fn sift(
             (Effect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
                 asides.label = Some(text.clone());
             }
-            (Effect::Cpus, TermValue::Number(cpu)) if u32::try_from(*cpu).is_ok() => {
-                asides.cpus = Some(CpuList::from_iter([*cpu as u32]));
+            (Effect::Cpus, TermValue::Number(cpu)) if parse_cpu(*cpu).is_some() => {
+                asides.cpus = parse_cpu(*cpu);
             }
             (Effect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
                 asides.cpus = text.parse().ok();
@@ -124,6 +124,11 @@ impl Takes {
             _ => false,
         }
     }
+}
+
+/// The set of one CPU; `None` if no machine has one of this number.
+fn parse_cpu(number: u64) -> Option<CpuList> {
+    number.to_string().parse().ok()
 }
 
 #[cfg(test)]

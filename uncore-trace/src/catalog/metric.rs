@@ -94,10 +94,10 @@ fn events<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Vec<Ter
     texts.into_iter().map(read).collect()
 }
 
-/// A name of lower-case words.
+/// A name of lower-case words. Names of perf may have dots.
 fn words<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
-    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
     if text == DURATION_NS {
         return Err(D::Error::custom(format!(
             "{DURATION_NS} is a reserved name: the time counted"
@@ -106,7 +106,7 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(word) {
         return Ok(text);
     }
-    Err(D::Error::custom(format!("{text:?} is not a name of lower-case words joined by _")))
+    Err(D::Error::custom(format!("{text:?} is not a name of lower-case words joined by _ or .")))
 }
 
 /// The value of a metric.

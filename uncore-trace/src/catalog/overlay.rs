@@ -172,7 +172,7 @@ mod tests {
         f.toml, line 6: an empty list, expected a name, in `event.names`
         f.toml, line 5: format "config9:1" names the unknown word "config9", in `format`
         f.toml, line 9: column 5: the '(' here has no closing ')', in `metric.formula`
-        f.toml, line 6: "M/s" is not a name of lower-case words joined by _, in `metric.name`
+        f.toml, line 6: "M/s" is not a name of lower-case words joined by _ or ., in `metric.name`
         f.toml, line 5: missing field `across`, in `metric`
         f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
         f.toml: metric.only_with: there is no family none

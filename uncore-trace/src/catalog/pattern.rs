@@ -2,8 +2,9 @@
 
 /// Whether an event name matches a pattern, or one of several joined by `|`; case-insensitive.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
-    let event = event.to_ascii_lowercase();
-    pattern.split('|').any(|one| matches(&one.to_ascii_lowercase(), &event))
+    pattern
+        .split('|')
+        .any(|one| is_match(one.as_bytes(), event.as_bytes(), u8::eq_ignore_ascii_case))
 }
 
 /// The default list, which matches every name.
@@ -14,21 +15,27 @@ pub fn any() -> Vec<String> {
 /// `#` matches one or more hex digits, `?` matches one, `*` matches anything, other characters match
 /// themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    // Most patterns differ from a text in the first character.
-    let first = pattern.as_bytes().first();
-    if first.is_some_and(|it| !is_wild(*it)) && first != text.as_bytes().first() {
+    is_match(pattern.as_bytes(), text.as_bytes(), u8::eq)
+}
+
+/// The same with bytes that are compared by `eq`.
+fn is_match(pattern: &[u8], text: &[u8], eq: fn(&u8, &u8) -> bool) -> bool {
+    let literal = pattern.iter().position(|byte| is_wild(*byte)).unwrap_or(pattern.len());
+    let is_prefix =
+        text.len() >= literal && pattern[..literal].iter().zip(text).all(|(a, b)| eq(a, b));
+    if !is_prefix {
         return false;
     }
-    let Some(at) = pattern.bytes().position(is_wild) else { return pattern == text };
-    let Some(rest) = text.strip_prefix(&pattern[..at]) else { return false };
-    let after = &pattern[at + 1..];
-    let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
-    let (least, most) = match pattern.as_bytes()[at] {
+    let rest = &text[literal..];
+    let Some(wild) = pattern.get(literal) else { return rest.is_empty() };
+    let after = &pattern[literal + 1..];
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let (least, most) = match wild {
         b'#' => (1, digits),
         b'?' => (1, digits.min(1)),
         _ => (0, rest.len()),
     };
-    (least..=most).any(|len| rest.get(len..).is_some_and(|rest| matches(after, rest)))
+    (least..=most).any(|len| is_match(after, &rest[len..], eq))
 }
 
 /// Whether a character of a pattern stands for others.

@@ -268,18 +268,34 @@ impl<'a> Words<'a> {
 ///
 /// sysfs prints scales with ten digits (`3.814697266e-6` MiB is a little more than 4 bytes), so a
 /// result within 1e-9 of a whole number of bytes is rounded to it.
+///
+/// Drivers mean 2^20 bytes by MB too (`9.536743164e-07` of `drivers/devfreq/event/rockchip-dfi.c`, Linux
+/// 7.2, is 2^-20). So KB, MB and GB are powers of ten only where these make whole bytes of a count, and
+/// powers of two do not.
 fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
-    let bytes = match unit {
-        "B" | "Bytes" | "bytes" => 1.0,
-        "KiB" => 1024.0,
-        "MiB" => 1_048_576.0,
-        "GiB" => 1_073_741_824.0,
-        _ => return (unit.to_owned(), scale),
+    const PREFIXES: [char; 4] = ['k', 'm', 'g', 't'];
+    let lower = unit.to_ascii_lowercase();
+    let size = lower.strip_suffix("bytes").or_else(|| lower.strip_suffix("byte"));
+    // Mb is a megabit.
+    let size = size.or_else(|| unit.strip_suffix('B').map(|prefix| &lower[..prefix.len()]));
+    let Some(prefix) = size else { return (unit.to_owned(), scale) };
+    let letter = prefix.strip_suffix('i').unwrap_or(prefix);
+    let mut letters = letter.chars();
+    let power = match (letters.next(), letters.next()) {
+        (None, _) if prefix.is_empty() => Some(0),
+        (Some(first), None) => PREFIXES.iter().position(|its| *its == first).map(|at| at + 1),
+        _ => None,
     };
-    let exact = scale * bytes;
-    let whole = exact.round();
-    let near = whole > 0.0 && ((exact - whole) / whole).abs() < 1e-9;
-    ("bytes".to_owned(), if near { whole } else { exact })
+    let Some(power) = power else { return (unit.to_owned(), scale) };
+    let whole = |base: f64| {
+        let exact = scale * base.powi(power as i32);
+        let whole = exact.round();
+        let is_near = whole > 0.0 && ((exact - whole) / whole).abs() < 1e-9;
+        (exact, is_near.then_some(whole))
+    };
+    let (exact, binary) = whole(1024.0);
+    let decimal = whole(1000.0).1.filter(|_| !prefix.ends_with('i'));
+    ("bytes".to_owned(), binary.or(decimal).unwrap_or(exact))
 }
 
 #[cfg(test)]
@@ -294,5 +310,36 @@ mod tests {
             assert_eq!(in_base_unit("MiB", scale), ("bytes".to_owned(), bytes));
         }
         assert_eq!(in_base_unit("Joules", 2.3e-10), ("Joules".to_owned(), 2.3e-10));
+        for unit in ["", "Mb", "mbit", "MB/s", "XB", "i", "iB", "KKB", "Ab"] {
+            assert_eq!(in_base_unit(unit, 2.0), (unit.to_owned(), 2.0));
+        }
+    }
+
+    #[test]
+    fn bytes_are_bytes_whatever_the_unit_of_sysfs_is() {
+        let mib = 9.536_743_164e-07;
+        for (unit, scale, bytes) in [
+            ("MB", mib, 1.0),
+            ("MB", 9.536_743_164_062_5e-07, 1.0),
+            ("MiB", mib, 1.0),
+            ("megabytes", mib, mib),
+            ("KB", 9.765_625e-4, 1.0),
+            ("kB", 9.765_625e-4, 1.0),
+            ("KiB", 9.765_625e-4, 1.0),
+            ("GB", 9.313_225_746e-10, 1.0),
+            ("GiB", 9.313_225_746e-10, 1.0),
+            ("TB", 9.094_947_018e-13, 1.0),
+            ("MB", 6.103_515_625e-5, 64.0),
+            // A driver that means 10^6.
+            ("MB", 1e-6, 1.0),
+            ("MB", 6.4e-5, 64.0),
+            ("MB", 1.0, 1_048_576.0),
+            ("B", 32.0, 32.0),
+            ("Byte", 32.0, 32.0),
+            ("bytes", 0.5, 0.5),
+        ] {
+            let known = if unit == "megabytes" { unit } else { "bytes" };
+            assert_eq!(in_base_unit(unit, scale), (known.to_owned(), bytes), "{unit} {scale}");
+        }
     }
 }

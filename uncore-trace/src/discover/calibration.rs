@@ -65,7 +65,7 @@ impl Identity {
             line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
         });
         let nodes: std::collections::BTreeSet<_> =
-            cpus.places.values().filter_map(|place| place.node).collect();
+            cpus.places().values().filter_map(|place| place.node).collect();
         Self {
             product: text("sys/class/dmi/id/product_name").trim().to_owned(),
             processor: processor.map(|it| it.name.clone()).unwrap_or_default(),

@@ -1,10 +1,13 @@
-//! The parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and similar files.
+//! Sets of CPUs, and the parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and similar
+//! files.
 //!
-//! A [`CpuList`] is sorted and without repeats, so lists of the same CPUs are equal, and it prints
-//! as the kernel does.
+//! A [`CpuList`] is a bit set that its copies share: thousands of counters see the same CPUs, and
+//! intersections take a word for 64 CPUs. Lists of the same CPUs are equal, and print as the kernel
+//! prints them.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -14,44 +17,122 @@ use serde::{Deserialize, Serialize};
 const MAX_CPU: u32 = 65_535;
 
 /// A set of logical CPU numbers, in ascending order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct CpuList(Vec<u32>);
+pub struct CpuList {
+    /// 64 CPUs in each word, the lowest in its lowest bit. The last word is not 0, so that equal sets
+    /// have equal words.
+    words: Arc<[u64]>,
+}
 
 impl CpuList {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().copied()
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(index, word)| Bits { base: index as u32 * u64::BITS, word: *word })
     }
 
     /// Number of CPUs in the list.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Whether the list is empty, like the `cpumask` of a PMU whose CPUs are all offline.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.words.is_empty()
+    }
+
+    /// The lowest CPU.
+    pub fn first(&self) -> Option<u32> {
+        self.iter().next()
     }
 
     /// Whether the list contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
-        self.0.binary_search(&cpu).is_ok()
+        let word = self.words.get((cpu / u64::BITS) as usize);
+        word.is_some_and(|word| word >> (cpu % u64::BITS) & 1 == 1)
+    }
+
+    /// Whether all its CPUs are in the other list.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.words.len() <= other.words.len()
+            && self.words.iter().zip(&*other.words).all(|(own, all)| own & !all == 0)
     }
 
     /// The CPUs that are in both lists.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
-        self.iter().filter(|&cpu| other.contains(cpu)).collect()
+        if self.is_subset(other) {
+            return self.clone();
+        }
+        Self::of_words(self.words.iter().zip(&*other.words).map(|(a, b)| a & b).collect())
+    }
+
+    /// The CPUs that are in any of the two lists.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        let (long, short) =
+            if self.words.len() < other.words.len() { (other, self) } else { (self, other) };
+        if short.is_subset(long) {
+            return long.clone();
+        }
+        let mut words = long.words.to_vec();
+        for (word, more) in words.iter_mut().zip(&*short.words) {
+            *word |= more;
+        }
+        Self::of_words(words)
+    }
+
+    /// The CPUs that are not in the other list.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        let excluded = other.words.iter().copied().chain(std::iter::repeat(0));
+        Self::of_words(self.words.iter().zip(excluded).map(|(a, b)| a & !b).collect())
+    }
+
+    fn of_words(mut words: Vec<u64>) -> Self {
+        let used = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        words.truncate(used);
+        Self { words: words.into() }
+    }
+}
+
+/// The numbers of the bits of a word that are set, from `base` on.
+struct Bits {
+    base: u32,
+    word: u64,
+}
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let bit = (self.word != 0).then(|| self.word.trailing_zeros())?;
+        self.word &= self.word - 1;
+        Some(self.base + bit)
     }
 }
 
 impl FromIterator<u32> for CpuList {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
-        let mut cpus: Vec<u32> = cpus.into_iter().collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        Self(cpus)
+        let mut words = Vec::new();
+        for cpu in cpus {
+            let index = (cpu / u64::BITS) as usize;
+            if words.len() <= index {
+                words.resize(index + 1, 0);
+            }
+            words[index] |= 1 << (cpu % u64::BITS);
+        }
+        Self::of_words(words)
+    }
+}
+
+/// The CPUs that are in any of the lists.
+impl<'a> FromIterator<&'a CpuList> for CpuList {
+    fn from_iter<I: IntoIterator<Item = &'a Self>>(lists: I) -> Self {
+        lists.into_iter().fold(Self::default(), |all, list| all.or(list))
     }
 }
 
@@ -101,15 +182,25 @@ fn number(text: &str) -> Result<u32> {
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for run in self.0.chunk_by(|a, b| a + 1 == *b) {
-            match run {
-                [one] => write!(f, "{separator}{one}")?,
-                [first, .., last] => write!(f, "{separator}{first}-{last}")?,
-                [] => {}
+        let mut cpus = self.iter().peekable();
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            write!(f, "{separator}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
             }
             separator = ",";
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuList({self})")
     }
 }
 
@@ -165,6 +256,22 @@ mod tests {
             let list: CpuList = cpus.iter().copied().collect();
             prop_assert_eq!(&list.to_string().parse::<CpuList>().unwrap(), &list);
             prop_assert!(cpus.iter().all(|&cpu| list.contains(cpu)));
+        }
+
+        #[test]
+        fn sets_are_those_of_their_cpus(
+            a in proptest::collection::btree_set(0_u32..300, 0..80),
+            b in proptest::collection::btree_set(0_u32..300, 0..80),
+        ) {
+            let [x, y] = [&a, &b].map(|cpus| cpus.iter().copied().collect::<CpuList>());
+            prop_assert!(x.iter().eq(a.iter().copied()));
+            prop_assert_eq!((x.len(), x.is_empty(), x.first()), (a.len(), a.is_empty(), a.first().copied()));
+            prop_assert!((0..400).all(|cpu| x.contains(cpu) == a.contains(&cpu)));
+            prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
+            let sets = [(x.and(&y), &a & &b), (x.or(&y), &a | &b), (x.minus(&y), &a - &b)];
+            for (list, cpus) in sets {
+                prop_assert_eq!(list, cpus.into_iter().collect::<CpuList>());
+            }
         }
 
         #[test]

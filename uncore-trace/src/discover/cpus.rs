@@ -3,8 +3,9 @@
 //! An unknown location is `None`, never 0: arm64 firmware without a PPTT has the package id -1, and
 //! kernels without NUMA have no nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
@@ -40,6 +41,46 @@ pub struct Cache {
     pub first: u32,
 }
 
+/// A kind of part of a machine: a set of CPUs at the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopologyLevel {
+    /// A package.
+    Package,
+    /// A die of a package.
+    Die,
+    /// A NUMA node.
+    Node,
+    /// A last-level cache of a package.
+    PackageCache,
+    /// A core of a package.
+    Core,
+    /// A last-level cache, whatever its package.
+    Cache,
+}
+
+/// Number of the levels.
+const LEVELS: usize = TopologyLevel::Cache as usize + 1;
+
+/// What distinguishes the parts of one level.
+pub type TopologyKey = (Option<i16>, Option<i16>, Option<u32>);
+
+impl TopologyLevel {
+    /// The part of this level at a place; `None` if that is not known.
+    pub fn key(self, place: CpuPlace) -> Option<TopologyKey> {
+        Some(match self {
+            Self::Package => (Some(place.package?), None, None),
+            Self::Die => (Some(place.package?), Some(place.die?), None),
+            Self::Node => (None, None, Some(place.node?)),
+            Self::PackageCache => (Some(place.package?), None, Some(place.cache?.first)),
+            Self::Core => (Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?)),
+            Self::Cache => {
+                let Cache { level, first } = place.cache?;
+                (None, i16::try_from(level).ok(), Some(first))
+            }
+        })
+    }
+}
+
 /// All CPUs of the machine.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Cpus {
@@ -48,18 +89,43 @@ pub struct Cpus {
     /// CPUs that could come online.
     pub possible: CpuList,
     /// Location of each possible CPU. Topology files exist only for online CPUs.
-    pub places: BTreeMap<u32, CpuPlace>,
+    places: BTreeMap<u32, CpuPlace>,
+    #[serde(skip)]
+    topology: Topology,
+}
+
+/// What follows from the places of the CPUs, made when it is first asked for: it is asked for each of
+/// thousands of counters.
+#[derive(Debug, Clone, Default)]
+struct Topology {
+    /// The CPUs of each part of the machine.
+    parts: [OnceLock<HashMap<TopologyKey, CpuList>>; LEVELS],
+    /// The CPUs of all dies in the order of their numbers.
+    dies: OnceLock<BTreeMap<(i16, i16), u32>>,
+    /// The first CPU of each NUMA node.
+    first_of_node: OnceLock<BTreeMap<u32, u32>>,
+    has_one_package: OnceLock<bool>,
 }
 
 impl Cpus {
+    /// CPUs at known places.
+    pub fn new(online: CpuList, possible: CpuList, places: BTreeMap<u32, CpuPlace>) -> Self {
+        Self { online, possible, places, topology: Topology::default() }
+    }
+
+    /// The places of all possible CPUs.
+    pub const fn places(&self) -> &BTreeMap<u32, CpuPlace> {
+        &self.places
+    }
+
     /// Reads `sys/devices/system/{cpu,node}` below `root`.
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let system = root.join("sys/devices/system");
         let online: CpuList = problems.parsed(&system.join("cpu/online")).unwrap_or_default();
-        let possible = problems.parsed(&system.join("cpu/possible")).unwrap_or_default();
+        let possible: CpuList = problems.parsed(&system.join("cpu/possible")).unwrap_or_default();
         let mut places = BTreeMap::new();
         let mut packages = BTreeMap::new();
-        for cpu in CpuList::iter(&possible).chain(online.iter()) {
+        for cpu in possible.or(&online).iter() {
             let topology = system.join(format!("cpu/cpu{cpu}/topology"));
             let mut id = |file| {
                 let id: Option<i32> = problems.parsed(&topology.join(file));
@@ -68,8 +134,7 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
-                let first =
-                    problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.iter().next()?;
+                let first = problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first()?;
                 i32::try_from(first).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());
@@ -97,7 +162,7 @@ impl Cpus {
                 places.entry(cpu).or_default().node = Some(node);
             }
         }
-        Self { online, possible, places }
+        Self::new(online, possible, places)
     }
 
     /// The location of `cpu`; all fields are `None` for a CPU that does not exist.
@@ -105,17 +170,69 @@ impl Cpus {
         self.places.get(&cpu).copied().unwrap_or_default()
     }
 
-    /// The online CPUs that have the same `part` of their location as `cpu`; `None` if it is
-    /// unknown for `cpu`.
-    pub fn sharing<T: PartialEq>(
-        &self,
-        cpu: u32,
-        part: impl Fn(CpuPlace) -> Option<T>,
-    ) -> Option<CpuList> {
-        let wanted = part(self.place(cpu))?;
-        let same = |&other: &u32| part(self.place(other)).is_some_and(|its| its == wanted);
-        Some(self.online.iter().filter(same).collect())
+    /// The online CPUs of the part of this level that has `cpu`; `None` if it is unknown for `cpu`.
+    pub fn sharing(&self, cpu: u32, level: TopologyLevel) -> Option<CpuList> {
+        let key = level.key(self.place(cpu))?;
+        let parts = self.topology.parts[level as usize].get_or_init(|| {
+            let mut parts: HashMap<TopologyKey, Vec<u32>> = HashMap::new();
+            for (cpu, place) in &self.places {
+                if let Some(key) = level.key(*place) {
+                    parts.entry(key).or_default().push(*cpu);
+                }
+            }
+            parts.into_iter().map(|(key, cpus)| (key, cpus.into_iter().collect())).collect()
+        });
+        Some(parts.get(&key).map(|cpus: &CpuList| cpus.and(&self.online)).unwrap_or_default())
     }
+
+    /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
+    /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2); `None` if its package is
+    /// not known.
+    pub fn die_number(&self, cpu: u32) -> Option<u32> {
+        self.dies().get(&die(self.place(cpu))?).copied()
+    }
+
+    /// The number of the only die of the machine; `None` if there are several, or the package of a CPU
+    /// is not known.
+    pub fn only_die(&self) -> Option<u32> {
+        let are_known = self.places.values().all(|place| place.package.is_some());
+        let mut numbers = self.dies().values();
+        numbers.next().copied().filter(|_| are_known && numbers.next().is_none())
+    }
+
+    fn dies(&self) -> &BTreeMap<(i16, i16), u32> {
+        self.topology.dies.get_or_init(|| {
+            let dies: BTreeSet<_> = self.places.values().filter_map(|place| die(*place)).collect();
+            dies.into_iter().zip(0..).collect()
+        })
+    }
+
+    /// The first CPU of a NUMA node.
+    pub fn first_of_node(&self, node: u32) -> Option<u32> {
+        let first = self.topology.first_of_node.get_or_init(|| {
+            let mut first = BTreeMap::new();
+            for (cpu, place) in &self.places {
+                if let Some(node) = place.node {
+                    first.entry(node).or_insert(*cpu);
+                }
+            }
+            first
+        });
+        first.get(&node).copied()
+    }
+
+    /// Whether no two CPUs are in different packages.
+    pub fn has_one_package(&self) -> bool {
+        *self.topology.has_one_package.get_or_init(|| {
+            let packages: BTreeSet<_> = self.places.values().map(|place| place.package).collect();
+            packages.len() <= 1
+        })
+    }
+}
+
+/// The package and the die in it.
+fn die(place: CpuPlace) -> Option<(i16, i16)> {
+    Some((place.package?, place.die.unwrap_or_default()))
 }
 
 /// The level of the highest-level cache in `dir`, the `cache` directory of a CPU, and the CPUs that share
@@ -187,8 +304,8 @@ mod tests {
         assert_eq!(cpus.place(0), CpuPlace { package: Some(1), ..CpuPlace::default() });
         assert_eq!(cpus.place(1), CpuPlace { node: Some(3), ..CpuPlace::default() });
         assert_eq!(cpus.place(2), CpuPlace::default());
-        assert_eq!(cpus.sharing(0, |p| p.package).unwrap().to_string(), "0");
-        assert_eq!(cpus.sharing(1, |p| p.package), None);
+        assert_eq!(cpus.sharing(0, TopologyLevel::Package).unwrap().to_string(), "0");
+        assert_eq!(cpus.sharing(1, TopologyLevel::Package), None);
     }
 
     #[test]

@@ -133,8 +133,13 @@ impl Pmu {
 
 fn bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<u16>> {
     let mut id = |file: &str| {
-        let text = problems.line(&dir.join(file))?;
-        u16::try_from(number(&text).ok()?).ok()
+        let path = dir.join(file);
+        let text = problems.line(&path)?;
+        let id = number(&text).ok().and_then(|id| u16::try_from(id).ok());
+        if id.is_none() {
+            problems.note(&path, &format!("{text:?} is no id of a root port"));
+        }
+        id
     };
     Some(id("bdf_min")?..=id("bdf_max")?)
 }

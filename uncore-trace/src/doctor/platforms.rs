@@ -148,7 +148,7 @@ mod tests {
 
     /// Families whose PMUs have no driver of a processor: of the core kernel, of an architecture, of a
     /// device that any machine may have, and of systems that a device tree describes.
-    const ELSEWHERE: [&str; 16] = [
+    const ELSEWHERE: [&str; 22] = [
         "accelerator",
         "amd_iommu",
         "arm_ccn",
@@ -157,12 +157,18 @@ mod tests {
         "disk",
         "hv_24x7",
         "idxd",
+        "imx8_ddr",
+        "imx8mn_ddr",
+        "imx8mp_ddr",
+        "imx9_ddr",
         "intel_dmar",
+        "meson_ddr",
         "msr",
         "nest_imc",
         "net",
         "power",
         "power_core",
+        "rockchip_ddr",
         "soc_ddr",
         "software",
     ];

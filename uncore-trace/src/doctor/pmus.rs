@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::machine::Known;
 use super::{Finding, Machine, State};
 use crate::discover::name::stem;
+use crate::plan::uncounted::uncounted;
 
 const NAME: &str = "uncore PMUs";
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -39,7 +41,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     }
     let mut findings = vec![Finding::new(NAME, State::Ok, summary(&uncore))];
     findings.extend(uncore.iter().filter_map(|name| mistaken(machine, name)));
-    findings.extend(uncore.iter().filter_map(|name| ownerless(machine, name)));
+    findings.extend(left_out(machine, &uncore));
     findings
 }
 
@@ -77,14 +79,27 @@ fn mistaken(machine: &Machine, name: &str) -> Option<Finding> {
     Some(Finding::new(NAME, State::Warn, what).mend("boot a kernel >= 7.2"))
 }
 
-/// A finding if no CPU can read the PMU, because all its CPUs are offline.
-fn ownerless(machine: &Machine, name: &str) -> Option<Finding> {
-    let mask = machine.text(&format!("{DEVICES}/{name}/cpumask")).ok()?;
-    mask.is_empty().then(|| {
-        let what = format!("{name} has no CPU that can read it: all of its CPUs are offline");
-        let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
-        Finding::new(NAME, State::Warn, what).mend(machine.as_root(online))
-    })
+/// A finding for each PMU, CPU, socket or box that no counter counts although it is here. Without a
+/// plan, because the tree has no CPUs or a PMU has no type, for each PMU whose CPUs are all offline.
+fn left_out(machine: &Machine, names: &[String]) -> Vec<Finding> {
+    let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
+    let finding = |what: String| {
+        let finding = Finding::new(NAME, State::Warn, what);
+        if finding.what.contains("offline") {
+            finding.mend(machine.as_root(online))
+        } else {
+            finding
+        }
+    };
+    if let Ok(Known { machine, catalog }) = machine.known() {
+        return uncounted(machine, catalog).into_iter().map(finding).collect();
+    }
+    let is_empty = |name: &&String| {
+        machine.text(&format!("{DEVICES}/{name}/cpumask")).is_ok_and(|mask| mask.is_empty())
+    };
+    let what =
+        |name: &String| format!("{name} has no CPU that can read it: all of its CPUs are offline");
+    names.iter().filter(is_empty).map(|name| finding(what(name))).collect()
 }
 
 #[cfg(test)]
@@ -140,5 +155,15 @@ mod tests {
     fn a_pmu_without_a_cpu() {
         let findings = examine(check, &[(&file("arm_cmn_0/cpumask"), "\n")]);
         assert!(findings[1].what.contains("offline"));
+        let online = ("sys/devices/system/cpu/online", "0-3\n");
+        let with = |mask: &str| {
+            let (cpumask, kind) = (file("arm_cmn_0/cpumask"), file("arm_cmn_0/type"));
+            let findings = examine(check, &[(&cpumask, mask), (&kind, "9\n"), online]);
+            findings.into_iter().skip(1).map(|finding| finding.what).collect::<Vec<_>>()
+        };
+        assert_eq!(with("0\n"), [""; 0]);
+        assert!(with("\n")[0].contains("the cpumask of arm_cmn_0 is empty"), "{:?}", with("\n"));
+        assert!(with("4\n")[0].contains("on CPU 4, which is offline"), "{:?}", with("4\n"));
+        assert!(with("0,4\n")[0].contains("not counted on CPU 4"), "{:?}", with("0,4\n"));
     }
 }

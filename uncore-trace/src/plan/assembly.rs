@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use anyhow::{Result, ensure};
 
 use super::agree::{Agreement, cannot_lead};
+use super::io::Below;
 use super::links::Links;
 use super::notes::{self, by_pmu};
-use super::place::{Sight, Spot, spots};
+use super::place::{Sight, Spot, offline_readers, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
 use super::{Counter, Plan, Request, Role, behind, guests, io};
@@ -38,6 +39,10 @@ pub(super) struct Assembly<'a> {
     labels: BTreeMap<u32, String>,
     /// The events, once for all CPUs on which they are read.
     pub(super) events: Vec<Resolved<'a>>,
+    /// The indices of those of each PMU.
+    pub(super) events_of: HashMap<&'a str, Vec<usize>>,
+    /// The counters that each leader leads.
+    pub(super) siblings: HashMap<u32, Vec<u32>>,
     /// The links of the counters.
     pub(super) links: Links,
     /// The last counter of each PMU, event and CPU that is no part of another one.
@@ -68,6 +73,8 @@ impl<'a> Assembly<'a> {
             typed: HashSet::new(),
             labels: BTreeMap::new(),
             events: Vec::new(),
+            events_of: HashMap::new(),
+            siblings: HashMap::new(),
             links: Links::default(),
             wholes: HashMap::new(),
             plan,
@@ -154,7 +161,7 @@ impl<'a> Assembly<'a> {
             let spots = spots(self.machine, event.words, &event.encoded.event, event.die);
             match spots.and_then(|spots| chosen(event, spots)) {
                 Ok(spots) => {
-                    self.events.push(event.clone());
+                    self.add_event(event.clone());
                     placed.extend(spots.into_iter().map(|spot| (event, spot)));
                 }
                 Err(error) => unreadable.push(error),
@@ -164,7 +171,12 @@ impl<'a> Assembly<'a> {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.note(format!("{error:#}"));
+            self.warn(format!("{error:#}"));
+        }
+        for event in events {
+            if let Some(why) = offline_readers(self.machine, event.words, &event.encoded.event) {
+                self.warn(why);
+            }
         }
         Ok(placed)
     }
@@ -178,15 +190,6 @@ impl<'a> Assembly<'a> {
     ) -> (u32, bool) {
         let Spot { cpu, socket } = spot;
         let encoded = &event.encoded;
-        let family = event.words.family;
-        let causes = event.causes().or_else(|| self.told.map(|told| [told.cause()].into()));
-        let per_cpu = event.words.is_per_cpu();
-        let exact_by = family.and_then(|its| its.exact_by(&encoded.event));
-        let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
-        let sight = |causes| Sight::of(self.machine, event.words, &encoded.event, cpu, causes);
-        // Without known causes none of the count is divided.
-        let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
-        let causes = causes.unwrap_or_default();
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
         let key = (event.words.pmu.name.clone(), encoded.event.clone(), cpu);
@@ -201,6 +204,16 @@ impl<'a> Assembly<'a> {
             self.name_again(there, label);
             return (there, false);
         }
+        let family = event.words.family;
+        let causes = event.causes().or_else(|| self.told.map(|told| [told.cause()].into()));
+        let per_cpu = event.words.is_per_cpu();
+        let exact_by = family.and_then(|its| its.exact_by(&encoded.event));
+        let exact_by = exact_by.filter(|by| per_cpu || *by == ExactBy::Requests);
+        let sight = |causes| Sight::of(self.machine, event.words, &encoded.event, cpu, causes);
+        // Without known causes none of the count is divided.
+        let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
+        let causes = causes.unwrap_or_default();
+        let below = Below::of(self.machine, event.words, encoded, cpu);
         let has_devices = causes.contains(&Cause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
@@ -224,8 +237,12 @@ impl<'a> Assembly<'a> {
             exact_by: exact_by.filter(|by| *by != ExactBy::Readings),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
-            io: io::io(self.machine, event.words, encoded, cpu),
-            behind: if has_devices { behind::of(self.machine, event, cpu) } else { Vec::new() },
+            io: io::io(self.machine, event.words, encoded, below.as_ref()),
+            behind: if has_devices {
+                behind::of(self.machine, event, cpu, below.as_ref())
+            } else {
+                Vec::new()
+            },
             functions: event.functions.clone(),
             part_of,
             exclusive: false,
@@ -233,8 +250,28 @@ impl<'a> Assembly<'a> {
             role: Role::Counted,
             witness_bytes: None,
         });
-        self.links.add(self.machine, event, spot, id);
+        if let Some(leader) = leader {
+            self.siblings.entry(leader).or_default().push(id);
+        }
+        self.links.add(self.machine, event, spot, id, below);
         (id, true)
+    }
+
+    /// Adds an event whose counters are planned.
+    pub(super) fn add_event(&mut self, event: Resolved<'a>) {
+        self.events_of.entry(&event.words.pmu.name).or_default().push(self.events.len());
+        self.events.push(event);
+    }
+
+    /// Makes one group of all these counters and of all that they lead.
+    pub(super) fn set_leader(&mut self, siblings: &[u32], leader: u32) {
+        for sibling in siblings {
+            self.siblings.remove(sibling);
+            self.plan.counters[*sibling as usize].leader = Some(leader);
+        }
+        if !siblings.is_empty() {
+            self.siblings.insert(leader, siblings.to_vec());
+        }
     }
 
     /// Adds a note, unless it exists.

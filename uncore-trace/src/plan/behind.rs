@@ -1,7 +1,5 @@
 //! Finds the PCI functions whose traffic a counter counts.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
@@ -41,11 +39,18 @@ impl Plan {
 }
 
 /// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
-pub(super) fn of(machine: &Machine, event: &Resolved<'_>, cpu: u32) -> Vec<Behind> {
+///
+/// `below` is what is below its root ports.
+pub(super) fn of<'a>(
+    machine: &'a Machine,
+    event: &Resolved<'_>,
+    cpu: u32,
+    below: Option<&Below<'a>>,
+) -> Vec<Behind> {
     let (words, counted) = (event.words, &event.functions);
-    let below = || Below::of(machine, words, &event.encoded, cpu).map(|below| below.functions);
     let functions: Vec<&Function> = if counted.is_empty() {
-        below().unwrap_or_else(|| of_rules(machine, words, cpu))
+        let below = below.map(|below| below.functions.clone());
+        below.unwrap_or_else(|| of_rules(machine, words, cpu))
     } else {
         counted.iter().filter_map(|address| machine.devices.function(*address)).collect()
     };
@@ -84,12 +89,11 @@ fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Fun
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
 fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
-    let places = &machine.cpus.places;
-    let own = places.get(&cpu).and_then(|place| place.package);
-    let packages: BTreeSet<_> = places.values().map(|place| place.package).collect();
-    let near = |node: u32| places.values().find(|place| place.node == Some(node));
+    let cpus = &machine.cpus;
+    let own = cpus.place(cpu).package;
+    let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.place(cpu));
     let at = match function.numa_node {
-        _ if packages.len() <= 1 => Some(own),
+        _ if cpus.has_one_package() => Some(own),
         node => node.and_then(near).map(|place| place.package),
     };
     at.is_some_and(|at| (at == own) == (side == Side::Own))

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
-use super::place::die_number;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
@@ -373,14 +372,8 @@ pub(super) fn has_one_register(words: Words<'_>, ports: &Ports) -> bool {
 /// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
 /// `None` if the firmware reports no node.
 fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
-    let places = &machine.cpus.places;
-    let dies: BTreeSet<_> = places.keys().map(|cpu| die_number(machine, *cpu)).collect();
-    if let (1, Some(Some(die))) = (dies.len(), dies.first()) {
-        return Some(*die);
-    }
-    let near = |cpu: &&u32| places.get(cpu).and_then(|place| place.node) == function.numa_node;
-    let cpu = places.keys().find(near).filter(|_| function.numa_node.is_some())?;
-    die_number(machine, *cpu)
+    let near = || machine.cpus.die_number(machine.cpus.first_of_node(function.numa_node?)?);
+    machine.cpus.only_die().or_else(near)
 }
 
 /// As [`above`]; also `None` if another PMU may be the one that counts it.

@@ -46,6 +46,7 @@ impl<'a> Resolver<'a> {
                 let is_empty = traffic.is_empty();
                 resolved.extend(traffic);
                 if is_empty {
+                    self.notes.extend(self.by_name(None));
                     resolved.extend(self.group(Group::Host));
                     resolved.extend(self.group(Group::Io));
                 }
@@ -64,7 +65,8 @@ impl<'a> Resolver<'a> {
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let why = kernels::reason(self.machine, self.catalog, group).or_else(said);
+                let gap = kernels::reason(self.machine, self.catalog, group);
+                let why = gap.or_else(|| self.by_name(Some(group))).or_else(said);
                 missing.push(Missing { group, why });
             }
             resolved.extend(opened);
@@ -104,7 +106,8 @@ impl<'a> Resolver<'a> {
 
     /// The groups that open something on this machine.
     pub fn groups_here(&self) -> Vec<&'static str> {
-        let opens = |group| !Resolver::whole(self.machine, self.catalog).group(group).is_empty();
+        let mut quiet = self.whole_again();
+        let mut opens = |group| !quiet.group(group).is_empty();
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 
@@ -137,9 +140,14 @@ impl<'a> Resolver<'a> {
                 }
                 all.splice(0..0, globs);
             }
-            for words in here {
-                resolved.extend(all.iter().flat_map(|glob| self.matching(words, glob, group)));
+            let mut opened = Vec::new();
+            for words in &here {
+                opened.extend(all.iter().flat_map(|glob| self.matching(*words, glob, group)));
             }
+            if !self.narrowing.is_by_device() {
+                self.warnings.extend(self.boxes_left_out(group, &here, &opened));
+            }
+            resolved.extend(opened);
         }
         if group == Group::Mem {
             self.notes.extend(self.memory_not_counted(&resolved));
@@ -162,9 +170,7 @@ impl<'a> Resolver<'a> {
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        let mut its =
-            self.words().filter(|words| words.family.is_some_and(|its| its.family == name));
-        its.any(|words| words.opens(group))
+        self.pmus.of_family(name).iter().any(|words| words.opens(group))
     }
 
     /// The events of one PMU that match a group's pattern.

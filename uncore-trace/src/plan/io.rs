@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Counter;
 use super::device::{above, id_of};
-use super::place::die_number;
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
@@ -55,13 +54,10 @@ impl Counter {
 }
 
 impl IoScope {
-    /// Whether both count bytes of the same devices in the same direction, and it is not known
-    /// which device each counts.
-    pub fn shares_with(&self, other: &Self) -> bool {
-        self.is_shared
-            && other.is_shared
-            && self.direction == other.direction
-            && self.devices == other.devices
+    /// The direction and the devices whose bytes it counts together with others of the same ones: it
+    /// is not known which device each counts. `None` if it shares none.
+    pub fn sharing(&self) -> Option<(Direction, &[String])> {
+        self.is_shared.then_some((self.direction, self.devices.as_slice()))
     }
 }
 
@@ -96,7 +92,7 @@ impl<'a> Below<'a> {
         };
         let mask = ports.term.as_ref().and_then(value);
         let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
-        let die = die_number(machine, cpu);
+        let die = machine.cpus.die_number(cpu);
         let counted = |function: &&Function| {
             let Some(at) = above(machine, words, function) else { return false };
             !function.is_bridge()
@@ -135,13 +131,13 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
     (!labels.is_empty()).then(|| labels.join(", "))
 }
 
-/// The devices whose bytes `encoded` counts on `cpu`; `None` if its device or root ports, or its
-/// direction, are unknown.
+/// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root ports,
+/// or its direction, are unknown.
 pub(super) fn io(
     machine: &Machine,
     words: Words<'_>,
     encoded: &Encoded,
-    cpu: u32,
+    below: Option<&Below<'_>>,
 ) -> Option<IoScope> {
     if let Some(its) = &words.pmu.statistics {
         return of_device(words, encoded, &its.device);
@@ -153,8 +149,7 @@ pub(super) fn io(
         (false, true) => Direction::Write,
         _ => return None,
     };
-    let below = Below::of(machine, words, encoded, cpu)?;
-    let Below { mask, functions, .. } = &below;
+    let Below { mask, functions, .. } = below?;
     let names = |function: &Function| machine.devices.names_of(function.address);
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
     let label = label(machine, functions);
@@ -186,17 +181,17 @@ fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScop
 /// Notes on how the bytes of root ports are divided, one line each.
 pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
     let mut notes = Vec::new();
+    let scopes = || counters.iter().filter_map(|counter| Some((counter, counter.io.as_ref()?)));
     let of = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
-        let has = |counter: &&Counter| counter.io.as_ref().is_some_and(is);
+        let others: BTreeSet<&str> =
+            scopes().filter(|(_, io)| !is(io)).map(|(counter, _)| counter.pmu.as_str()).collect();
         let name = |counter: &Counter| {
             // On some of its CPUs only.
-            let other = |other: &Counter| {
-                other.pmu == counter.pmu && other.io.as_ref().is_some_and(|io| !is(io))
-            };
-            let on = counters.iter().any(other).then(|| format!(" on CPU {}", counter.cpu));
+            let is_part = others.contains(counter.pmu.as_str());
+            let on = is_part.then(|| format!(" on CPU {}", counter.cpu));
             counter.pmu.clone() + &on.unwrap_or_default()
         };
-        counters.iter().filter(has).map(name).collect()
+        scopes().filter(|(_, io)| is(io)).map(|(counter, _)| name(counter)).collect()
     };
     let shared = of(&|io| io.is_shared && !io.devices.is_empty());
     if !shared.is_empty() {

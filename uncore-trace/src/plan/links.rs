@@ -4,7 +4,7 @@
 //! root ports, one for each part that is counted separately. The counters of one direction, from
 //! several PMUs and events, add up to the bytes in that direction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::behind::few as few_behind;
 use super::io::{Below, label};
@@ -23,7 +23,7 @@ use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use crate::text::printable;
 
 /// The properties that distinguish links.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     family: String,
     kind: String,
@@ -33,7 +33,7 @@ pub(super) struct Key {
 }
 
 /// A part of a PMU of root ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RootPorts {
     pmu: String,
     mask: Option<u64>,
@@ -45,11 +45,21 @@ struct RootPorts {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     links: Vec<(Key, Link)>,
+    /// The place of each of them in the list.
+    places: HashMap<Key, usize>,
 }
 
 impl Links {
-    /// Adds a counter to its link, if it counts the bytes of one.
-    pub(super) fn add(&mut self, machine: &Machine, event: &Resolved<'_>, spot: Spot, id: u32) {
+    /// Adds a counter to its link, if it counts the bytes of one. `below` is what is below its root
+    /// ports.
+    pub(super) fn add(
+        &mut self,
+        machine: &Machine,
+        event: &Resolved<'_>,
+        spot: Spot,
+        id: u32,
+        below: Option<Below<'_>>,
+    ) {
         let Some(family) = event.words.family else { return };
         if event.encoded.unit != "bytes" {
             return;
@@ -57,10 +67,10 @@ impl Links {
         let name = &event.encoded.event;
         let its = family.links.iter().find_map(|link| Some((link, link.direction(name)?)));
         let Some((rule, direction)) = its else { return };
-        let below = Below::of(machine, event.words, &event.encoded, spot.cpu);
         let key = key(family, rule, event.words, spot, below.as_ref());
         let counted = Counted { counter: id, direction };
-        if let Some((_, link)) = self.links.iter_mut().find(|(other, _)| *other == key) {
+        let place = self.places.get(&key).copied();
+        if let Some((_, link)) = place.and_then(|place| self.links.get_mut(place)) {
             link.counters.push(counted);
             return;
         }
@@ -90,6 +100,7 @@ impl Links {
             peaks,
             latencies: Vec::new(),
         };
+        self.places.insert(key.clone(), self.links.len());
         self.links.push((key, link));
     }
 
@@ -99,9 +110,10 @@ impl Links {
         let counted: BTreeSet<u32> =
             plan.counters.iter().filter(|its| of(its)).map(|its| its.id).collect();
         let mut links = self.links;
+        let mut latencies = Latencies::new(resolver, plan);
         for (key, link) in &mut links {
             link.counters.retain(|its| counted.contains(&its.counter));
-            link.latencies = latencies(resolver, plan, key);
+            link.latencies = latencies.of_link(key);
         }
         links.retain(|(_, link)| !link.counters.is_empty());
         for more in MORE {
@@ -127,12 +139,14 @@ const MORE: [More; 4] = [
 
 /// Adds to names that several links have, if that distinguishes them.
 fn tell_apart(links: &mut [(Key, Link)], more: More) {
-    let names: Vec<String> = links.iter().map(|(_, link)| link.name.clone()).collect();
     let more: Vec<_> = links.iter().enumerate().map(|(place, (key, _))| more(key, place)).collect();
-    for (place, (_, link)) in links.iter_mut().enumerate() {
-        let same = names.iter().zip(&more).filter(|(name, _)| **name == link.name);
-        let differs = same.into_iter().any(|(_, other)| *other != more[place]);
-        if let Some(more) = more[place].as_ref().filter(|_| differs) {
+    let mut additions: HashMap<String, HashSet<&Option<String>>> = HashMap::new();
+    for ((_, link), more) in links.iter().zip(&more) {
+        additions.entry(link.name.clone()).or_default().insert(more);
+    }
+    for ((_, link), more) in links.iter_mut().zip(&more) {
+        let differs = additions.get(&link.name).is_some_and(|all| all.len() > 1);
+        if let Some(more) = more.as_ref().filter(|_| differs) {
             link.name = format!("{} ({more})", link.name);
         }
     }
@@ -223,13 +237,62 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     vec![peak(Direction::In), peak(Direction::Out)]
 }
 
-/// The metrics that the link's rule names as its latency, for its socket and root ports, if all
-/// their inputs are counted.
-fn latencies(resolver: &Resolver<'_>, plan: &Plan, key: &Key) -> Vec<Planned> {
-    let families = &resolver.catalog.families;
-    let rule = families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
-    let names = rule.filter(|rule| rule.name == key.kind).flat_map(|rule| &rule.latency);
-    names.flat_map(|name| resolver.counted(plan, name)).filter(|its| is_of(its, key)).collect()
+/// The metrics of latency whose inputs the plan counts, made once for all links.
+struct Latencies<'p, 'a> {
+    resolver: &'p Resolver<'a>,
+    counted: CountedInputs<'p>,
+    by_name: HashMap<&'p str, Vec<Planned>>,
+}
+
+impl<'p, 'a> Latencies<'p, 'a> {
+    fn new(resolver: &'p Resolver<'a>, plan: &'p Plan) -> Self {
+        Self { resolver, counted: CountedInputs::new(plan), by_name: HashMap::new() }
+    }
+
+    /// The metrics that the link's rule names as its latency, for its socket and root ports, if all
+    /// their inputs are counted.
+    fn of_link(&mut self, key: &Key) -> Vec<Planned> {
+        let families = &self.resolver.catalog.families;
+        let rules =
+            families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
+        let names = rules.filter(|rule| rule.name == key.kind).flat_map(|rule| &rule.latency);
+        let mut latencies = Vec::new();
+        for name in names {
+            let (resolver, counted) = (self.resolver, &self.counted);
+            let planned = self
+                .by_name
+                .entry(name.as_str())
+                .or_insert_with(|| resolver.counted(counted, name));
+            latencies.extend(planned.iter().filter(|its| is_of(its, key)).cloned());
+        }
+        latencies
+    }
+}
+
+/// The places of a plan at which a metric can be computed: PMU, CPU, filter and socket.
+type MetricPlace<'p> = (&'p str, u32, &'p str, Option<i16>);
+
+/// The counters of a plan, by what makes them an input of a metric.
+struct CountedInputs<'p> {
+    places: HashMap<&'p str, BTreeSet<MetricPlace<'p>>>,
+    /// The first counter of a PMU, CPU, filter and event.
+    ids: HashMap<(&'p str, u32, &'p str, &'p str), u32>,
+    filters: Vec<&'p str>,
+}
+
+impl<'p> CountedInputs<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        let mut places: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
+        let mut ids = HashMap::new();
+        for its in &plan.counters {
+            let place = (its.pmu.as_str(), its.cpu, its.filter.as_str(), its.socket);
+            places.entry(&its.family).or_default().insert(place);
+            ids.entry((its.pmu.as_str(), its.cpu, its.filter.as_str(), its.event.as_str()))
+                .or_insert(its.id);
+        }
+        let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
+        Self { places, ids, filters }
+    }
 }
 
 /// Whether a metric describes the same thing as the link.
@@ -245,41 +308,29 @@ fn is_of(metric: &Planned, key: &Key) -> bool {
 }
 
 impl Resolver<'_> {
-    /// The metric of this name on each PMU and CPU whose inputs the plan already counts.
-    fn counted(&self, plan: &Plan, name: &str) -> Vec<Planned> {
+    /// The metric of this name on each PMU and CPU whose inputs are counted.
+    fn counted(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<Planned> {
         let mut planned = Vec::new();
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
-            let Some(example) = plan.counters.iter().find(|its| its.family == family.family) else {
-                continue;
-            };
-            let parts: BTreeSet<(&str, u32, &str, Option<i16>)> = plan
-                .counters
-                .iter()
-                .filter(|its| its.family == example.family)
-                .map(|its| (its.pmu.as_str(), its.cpu, its.filter.as_str(), its.socket))
-                .collect();
+            let Some(places) = plan.places.get(family.family.as_str()) else { continue };
             let names: Vec<&str> =
                 metric.formula.names().into_iter().filter(|name| *name != DURATION_NS).collect();
             if !metric.inputs.is_empty() || names.iter().any(|name| !family.is_event(name)) {
                 continue;
             }
-            for (pmu, cpu, filter, socket) in parts {
-                let on = |its: &&Counter, name: &str, filter: &str| {
-                    its.pmu == pmu && its.cpu == cpu && its.event == name && its.filter == filter
-                };
+            for &(pmu, cpu, filter, socket) in places {
                 let counter = |name: &str| {
-                    let exact = plan.counters.iter().find(|its| on(its, name, filter));
+                    let exact = plan.ids.get(&(pmu, cpu, filter, name));
                     // A clock is the same for all root ports.
-                    let any = || plan.counters.iter().find(|its| on(its, name, ""));
-                    exact.or_else(any).map(|its| its.id)
+                    exact.or_else(|| plan.ids.get(&(pmu, cpu, "", name))).copied()
                 };
                 let inputs: Vec<Input> = names
                     .iter()
                     .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
                     .collect();
-                let has_own = plan.counters.iter().any(|its| {
-                    its.filter == filter && inputs.iter().any(|input| input.counter == Some(its.id))
-                });
+                let is_own =
+                    |id: u32| plan.filters.get(id as usize).is_some_and(|its| *its == filter);
+                let has_own = inputs.iter().filter_map(|input| input.counter).any(is_own);
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;
                 }

@@ -219,11 +219,10 @@ impl<'a> Resolver<'a> {
     /// The family with whose events this machine counts the same traffic better, if any.
     pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
-        let counts = |words: Words<'a>| {
-            words.family.is_some_and(|its| its.family == better)
-                && words.metric(&metric.name).is_some_and(|same| words.has_inputs(same))
+        let counts = |words: &Words<'a>| {
+            words.metric(&metric.name).is_some_and(|same| words.has_inputs(same))
         };
-        self.words().any(counts).then_some(better)
+        self.pmus.of_family(better).iter().any(counts).then_some(better)
     }
 
     /// The metrics of the catalog that match a name or pattern; an error if there are none.
@@ -245,7 +244,7 @@ impl<'a> Resolver<'a> {
 
     /// The metrics that can be computed on this machine.
     fn metrics_here(&self) -> BTreeSet<&'a str> {
-        let mut quiet = Self::whole(self.machine, self.catalog);
+        let mut quiet = self.whole_again();
         let own = self.all_metrics().filter(|(_, metric)| !metric.vendor);
         let here = own.filter(|(family, metric)| {
             quiet.better(family, metric).is_none()
@@ -271,7 +270,9 @@ impl<'a> Resolver<'a> {
         let mut gaps = groups
             .into_iter()
             .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
-        let why = gaps.next().or(lacking).or(apart).unwrap_or_else(|| no_pmus(&named));
+        let mut by_name = named.iter().filter_map(|(family, _)| self.by_name(Some(family.group)));
+        let why = gaps.next().or(lacking).or(apart).or_else(|| by_name.next());
+        let why = why.unwrap_or_else(|| no_pmus(&named));
         let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
         let typed = printable(typed);
         let what = match meant.len() {

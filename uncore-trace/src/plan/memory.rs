@@ -85,8 +85,9 @@ impl<'a> Resolver<'a> {
 
     /// The kinds of memory of this machine that these events do not count.
     fn silent(&self, opened: &[Resolved<'a>]) -> Vec<Silent<'a>> {
-        let counts =
-            |words: &Words<'_>| opened.iter().any(|event| event.words.pmu.name == words.pmu.name);
+        let counted: BTreeSet<&str> =
+            opened.iter().map(|event| event.words.pmu.name.as_str()).collect();
+        let counts = |words: &Words<'_>| counted.contains(words.pmu.name.as_str());
         let mut kinds: BTreeMap<&str, Vec<Words<'a>>> = BTreeMap::new();
         for words in self.words() {
             if let Some(kind) = words.family.and_then(|family| family.memory.as_deref()) {

@@ -10,7 +10,7 @@
 //! Linux 7.2) would write an error into the kernel's log each time (`group_can_go_on`,
 //! kernel/events/core.c).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, ensure};
 
@@ -179,10 +179,15 @@ fn is_of_devices(words: Words<'_>, rule: &Ports, event: &str) -> bool {
 impl Assembly<'_> {
     /// Lets counters take turns that have different values in terms of which their PMU has one.
     pub(super) fn take_turns(&mut self, events: &[Resolved<'_>]) {
+        let mut counters: HashMap<String, Vec<u32>> = HashMap::new();
+        for counter in &self.plan.counters {
+            counters.entry(counter.pmu.clone()).or_default().push(counter.id);
+        }
         for (words, _) in by_pmu(events) {
             let Some(family) = words.family else { continue };
             let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
-            let its = self.plan.counters.iter().filter(|its| its.pmu == words.pmu.name);
+            let ids = counters.get(&words.pmu.name).into_iter().flatten();
+            let its = ids.filter_map(|id| self.plan.counters.get(*id as usize));
             let of_rule = its.clone().filter(|counter| rule.is_of(&counter.event));
             let distinct: BTreeSet<_> = of_rule.map(|its| values(rule, &its.filter)).collect();
             if distinct.len() < 2 {
@@ -218,19 +223,17 @@ impl Assembly<'_> {
     /// Makes groups of at most this many of those counters that are in none. Returns the leaders of all
     /// groups.
     fn lead(&mut self, ids: &[u32], most: usize) -> Vec<u32> {
-        let counters = &mut self.plan.counters;
-        let led = |id: u32| counters.iter().any(|its| its.leader == Some(id));
-        let leaders: Vec<u32> = ids.iter().copied().filter(|id| led(*id)).collect();
-        let is_free = |id: &u32| !leaders.contains(id) && counters[*id as usize].leader.is_none();
+        let counters = &self.plan.counters;
+        let leads = |id: &u32| self.siblings.contains_key(id);
+        let leaders: Vec<u32> = ids.iter().copied().filter(leads).collect();
+        let is_free = |id: &u32| !leads(id) && counters[*id as usize].leader.is_none();
         let free: Vec<u32> = ids.iter().copied().filter(is_free).collect();
         let groups = free.chunks(most);
         let mut all = leaders;
         for group in groups {
             let Some((leader, siblings)) = group.split_first() else { continue };
             all.push(*leader);
-            for sibling in siblings {
-                counters[*sibling as usize].leader = Some(*leader);
-            }
+            self.set_leader(siblings, *leader);
         }
         all
     }

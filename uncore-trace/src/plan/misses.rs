@@ -6,7 +6,8 @@
 //! uses its own. If a CPU has no witness, the counters that see it are divided by another method,
 //! and a note says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail};
 
@@ -80,16 +81,21 @@ impl Plan {
     /// needs the witnesses of all CPUs that it sees.
     pub fn useless_witnesses(&self, gone: &BTreeSet<u32>) -> Vec<u32> {
         let whole = |counter: &&Counter| self.has_witnesses_of(counter, |id| !gone.contains(&id));
-        let divided: Vec<&Counter> = self.counters.iter().filter(whole).collect();
-        let is_useless = |its: &&Counter| !divided.iter().any(|one| one.sees.contains(its.cpu));
+        let divided: CpuList =
+            self.counters.iter().filter(whole).map(|counter| &counter.sees).collect();
+        let is_useless = |its: &&Counter| !divided.contains(its.cpu);
         let left = self.witnesses().filter(|its| !gone.contains(&its.id));
         left.filter(is_useless).map(|its| its.id).collect()
     }
 
     fn has_witnesses_of(&self, counter: &Counter, is_there: impl Fn(u32) -> bool) -> bool {
-        let its = |its: &Counter, cpu| its.is_witness() && its.cpu == cpu && is_there(its.id);
-        let has_one = |cpu| self.counters.iter().any(|one| its(one, cpu));
-        counter.is_of_cpus() && !counter.sees.is_empty() && counter.sees.iter().all(has_one)
+        if !counter.is_of_cpus() || counter.sees.is_empty() {
+            return false;
+        }
+        let is_witness = |counter: &&Counter| counter.is_witness() && is_there(counter.id);
+        let witnesses = self.counters.iter().filter(is_witness);
+        let witnessed: CpuList = witnesses.map(|witness| witness.cpu).collect();
+        counter.sees.is_subset(&witnessed)
     }
 }
 
@@ -139,17 +145,17 @@ impl<'a> Assembly<'a> {
                  `uncore-trace list events`"
             );
         }
-        let cpus: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-        let sources: BTreeMap<u32, WitnessEvent<'a>> =
-            cpus.iter().filter_map(|cpu| Some((cpu, source(resolver, cpu)?))).collect();
-        let without: CpuList = cpus.iter().filter(|cpu| !sources.contains_key(cpu)).collect();
-        let has_all = |cpus: &CpuList| cpus.iter().all(|cpu| sources.contains_key(&cpu));
+        let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
+        let sources = sources(resolver, &cpus);
+        let with: CpuList = sources.keys().copied().collect();
+        let without = cpus.minus(&with);
         if !without.is_empty() {
             let why = why(resolver, &without);
             if wanted == Wanted::Surely {
                 bail!("--method misses: {why}; choose --method regression");
             }
-            let lacking = seen.extract_if(.., |(_, cpus)| !has_all(cpus)).collect::<Vec<_>>();
+            let lacking =
+                seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&with)).collect::<Vec<_>>();
             self.note(format!("no witness for {}: {why}", named(&lacking)));
         }
         if let Wanted::Within(allowance) = wanted {
@@ -169,21 +175,21 @@ impl<'a> Assembly<'a> {
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
         seen: &mut Vec<(u32, CpuList)>,
     ) -> Result<()> {
-        for (id, cpus) in std::mem::take(seen) {
-            let all = cpus.iter().filter_map(|cpu| Some((cpu, *sources.get(&cpu)?)));
-            let all: Vec<(u32, WitnessEvent<'a>)> = all.collect();
-            let mut counted = true;
-            for (cpu, source) in &all {
-                let encoded = source.resolved()?.encoded;
-                let same = (encoded.attr_type, encoded.config, *cpu);
-                counted &= self.seen.contains_key(&same);
+        let mut encoder = WitnessEncoder::default();
+        let mut missing = Vec::new();
+        for (cpu, source) in sources {
+            let encoded = &encoder.resolved(*source)?.encoded;
+            if !self.seen.contains_key(&(encoded.attr_type, encoded.config, *cpu)) {
+                missing.push(*cpu);
             }
-            if !counted {
-                seen.push((id, cpus));
-                continue;
-            }
-            for (cpu, source) in all {
-                self.add_weight(source, cpu)?;
+        }
+        let missing: CpuList = missing.into_iter().collect();
+        let counted = seen.extract_if(.., |(_, cpus)| cpus.and(&missing).is_empty());
+        let counted: Vec<_> = counted.collect();
+        let cpus: CpuList = counted.iter().map(|(_, cpus)| cpus).collect();
+        for cpu in cpus.iter() {
+            if let Some(source) = sources.get(&cpu) {
+                self.add_weight(*source, cpu, &mut encoder)?;
             }
         }
         Ok(())
@@ -196,12 +202,15 @@ impl<'a> Assembly<'a> {
         seen: &[(u32, CpuList)],
         allowance: Allowance,
     ) -> Result<()> {
-        let cpus: BTreeSet<u32> = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-        let Some(first) = cpus.iter().find_map(|cpu| sources.get(cpu)) else {
+        let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
+        let Some(first) = cpus.iter().find_map(|cpu| sources.get(&cpu)) else {
             return Ok(());
         };
-        let counters = |cpu| self.plan.counters.iter().filter(|its| its.cpu == cpu).count();
-        let most = cpus.iter().map(|cpu| counters(*cpu)).max().unwrap_or_default();
+        let mut counters: HashMap<u32, usize> = HashMap::new();
+        for counter in self.plan.counters.iter().filter(|counter| cpus.contains(counter.cpu)) {
+            *counters.entry(counter.cpu).or_default() += 1;
+        }
+        let most = counters.into_values().max().unwrap_or_default();
         let tick_ns = self.plan.tick_ns;
         let refusal = allowance.refusal(tick_ns, cpus.len(), most);
         let why = refusal.map(|refusal| allowance.explain(refusal));
@@ -233,10 +242,10 @@ impl<'a> Assembly<'a> {
     fn taken(
         &self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
-        cpus: &BTreeSet<u32>,
+        cpus: &CpuList,
     ) -> Result<Option<String>> {
         let mut looked_at = BTreeSet::new();
-        for source in cpus.iter().filter_map(|cpu| sources.get(cpu)) {
+        for source in cpus.iter().filter_map(|cpu| sources.get(&cpu)) {
             let pmu = source.words.pmu.name.as_str();
             if !looked_at.insert(pmu) {
                 continue;
@@ -267,11 +276,12 @@ impl<'a> Assembly<'a> {
         seen: &[(u32, CpuList)],
         note: &str,
     ) -> Result<()> {
-        let needed: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
+        let needed: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
+        let mut encoder = WitnessEncoder::default();
         let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
         for cpu in needed.iter() {
             let Some(source) = sources.get(&cpu) else { continue };
-            self.add_weight(*source, cpu)?;
+            self.add_weight(*source, cpu, &mut encoder)?;
             let key = (source.words.pmu.name.as_str(), source.event.name);
             by_event.entry(key).or_insert((*source, Vec::new())).1.push(cpu);
         }
@@ -294,8 +304,13 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    fn add_weight(&mut self, source: WitnessEvent<'a>, cpu: u32) -> Result<()> {
-        let event = source.resolved()?;
+    fn add_weight(
+        &mut self,
+        source: WitnessEvent<'a>,
+        cpu: u32,
+        encoder: &mut WitnessEncoder<'a>,
+    ) -> Result<()> {
+        let event = encoder.resolved(source)?;
         let place = self.machine.cpus.place(cpu);
         let spot = Spot { cpu, socket: place.package };
         if self.machine.mediated_pmu.is_some() {
@@ -307,7 +322,7 @@ impl<'a> Assembly<'a> {
                 self.seen.remove(&key);
             }
         }
-        let (id, new) = self.push(&event, spot, None);
+        let (id, new) = self.push(event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
             let is_witness = new || counter.role == Role::Weight;
             counter.role = if is_witness { Role::Weight } else { Role::Both };
@@ -315,37 +330,60 @@ impl<'a> Assembly<'a> {
             counter.witness_bytes = Some(source.witness.bytes);
         }
         if new {
-            self.events.push(event);
+            self.add_event(event.clone());
         }
         Ok(())
     }
 }
 
-/// The core PMUs of the CPU.
-fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a>> + use<'a> {
-    let has = move |words: &Words<'_>| {
-        let core = words.family.is_some_and(|family| family.kind == Kind::Core);
-        let cpus = words.pmu.cpus.as_ref();
-        core && words.is_per_cpu() && cpus.is_none_or(|cpus| cpus.contains(cpu))
-    };
-    resolver.words().filter(has)
+/// The events of witnesses, which are encoded once for each PMU and not for each CPU.
+#[derive(Default)]
+struct WitnessEncoder<'a> {
+    by_pmu: HashMap<&'a str, Resolved<'a>>,
 }
 
-/// The first witness of the core PMU's family for its processor that the PMU has.
-fn source<'a>(resolver: &Resolver<'a>, cpu: u32) -> Option<WitnessEvent<'a>> {
-    cores(resolver, cpu).find_map(|words| {
+impl<'a> WitnessEncoder<'a> {
+    fn resolved(&mut self, source: WitnessEvent<'a>) -> Result<&Resolved<'a>> {
+        Ok(match self.by_pmu.entry(&source.words.pmu.name) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(source.resolved()?),
+        })
+    }
+}
+
+/// The core PMUs of the machine.
+fn cores<'a>(resolver: &Resolver<'a>) -> Vec<Words<'a>> {
+    let is_core = |words: &Words<'_>| {
+        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == Kind::Core)
+    };
+    resolver.words().filter(is_core).collect()
+}
+
+/// Whether a core PMU is of the CPU.
+fn has_cpu(words: Words<'_>, cpu: u32) -> bool {
+    words.pmu.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+}
+
+/// For each CPU that has one, the first witness of its core PMU's family for its processor that the
+/// PMU has.
+fn sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
+    let source = |words: Words<'a>| {
         let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));
         witnesses.find_map(|witness| {
             Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
         })
-    })
+    };
+    let all: Vec<WitnessEvent<'a>> = cores(resolver).into_iter().filter_map(source).collect();
+    let of_cpu = |cpu| Some((cpu, *all.iter().find(|source| has_cpu(source.words, cpu))?));
+    cpus.iter().filter_map(of_cpu).collect()
 }
 
 fn why(resolver: &Resolver<'_>, without: &CpuList) -> String {
+    let cores = cores(resolver);
     let mut pmus: Vec<Words<'_>> = Vec::new();
-    for words in without.iter().flat_map(|cpu| cores(resolver, cpu)) {
+    for words in without.iter().flat_map(|cpu| cores.iter().filter(move |it| has_cpu(**it, cpu))) {
         if !pmus.iter().any(|known| known.pmu.name == words.pmu.name) {
-            pmus.push(words);
+            pmus.push(*words);
         }
     }
     if pmus.is_empty() {

@@ -21,6 +21,7 @@ mod meters;
 pub mod misses;
 mod notes;
 mod place;
+mod pmus;
 pub mod ports;
 pub mod render;
 pub mod resolve;
@@ -28,6 +29,7 @@ mod role;
 mod together;
 pub mod told;
 pub mod traffic;
+pub mod uncounted;
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -210,10 +212,14 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, request)?;
     let groups = groups(request, &narrowing);
+    let narrowing_is_by_device = narrowing.is_by_device();
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     resolver.times = request.times;
     let mut assembly = Assembly::new(machine, request);
     assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
+    if !narrowing_is_by_device {
+        assembly.warn_of_sockets();
+    }
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
             let at = |error| in_text(text, &error);

@@ -92,7 +92,11 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 /// The catalog's notes on these events.
 fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
+        if !seen.insert((event.words.family_name(), &event.encoded.event)) {
+            continue;
+        }
         let rules = event.words.family.iter().flat_map(|family| &family.notes);
         for rule in rules.filter(|rule| rule.is_about(&event.encoded.event)) {
             if !notes.contains(&rule.text.as_str()) {
@@ -124,10 +128,11 @@ fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 /// The catalog's notes on traffic that two of the events count.
 fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
         let Some(family) = event.words.family else { continue };
         let kind = (family, event.encoded.event.as_str());
-        if !kinds.iter().any(|(known, name)| known.family == family.family && *name == kind.1) {
+        if seen.insert((family.family.as_str(), kind.1)) {
             kinds.push(kind);
         }
     }

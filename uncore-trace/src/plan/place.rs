@@ -8,8 +8,8 @@ use crate::catalog::domain::Domain;
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
-use crate::discover::cpus::{Cache, CpuPlace};
-use crate::discover::{CpuList, Machine};
+use crate::discover::cpus::{Cache, TopologyLevel};
+use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;
 
 /// A CPU on which a PMU is read.
@@ -47,14 +47,16 @@ impl Sight {
         if words.is_per_cpu() {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
         }
-        let all_near = near(machine, words, event, cpu);
-        let near = || all_near.iter();
-        let far = || machine.cpus.online.iter().filter(|&cpu| !all_near.contains(cpu));
+        let near = || near(machine, words, event, cpu);
+        let far = |near: &CpuList| machine.cpus.online.minus(near);
         let has = |cause| causes.contains(&cause);
         match (causes.is_empty() || has(Cause::Cpu), has(Cause::Remote)) {
-            (true, true) => Self { sees: near().chain(far()).collect(), far: far().collect() },
-            (true, false) => Self { sees: near().collect(), far: CpuList::default() },
-            (false, true) => Self { sees: far().collect(), far: CpuList::default() },
+            (true, true) => {
+                let (near, online) = (near(), &machine.cpus.online);
+                Self { sees: near.or(online), far: far(&near) }
+            }
+            (true, false) => Self { sees: near(), far: CpuList::default() },
+            (false, true) => Self { sees: far(&near()), far: CpuList::default() },
             (false, false) => Self::default(),
         }
     }
@@ -73,36 +75,22 @@ pub(super) fn spots(
 ) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
-    let first: CpuList = online.iter().take(1).collect();
+    let first: CpuList = online.first().into_iter().collect();
     let wanted = match (&pmu.cpumask, &pmu.cpus) {
         (Some(mask), _) => mask,
         (None, Some(cpus)) => cpus,
         (None, None) if words.is_per_cpu() => online,
         (None, None) => &first,
     };
-    if wanted.is_empty() {
-        let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
-        bail!(
-            "the cpumask of {} is empty, which means that every CPU it can be read on is offline: \
-             bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
-            printable(&pmu.name),
-            bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
-        );
-    }
     let owners = wanted.and(online);
-    if owners.is_empty() {
-        bail!(
-            "{} can only be read on CPU {wanted}, which is offline: bring it back \
-             (echo 1 > /sys/devices/system/cpu/cpu{}/online)",
-            printable(&pmu.name),
-            wanted.iter().next().unwrap_or_default()
-        );
+    if let (true, Some(why)) = (owners.is_empty(), unreadable(machine, pmu, wanted)) {
+        bail!("{why}");
     }
     let spot = |cpu| {
         let socket = machine.cpus.place(cpu).package;
         Spot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
     };
-    let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
+    let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
     let owners = one_of_each(machine, &owners, words.family.and_then(|its| its.domain(pmu, event)));
     let spots: Vec<Spot> = owners.iter().map(spot).collect();
@@ -113,6 +101,39 @@ pub(super) fn spots(
         );
     }
     Ok(spots)
+}
+
+/// Why a PMU cannot be read on some of the CPUs on which it is read; `None` if all are online.
+fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> {
+    let name = printable(&pmu.name);
+    if wanted.is_empty() {
+        let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
+        return Some(format!(
+            "the cpumask of {name} is empty, which means that every CPU it can be read on is offline: \
+             bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
+            bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
+        ));
+    }
+    let offline = wanted.minus(&machine.cpus.online);
+    let first = offline.first()?;
+    let bring = format!("bring it back (echo 1 > /sys/devices/system/cpu/cpu{first}/online)");
+    Some(if offline == *wanted {
+        format!("{name} can only be read on CPU {wanted}, which is offline: {bring}")
+    } else {
+        format!(
+            "{name} is not counted on CPU {offline} of its cpumask, which is offline: what is read there \
+             is missing, {bring}"
+        )
+    })
+}
+
+/// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None` if
+/// nothing. Where all its CPUs read one register, any of them is enough.
+pub(super) fn offline_readers(machine: &Machine, words: Words<'_>, event: &str) -> Option<String> {
+    let wanted = words.pmu.cpumask.as_ref()?;
+    let domain = words.family.and_then(|family| family.domain(words.pmu, event));
+    let is_read = domain == Some(Domain::Machine) && !wanted.and(&machine.cpus.online).is_empty();
+    unreadable(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
 /// The first CPU of each domain. CPUs at unknown places may be in different ones.
@@ -129,19 +150,10 @@ fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> Cpu
     cpus.iter().filter(&mut is_first).collect()
 }
 
-/// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
-/// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2).
-pub(super) fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
-    let of = |place: CpuPlace| Some((place.package?, place.die.unwrap_or_default()));
-    let mine = of(machine.cpus.place(cpu))?;
-    let dies: BTreeSet<_> = machine.cpus.places.values().filter_map(|place| of(*place)).collect();
-    dies.iter().position(|die| *die == mine).and_then(|at| u32::try_from(at).ok())
-}
-
 fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     let cpus = &machine.cpus;
-    let socket = || cpus.sharing(cpu, |place| place.package);
-    let node = || cpus.sharing(cpu, |place| place.node);
+    let socket = || cpus.sharing(cpu, TopologyLevel::Package);
+    let node = || cpus.sharing(cpu, TopologyLevel::Node);
     let associated = || {
         let associated = words.pmu.associated_cpus.as_ref().map(|those| those.and(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
@@ -154,8 +166,8 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         (Near::All, _) => Some(cpus.online.clone()),
         (Near::Socket, _) => socket(),
         (Near::Node, _) => node(),
-        (Near::Core, _) => cpus.sharing(cpu, core),
-        (Near::Cache, None) => cpus.sharing(cpu, |place| place.cache),
+        (Near::Core, _) => cpus.sharing(cpu, TopologyLevel::Core),
+        (Near::Cache, None) => cpus.sharing(cpu, TopologyLevel::Cache),
         (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
     });
     let domain = words.family.and_then(|family| family.domain(words.pmu, event));
@@ -168,25 +180,18 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     known.or_else(socket).or_else(node).unwrap_or_else(|| cpus.online.clone())
 }
 
-/// A part of the machine, as numbers that distinguish it from others of its kind.
-type Part = (Option<i16>, Option<i16>, Option<u32>);
-
 /// The parts of a machine that can have an instance of a PMU each, the largest first.
-const PARTS: [fn(CpuPlace) -> Option<Part>; 5] = [
-    |place| Some((Some(place.package?), None, None)),
-    |place| Some((Some(place.package?), Some(place.die?), None)),
-    |place| Some((None, None, Some(place.node?))),
-    |place| Some((Some(place.package?), None, Some(place.cache?.first))),
-    core,
+const PARTS: [TopologyLevel; 5] = [
+    TopologyLevel::Package,
+    TopologyLevel::Die,
+    TopologyLevel::Node,
+    TopologyLevel::PackageCache,
+    TopologyLevel::Core,
 ];
 
 /// The parts that instances of different PMUs can have: the first of [`PARTS`]. Drivers may choose
 /// any CPU of such a part, so that smaller ones say nothing.
 const LARGE: usize = 3;
-
-fn core(place: CpuPlace) -> Option<Part> {
-    Some((Some(place.package?), place.die, Some(u32::try_from(place.core?).ok()?)))
-}
 
 /// The online CPUs of the part of the machine that has the instance of a PMU at `cpu`: the largest
 /// kind of part of which no two reader CPUs share one. The readers are those of the PMU, or if it
@@ -205,9 +210,9 @@ fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Op
         let all: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
         (CpuList::from_iter(all).and(&cpus.online), &PARTS[..LARGE])
     };
-    let distinguishes = |part: &&fn(CpuPlace) -> Option<Part>| {
+    let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();
-        readers.iter().all(|cpu| part(cpus.place(cpu)).is_some_and(|its| seen.insert(its)))
+        readers.iter().all(|cpu| level.key(cpus.place(cpu)).is_some_and(|key| seen.insert(key)))
     };
     cpus.sharing(cpu, *parts.iter().find(distinguishes)?)
 }
@@ -215,8 +220,8 @@ fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Op
 /// The online CPUs of the last-level cache with this number within the socket of `cpu`.
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
-    let socket = cpus.sharing(cpu, |place| place.package)?;
+    let socket = cpus.sharing(cpu, TopologyLevel::Package)?;
     let caches: BTreeSet<Cache> = socket.iter().filter_map(|cpu| cpus.place(cpu).cache).collect();
     let wanted = *caches.iter().nth(index)?;
-    cpus.sharing(wanted.first, |place| place.cache)
+    cpus.sharing(wanted.first, TopologyLevel::Cache)
 }

@@ -34,16 +34,23 @@ impl Counter {
 
 /// Whether some of these CPUs, but not all, are those of a port.
 fn is_part(port: &CpuList, cpus: &CpuList) -> bool {
-    port.len() < cpus.len() && port.and(cpus).len() == port.len()
+    port != cpus && port.is_subset(cpus)
 }
 
 impl Plan {
     /// Whether CPUs cause what a counter counts, and ports see each of its CPUs once.
     pub fn has_ports_of(&self, counter: &Counter) -> bool {
-        let ports = || self.counters.iter().filter(|port| counter.has_port(port));
-        let sees = |cpu| ports().filter(|port| port.sees.contains(cpu)).count();
-        let divides = counter.is_of_cpus() && !counter.is_port() && !counter.sees.is_empty();
-        divides && counter.sees.iter().all(|cpu| sees(cpu) == 1)
+        if !counter.is_of_cpus() || counter.is_port() || counter.sees.is_empty() {
+            return false;
+        }
+        let mut seen = CpuList::default();
+        for port in self.counters.iter().filter(|port| counter.has_port(port)) {
+            if !seen.and(&port.sees).is_empty() {
+                return false;
+            }
+            seen = seen.or(&port.sees);
+        }
+        seen == counter.sees
     }
 }
 
@@ -75,11 +82,10 @@ impl<'a> Assembly<'a> {
              leave out --witness ports"
         );
         let without = |cpus: &CpuList| -> CpuList {
-            let ports = || found.iter().filter(|port| is_part(&port.sees, cpus));
-            cpus.iter().filter(|cpu| !ports().any(|port| port.sees.contains(*cpu))).collect()
+            let ports = found.iter().filter(|port| is_part(&port.sees, cpus));
+            cpus.minus(&ports.map(|port| &port.sees).collect())
         };
-        let is_as_small =
-            |cpus: &CpuList| found.iter().any(|port| port.sees.and(cpus).len() == cpus.len());
+        let is_as_small = |cpus: &CpuList| found.iter().any(|port| cpus.is_subset(&port.sees));
         let (divided, lacking): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|(_, cpus)| without(cpus).is_empty());
         let lacking: Vec<_> = lacking.into_iter().filter(|its| !is_as_small(&its.1)).collect();
@@ -102,12 +108,13 @@ impl<'a> Assembly<'a> {
     /// The ports that PMUs can count, no two of them of one CPU.
     fn find_ports(&mut self, resolver: &Resolver<'a>) -> Vec<Found<'a>> {
         let mut found: Vec<Found<'a>> = Vec::new();
+        let mut seen = CpuList::default();
         for source in resolver.words().filter_map(source) {
             let WitnessEvent { words, event, .. } = source;
             let spots = match spots(self.machine, words, event.name, None) {
                 Ok(spots) => spots,
                 Err(error) => {
-                    self.note(format!("{error:#}"));
+                    self.warn(format!("{error:#}"));
                     continue;
                 }
             };
@@ -115,8 +122,8 @@ impl<'a> Assembly<'a> {
                 let causes = [Cause::Cpu].into();
                 let Sight { sees, .. } =
                     Sight::of(self.machine, words, event.name, spot.cpu, &causes);
-                let overlaps = found.iter().any(|its| !its.sees.and(&sees).is_empty());
-                if !overlaps && !sees.is_empty() {
+                if seen.and(&sees).is_empty() && !sees.is_empty() {
+                    seen = seen.or(&sees);
                     found.push(Found { source, spot, sees });
                 }
             }
@@ -166,7 +173,7 @@ impl<'a> Assembly<'a> {
             counter.witness_bytes = Some(source.witness.bytes);
         }
         if new {
-            self.events.push(event);
+            self.add_event(event);
         }
         Ok(())
     }

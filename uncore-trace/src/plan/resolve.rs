@@ -1,9 +1,12 @@
 //! Resolves `-p` and `-e` on this machine: which PMUs, which events.
 
+use std::sync::Arc;
+
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
 use super::device::{Narrowing, Subset};
+use super::pmus::PmuIndex;
 use crate::catalog::Catalog;
 use crate::catalog::asides::sift;
 use crate::catalog::encode::Encoded;
@@ -39,6 +42,7 @@ pub struct Resolved<'a> {
 pub struct Resolver<'a> {
     pub(super) machine: &'a Machine,
     pub(super) catalog: &'a Catalog,
+    pub(super) pmus: Arc<PmuIndex<'a>>,
     pub(super) narrowing: Narrowing<'a>,
     /// Notes for the user, one line each.
     pub notes: Vec<String>,
@@ -53,13 +57,30 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        let (notes, warnings) = (Vec::new(), Vec::new());
-        Self { machine, catalog, narrowing, notes, warnings, times: false, has_time: false }
+        let pmus = Arc::new(PmuIndex::new(machine, catalog));
+        Self::with_pmus(machine, catalog, pmus, narrowing)
     }
 
     /// A resolver of the whole machine.
     pub fn whole(machine: &'a Machine, catalog: &'a Catalog) -> Self {
         Self::new(machine, catalog, Narrowing::none(machine))
+    }
+
+    /// A resolver of the whole machine of this one, without its notes.
+    pub(super) fn whole_again(&self) -> Self {
+        let narrowing = Narrowing::none(self.machine);
+        Self::with_pmus(self.machine, self.catalog, Arc::clone(&self.pmus), narrowing)
+    }
+
+    fn with_pmus(
+        machine: &'a Machine,
+        catalog: &'a Catalog,
+        pmus: Arc<PmuIndex<'a>>,
+        narrowing: Narrowing<'a>,
+    ) -> Self {
+        let (notes, warnings) = (Vec::new(), Vec::new());
+        let (times, has_time) = (false, false);
+        Self { machine, catalog, pmus, narrowing, notes, warnings, times, has_time }
     }
 
     /// Returns the notes.
@@ -91,8 +112,8 @@ impl<'a> Resolver<'a> {
     }
 
     pub(super) fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
-        let catalog = self.catalog;
-        self.machine.pmus.iter().map(move |pmu| Words::new(catalog, pmu))
+        let pmus = Arc::clone(&self.pmus);
+        (0..pmus.all().len()).map(move |index| pmus.all()[index])
     }
 
     /// The PMUs of a family.
@@ -100,14 +121,12 @@ impl<'a> Resolver<'a> {
         &self,
         family: &'a Family,
     ) -> impl Iterator<Item = Words<'a>> + use<'a> {
-        let named =
-            move |words: &Words<'a>| words.family.is_some_and(|its| its.family == family.family);
-        self.words().filter(named)
+        self.pmus.of_family(&family.family).to_vec().into_iter()
     }
 
     /// Whether there is a PMU of this family.
     pub(super) fn has(&self, family: &str) -> bool {
-        self.words().any(|words| words.family.is_some_and(|its| its.family == family))
+        !self.pmus.of_family(family).is_empty()
     }
 
     /// The event of one PMU that is an input of a metric, by name or with terms. `None` if it

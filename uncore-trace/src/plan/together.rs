@@ -32,7 +32,7 @@ impl<'a> Assembly<'a> {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
                         self.agreement.add(event, None)?;
-                        self.events.push(event.clone());
+                        self.add_event(event.clone());
                     }
                     for spot in spots {
                         self.add_metric(measured, spot);
@@ -45,7 +45,7 @@ impl<'a> Assembly<'a> {
             return Err(unreadable.swap_remove(0));
         }
         for error in unreadable {
-            self.note(format!("{error:#}"));
+            self.warn(format!("{error:#}"));
         }
         Ok(())
     }
@@ -105,14 +105,15 @@ impl<'a> Assembly<'a> {
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
         let mut roots: BTreeSet<u32> = free.collect();
-        let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
+        let leads = |id: &u32| self.siblings.contains_key(id);
         if words.family.is_some_and(|family| family.kind == Kind::Core) {
             // The number of free counters of a core is unknown (a watchdog may hold one), so
             // existing groups do not grow.
             roots.retain(|root| !leads(root));
         }
-        let counters = self.plan.counters.iter().map(|counter| counter.id);
-        let mut members: Vec<u32> = counters.filter(|id| roots.contains(&root(*id))).collect();
+        let led = roots.iter().filter_map(|root| self.siblings.get(root)).flatten();
+        let mut members: Vec<u32> = roots.iter().chain(led).copied().collect();
+        members.sort_unstable();
         if members.len() > most || !self.fit(words, &members) {
             members = roots.into_iter().filter(|root| !leads(root)).collect();
             if members.len() > most || !self.fit(words, &members) {
@@ -121,9 +122,7 @@ impl<'a> Assembly<'a> {
         }
         // In the order of their ids, because a leader comes before its siblings.
         let Some((leader, siblings)) = members.split_first() else { return };
-        for sibling in siblings {
-            self.plan.counters[*sibling as usize].leader = Some(*leader);
-        }
+        self.set_leader(siblings, *leader);
     }
 
     /// Whether the PMU can count all of these at once, as far as known.
@@ -134,7 +133,9 @@ impl<'a> Assembly<'a> {
                 counter.pmu == event.words.pmu.name && counter.config == event.encoded.config
             })
         };
-        let events: Vec<_> = self.events.iter().filter(is).map(|event| &event.encoded).collect();
+        let here = self.events_of.get(words.pmu.name.as_str()).into_iter().flatten();
+        let here = here.filter_map(|index| self.events.get(*index));
+        let events: Vec<_> = here.filter(is).map(|event| &event.encoded).collect();
         overcommitted(words, &events).iter().all(|over| over.unsure)
     }
 }

@@ -1,6 +1,6 @@
 //! The group `auto`, which is counted without a request: all traffic, nothing of it twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
@@ -29,8 +29,12 @@ impl<'a> Resolver<'a> {
         let events: Vec<_> = all.filter(|event| event.encoded.unit != "cycles").collect();
         let mut left_out: Vec<(&Overlap, BTreeSet<&str>)> = Vec::new();
         let mut kept = Vec::new();
+        let names: BTreeSet<(&str, &str)> = events.iter().map(family_and_event).collect();
+        let mut rules: HashMap<(&str, &str), Option<&Overlap>> = HashMap::new();
         for event in &events {
-            let Some(rule) = yields_to(event, &events) else {
+            let rule =
+                *rules.entry(family_and_event(event)).or_insert_with(|| yields_to(event, &names));
+            let Some(rule) = rule else {
                 kept.push(event.clone());
                 continue;
             };
@@ -48,17 +52,17 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The rule by which an event gives way to another one of these.
-fn yields_to<'a>(event: &Resolved<'a>, others: &[Resolved<'a>]) -> Option<&'a Overlap> {
-    let rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
-    let mut applying = rules.filter(|rule| {
-        let applies = |other: &Resolved<'_>| {
-            let name = &other.encoded.event;
-            rule.applies(&event.encoded.event, other.words.family_name(), name)
-        };
-        others.iter().any(applies)
-    });
-    applying.next()
+/// The names of an event's family and of the event.
+fn family_and_event<'e>(event: &'e Resolved<'_>) -> (&'e str, &'e str) {
+    (event.words.family_name(), &event.encoded.event)
+}
+
+/// The rule by which an event gives way to another one of these, given as families and events.
+fn yields_to<'a>(event: &Resolved<'a>, others: &BTreeSet<(&str, &str)>) -> Option<&'a Overlap> {
+    let mut rules = event.words.family?.overlaps.iter().filter(|rule| rule.yields);
+    rules.find(|rule| {
+        others.iter().any(|(family, name)| rule.applies(&event.encoded.event, family, name))
+    })
 }
 
 /// The plan of `auto` by root port, in the requested ticks and windows. If no PMU here counts

@@ -134,7 +134,7 @@ impl Draft {
             opened: &common.opened,
             cpus: &common.cpus,
             away: &missing(&online, &common.cpus),
-            places: &machine.cpus.places,
+            places: machine.cpus.places(),
             start_tick,
             clock,
             root: &machine.root,

@@ -267,7 +267,7 @@ mod tests {
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();
-        let cpus = Cpus { online: online.clone(), possible: online, places };
+        let cpus = Cpus::new(online.clone(), online, places);
         (Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() }, cpus)
     }
 

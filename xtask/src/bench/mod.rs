@@ -9,6 +9,7 @@ mod loaded;
 mod machine;
 mod overhead;
 mod pipeline;
+mod plan;
 mod profile;
 mod read;
 mod ring;
@@ -31,6 +32,8 @@ pub(crate) enum Bench {
     Sampling(sampling::Args),
     /// Time how records become files, and measure the memory, for machines of many sizes
     Pipeline(pipeline::Args),
+    /// Time what is done before a recording begins, on machines of 2 to 32 sockets
+    Plan(plan::Args),
     /// Say where the recorder's own time goes
     Profile(profile::Args),
     /// Time how recordings are read beside `DuckDB`, and measure the memory of both
@@ -49,6 +52,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Ring(args) => ring::run(args),
         Bench::Sampling(args) => sampling::run(args),
         Bench::Pipeline(args) => pipeline::run(args),
+        Bench::Plan(args) => plan::run(args),
         Bench::Profile(args) => profile::run(args),
         Bench::Read(args) => read::run(args),
         Bench::Attribution(args) => attribution::run(args),

@@ -2,5 +2,6 @@
 
 pub mod capture;
 pub mod fixtures;
+pub mod large;
 pub mod spec;
 pub mod tree;

@@ -15,6 +15,7 @@ use super::heading::{COUNT, PRINT};
 use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
+use crate::plan::uncounted::uncounted;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 
@@ -190,6 +191,7 @@ pub fn names(machine: &Machine, catalog: &Catalog, of: Names) -> BTreeSet<String
 
 fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let mut problems = machine.problems.clone();
+    problems.extend(uncounted(machine, catalog));
     for pmu in &machine.pmus {
         if let (Some(family), Some(identifier)) = (catalog.impostor(pmu), &pmu.identifier) {
             problems.push(format!(

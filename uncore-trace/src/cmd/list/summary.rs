@@ -7,6 +7,7 @@ use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::suggest::list;
 use crate::discover::Machine;
+use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
 use crate::text::{few, wrapped};
@@ -58,6 +59,13 @@ fn pmus<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
 fn none(machine: &Machine, catalog: &Catalog) -> String {
     let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
     let gaps = kernels::gaps(machine, catalog);
+    let is_unknown = gaps.first().is_some_and(|gap| gap.driver.is_some());
+    let by_name = || Resolver::whole(machine, catalog).by_name(None);
+    if let Some(by_name) = Some(()).filter(|()| !is_unknown).and_then(|()| by_name()) {
+        // The example does not fit into the line.
+        let (pmus, _) = by_name.split_once(", such as").unwrap_or((&by_name, ""));
+        return format!("Uncore counters here: {pmus} (list events).");
+    }
     let why = match gaps.first() {
         Some(gap) if gap.driver.is_some() => "this kernel does not know them (uncore-trace doctor)",
         Some(_) => "no event of them is known (uncore-trace doctor)",

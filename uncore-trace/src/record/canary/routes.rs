@@ -119,7 +119,7 @@ impl Routes {
     }
 
     fn new(machine: &Machine, plan: &Plan) -> Self {
-        let places = &machine.cpus.places;
+        let places = machine.cpus.places();
         let sockets: BTreeMap<_, _> =
             places.iter().map(|(cpu, place)| (*cpu, place.package)).collect();
         let nodes =

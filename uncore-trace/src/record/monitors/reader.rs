@@ -76,7 +76,7 @@ impl Reader {
         )?;
         let domains = domains(&machine.root, &machine.cpus);
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
-        let places = machine.cpus.places.values();
+        let places = machine.cpus.places().values();
         let nodes: BTreeSet<u32> = places.filter_map(|place| place.node).collect();
         let tells = match sockets.len() {
             0 => false,

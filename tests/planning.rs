@@ -1,0 +1,77 @@
+//! The time of reading and planning a machine grows with its size, and not with its square.
+//!
+//! Times of the CPU are compared with each other, so that a slow or a busy machine changes nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+use uncore_trace::catalog::Catalog;
+use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::discover::machine;
+use uncore_trace::plan::plan;
+use uncore_trace_lab::large::{self, Size};
+
+use crate::machines::request;
+
+/// The CPU time of this thread, seconds.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// The CPU time that `work` takes, the least of three.
+fn least_seconds(mut work: impl FnMut()) -> f64 {
+    let mut seconds = || {
+        let begin = cpu_seconds();
+        work();
+        cpu_seconds() - begin
+    };
+    (0..3).map(|_| seconds()).fold(f64::INFINITY, f64::min)
+}
+
+/// The CPU time of reading a machine of this size, of its plan, and of listing it.
+fn times(size: Size) -> [(&'static str, f64); 3] {
+    let root = TempDir::new().unwrap();
+    large::machine(size).unwrap().fill(root.path()).unwrap();
+    let catalog = Catalog::embedded().unwrap();
+    let known = machine(root.path()).unwrap();
+    [
+        ("discovery", least_seconds(|| _ = machine(root.path()).unwrap())),
+        ("plan", least_seconds(|| _ = plan(&known, &catalog, &request(&["all"], &[])).unwrap())),
+        (
+            "list",
+            least_seconds(|| {
+                for what in [What::Groups, What::Metrics, What::Events, What::Devices] {
+                    _ = list(&known, &catalog, what, Form::Text(View::default())).unwrap();
+                }
+            }),
+        ),
+    ]
+}
+
+/// Fails if something takes more than `most` times as long on the larger machine.
+fn assert_growth(small: Size, large: Size, most: f64) {
+    for ((what, before), (_, after)) in times(small).into_iter().zip(times(large)) {
+        let ratio = after / before;
+        assert!(
+            ratio < most,
+            "{what}: {before:.4} s on {small:?}, {after:.4} s on {large:?}: {ratio:.1} times"
+        );
+    }
+}
+
+/// Eight times the sockets have eight times the CPUs and the counters: 8 times the time, where their
+/// product would be 64.
+#[test]
+fn time_grows_with_sockets_and_not_with_their_square() {
+    let of = |sockets| Size { sockets, cores: 8, boxes: 0 };
+    assert_growth(of(4), of(32), 20.0);
+}
+
+/// Four times the boxes of a kind: 4 times the time, where their square would be 16.
+#[test]
+fn time_grows_with_boxes_and_not_with_their_square() {
+    let of = |boxes| Size { sockets: 2, cores: 4, boxes };
+    assert_growth(of(1), of(4), 10.0);
+}

@@ -1,0 +1,38 @@
+//! The PMUs of a machine with their families, which are looked up once: a machine may have thousands of
+//! PMUs, and each group and metric asks for those of its family.
+
+use std::collections::HashMap;
+
+use crate::catalog::Catalog;
+use crate::catalog::words::Words;
+use crate::discover::Machine;
+
+/// All PMUs in the machine's order, and by the name of their family.
+#[derive(Debug)]
+pub(super) struct PmuIndex<'a> {
+    all: Vec<Words<'a>>,
+    by_family: HashMap<&'a str, Vec<Words<'a>>>,
+}
+
+impl<'a> PmuIndex<'a> {
+    pub(super) fn new(machine: &'a Machine, catalog: &'a Catalog) -> Self {
+        let all: Vec<_> = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu)).collect();
+        let mut by_family: HashMap<&str, Vec<Words<'a>>> = HashMap::new();
+        for words in &all {
+            if let Some(family) = words.family {
+                by_family.entry(&family.family).or_default().push(*words);
+            }
+        }
+        Self { all, by_family }
+    }
+
+    /// All PMUs.
+    pub(super) fn all(&self) -> &[Words<'a>] {
+        &self.all
+    }
+
+    /// The PMUs of the family with this name.
+    pub(super) fn of_family(&self, family: &str) -> &[Words<'a>] {
+        self.by_family.get(family).map_or(&[], Vec::as_slice)
+    }
+}
