@@ -15,6 +15,7 @@
 //! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python package about them.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `auto` plans without a request, `ending` reads what `record` says at its end.
+//! - `cgroup_namespace` records as in a container that sees a part of the cgroups.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - `truth` checks the accounts of the machines that `cargo xtask bench truth` draws.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
@@ -29,6 +30,7 @@ mod attribute;
 mod auto;
 mod bombs;
 mod canary;
+mod cgroup_namespace;
 mod ci;
 mod command;
 mod completions;
