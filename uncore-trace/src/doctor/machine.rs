@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use super::privileges;
 use super::program::Program;
 use crate::catalog::Catalog;
-use crate::discover::{self, mounts::MountTable};
+use crate::discover;
+use crate::discover::mounts::MountTable;
 use crate::open::Privileges;
 
 /// The kernel's own type information.
