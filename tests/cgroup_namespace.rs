@@ -47,7 +47,7 @@ impl Recorded {
         let script = format!(
             "echo $$ > {0}/cgroup.procs; exec unshare --cgroup sh -ec '
              set -- {1} {2}/mount {0}; root=$1; {mount}
-             {PROGRAM} record -p host -o {2}/run/ -- sh -ec \"$WORKLOAD\" sh $root 2>&1
+             {PROGRAM} record -p host -o {2}/run/ -- sh -ec \"$WORKLOAD\" sh $root 2>&1 || [ $? = 1 ]
              {PROGRAM} doctor || true'",
             root.dir().display(),
             machine(Path::new("/")).unwrap().cgroups.v2.unwrap().display(),
