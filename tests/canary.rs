@@ -16,7 +16,9 @@ use crate::agent::Agent;
 use crate::command::Answer;
 use crate::harness::recorder::{Recorder, WORKLOAD};
 use crate::harness::subject::wait_for;
-use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text, uncore_trace};
+use crate::harness::{
+    assert_checked, mounts, or_skip, root_or_skip, run, run_ok, text, uncore_trace,
+};
 
 /// Each kind is moved in this time: two kinds, and at most 4.5 s and a burst before each.
 const LONG_ENOUGH: &str = "14s";
@@ -192,7 +194,7 @@ fn what_it_cannot_do_is_said() {
         crate::PROGRAM,
         file.display()
     );
-    let said = refused(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    let said = refused(&mut mounts::shell(&script));
     assert!(said.contains("cannot make a cgroup for the canary in "), "{said}");
     assert!(said.contains("or leave out the canary"), "{said}");
     // Output that is on no disk.

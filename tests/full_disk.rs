@@ -5,7 +5,9 @@ use std::process::Stdio;
 
 use uncore_trace::tables::reader::Recording;
 
+use crate::PROGRAM;
 use crate::command::{Answer, Place};
+use crate::harness::mounts;
 use crate::needs::{SmallDisk, has_root};
 use crate::small::small_recording;
 
@@ -70,4 +72,54 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(answer.code, 0, "{args:?}: {answer:?}");
         assert!(!answer.err.contains("panicked") && !answer.err.contains("ipe"), "{answer:?}");
     }
+}
+
+/// `ulimit -f`: SIGXFSZ would end the recorder without a word.
+#[test]
+fn a_file_over_the_limit_of_its_size_is_an_error_like_a_full_disk() {
+    if !has_root("record with a limit of the size of files") {
+        return;
+    }
+    let limited = |place: &Place, kib: u32, typed: &str| {
+        let script = format!("ulimit -f {}; exec \"$0\" \"$@\"", 2 * kib);
+        let mut command = mounts::shell(&script);
+        command.arg(PROGRAM).args(typed.split(' ')).current_dir(place.path(""));
+        Answer::of(command.output().unwrap())
+    };
+    let place = Place::new();
+    for output in ["run.parquet", "run/"] {
+        let typed = format!("record -p host -o {output} --duration 2s");
+        let answer = limited(&place, 4, &typed);
+        assert_eq!(answer.code, 2, "{answer:?}");
+        assert!(answer.err.contains("limit of this session (see ulimit -f)"), "{answer:?}");
+        assert!(answer.err.contains(output.trim_end_matches('/')), "{answer:?}");
+        assert!(place.content().is_empty(), "{:?}", place.content().keys());
+    }
+    // The command keeps the signal's own meaning.
+    let script = "head -c 100000 /dev/zero > large";
+    let mut command = mounts::shell("ulimit -f 64; exec \"$0\" \"$@\"");
+    command.arg(PROGRAM).args(["record", "-q", "-p", "host", "-o", "run.parquet", "--"]);
+    command.args(["sh", "-c", script]).current_dir(place.path(""));
+    let answer = Answer::of(command.output().unwrap());
+    assert_eq!(fs::metadata(place.path("large")).unwrap().len(), 1 << 15, "{answer:?}");
+    assert!(place.path("run.parquet").exists(), "{answer:?}");
+}
+
+#[test]
+fn the_agent_ends_with_an_error_where_files_are_limited() {
+    if !has_root("the agent with a limit of the size of files") {
+        return;
+    }
+    let place = Place::new();
+    let config = format!(
+        "[record]\ngroups = ['host']\ninterval = '100ms'\n[ring]\ndirectory = '{0}/ring'\n\
+         [rollup]\ndirectory = '{0}/rollup'\nwindow = '1s'\n",
+        place.path("").display()
+    );
+    fs::write(place.path("agent.toml"), config).unwrap();
+    let mut command = mounts::shell("ulimit -f 8; exec \"$0\" \"$@\"");
+    command.arg(PROGRAM).args(["agent", "--config", "agent.toml", "--duration", "20s"]);
+    let answer = Answer::of(command.current_dir(place.path("")).output().unwrap());
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.err.contains("limit of this session (see ulimit -f)"), "{answer:?}");
 }

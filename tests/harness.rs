@@ -8,6 +8,7 @@ pub(crate) mod browser;
 pub(crate) mod cgroup;
 pub(crate) mod load;
 pub(crate) mod made;
+pub(crate) mod mounts;
 pub(crate) mod page;
 pub(crate) mod recorder;
 pub(crate) mod rows;

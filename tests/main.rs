@@ -15,6 +15,8 @@
 //! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python package about them.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - `auto` plans without a request, `ending` reads what `record` says at its end.
+//! - `cgroup_namespace` records as in a container that sees a part of the cgroups.
+//! - `environments` runs `doctor` beside `record` in namespaces and under limits.
 //! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - `truth` checks the accounts of the machines that `cargo xtask bench truth` draws.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
@@ -29,6 +31,7 @@ mod attribute;
 mod auto;
 mod bombs;
 mod canary;
+mod cgroup_namespace;
 mod ci;
 mod command;
 mod completions;
@@ -42,6 +45,7 @@ mod diff;
 mod docs;
 mod doctor;
 mod ending;
+mod environments;
 mod events;
 mod exact;
 mod export;

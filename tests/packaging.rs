@@ -357,3 +357,28 @@ fn the_data_source_of_every_panel_is_a_variable() {
     }
     assert!(panels.iter().all(|panel| ids.insert(panel["id"].as_u64())), "{ids:?}");
 }
+
+/// In a pod, `/sys/fs/cgroup` is the tree of the container's own cgroup namespace, also below a mount of
+/// the node's `/sys`.
+#[test]
+fn a_pod_and_a_container_see_all_cgroups() {
+    let chart = text("helm/uncore-trace/templates/daemonset.yaml");
+    let volume = Regex::new(r"- name: (\S+)\n +hostPath:\n +path: /sys/fs/cgroup\n").unwrap();
+    let name = &volume.captures(&chart).expect("no volume has the node's cgroups")[1];
+    let mount =
+        Regex::new(&format!(r"- name: {name}\n +mountPath: (\S+)\n +readOnly: true")).unwrap();
+    let place = &mount.captures(&chart).expect("the node's cgroups are not mounted")[1];
+    assert!(!place.starts_with("/sys"), "the runtime mounts over {place}");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/install.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let runs = Regex::new(r"(?:podman|docker) run (?:.*\\\n)*.*").unwrap();
+    for (file, text) in [("docs/install.md", docs), ("Containerfile", text("Containerfile"))] {
+        let found: Vec<_> = runs.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(!found.is_empty(), "{file} does not say how a container is run");
+        for command in found {
+            let sees_all =
+                ["--cgroupns=host", "--pid=host"].iter().all(|word| command.contains(word));
+            assert!(sees_all, "{file}: {command}");
+        }
+    }
+}

@@ -51,6 +51,11 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// Its directory in the v2 hierarchy.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dirs[0]
+    }
+
     /// Moves a process into it.
     pub(crate) fn add(&self, pid: i32) {
         for dir in &self.dirs {

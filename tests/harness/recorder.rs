@@ -15,9 +15,8 @@ use aya::maps::loaded_maps;
 use aya::programs::{loaded_links, loaded_programs};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{mono_ns, uncore_trace};
+use super::{mono_ns, mounts, uncore_trace};
 use crate::PROGRAM;
-use crate::command::NO_CONFIG;
 
 /// Prints a line when counting has begun, and keeps running.
 pub(crate) const WORKLOAD: &str = "echo $$; exec sleep 600";
@@ -76,9 +75,8 @@ impl Recorder {
     /// The same as [`Self::start`] where a shell script, such as one that mounts, has changed what it sees of
     /// the machine.
     pub(crate) fn where_done<A: AsRef<OsStr>>(change: &str, output: &Path, options: &[A]) -> Self {
-        let mut command = Command::new("unshare");
-        command.env("XDG_CONFIG_HOME", NO_CONFIG).args(["--mount", "sh", "-ec"]);
-        command.arg(format!("{change}; exec \"$0\" \"$@\"")).arg(PROGRAM);
+        let mut command = mounts::shell(&format!("{change}; exec \"$0\" \"$@\""));
+        command.arg(PROGRAM);
         Self::of(command, output, options, WORKLOAD)
     }
 

@@ -25,7 +25,7 @@ use uncore_trace::cmd::output::print;
 use uncore_trace::cmd::upload::Args;
 use uncore_trace::cmd::{messages, typed};
 use uncore_trace::config::Config;
-use uncore_trace::signals::Signals;
+use uncore_trace::signals::{self, Signals};
 use uncore_trace::text::{counted, printable};
 use uncore_trace::units;
 
@@ -55,6 +55,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    signals::survive_file_size_limit();
     let cli: Cli = match typed::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),

@@ -19,6 +19,7 @@ use uncore_trace::attribute::{
 };
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
+use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
@@ -413,7 +414,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         clock,
         // There are no files: the names come from the records.
         root: &run.join("nowhere"),
-        cgroup_mount: None,
+        cgroups: &CgroupMounts::default(),
         trusted_cgroups: Vec::new(),
         only_cgroups: Vec::new(),
         cgroup_depth: None,

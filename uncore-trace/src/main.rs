@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use uncore_trace::cmd;
 use uncore_trace::record::{canary, probe};
+use uncore_trace::signals;
 
 /// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
 /// CPU time that it takes with glibc's.
@@ -12,6 +13,7 @@ use uncore_trace::record::{canary, probe};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    signals::survive_file_size_limit();
     let name = std::env::args_os().next();
     if let Some(code) = canary::main(name.as_deref()).or_else(|| probe::main(name.as_deref())) {
         return code;

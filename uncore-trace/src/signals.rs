@@ -6,12 +6,28 @@
 //! starts, as by nohup(1), stays ignored, also by the command. SIGINT and SIGTERM are always
 //! caught: a shell script starts background jobs with SIGINT ignored, and SIGINT is what stops
 //! them.
+//!
+//! A file that grows beyond the limit of the session (`ulimit -f`) is an error of writing, not a
+//! signal that ends the program.
 
 use std::future::pending;
 
 use anyhow::{Context as _, Result};
 use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the program
+/// without a word. A handler does that and not `SIG_IGN`, which the command would inherit.
+#[expect(unsafe_code, reason = "the standard library sets no handlers")]
+pub fn survive_file_size_limit() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler = ignore as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, handler as libc::sighandler_t) };
+    if before == libc::SIG_ERR {
+        log::info!("SIGXFSZ cannot be handled");
+    }
+}
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

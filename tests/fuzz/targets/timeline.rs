@@ -12,6 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
+use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuPlace;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
@@ -195,7 +196,7 @@ fuzz_target!(|input: &[u8]| {
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),
-        cgroup_mount: None,
+        cgroups: &CgroupMounts::default(),
         trusted_cgroups: Vec::new(),
         only_cgroups: Vec::new(),
         cgroup_depth: None,

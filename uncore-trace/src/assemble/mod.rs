@@ -56,6 +56,7 @@ use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
+use crate::discover::CgroupMounts;
 use crate::discover::accounts::Held;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
@@ -122,8 +123,8 @@ pub struct Setup<'a> {
     pub clock: Snapshot,
     /// Where procfs and sysfs are.
     pub root: &'a Path,
-    /// Mount point of the cgroup v2 hierarchy.
-    pub cgroup_mount: Option<&'a Path>,
+    /// The cgroup v2 hierarchy.
+    pub cgroups: &'a CgroupMounts,
     /// Cgroups below which all names of containers, pods and jobs are believed.
     pub trusted_cgroups: Vec<String>,
     /// Cgroups with owners of their own; empty: all.
@@ -192,7 +193,7 @@ impl Timeline {
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
-        let cgroups = Cgroups::new(setup.cgroup_mount, setup.root, setup.trusted_cgroups.clone());
+        let cgroups = Cgroups::of(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
         let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
         cpus.follow(&Change { gone: setup.away.to_vec(), ..Change::default() });
         if raw {

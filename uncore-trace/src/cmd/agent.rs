@@ -72,6 +72,11 @@ pub fn run(args: &Args) -> Result<u8> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
+    // Roll-ups, metrics and triggers are by cgroup.
+    machine.cgroups.mount()?;
+    if let Some(unnamed) = machine.cgroups.unnamed() {
+        log::warn!("{unnamed}");
+    }
     let catalog = args.catalog.load()?;
     let plan = planned(&config, &machine, &catalog)?;
     agent::conditions(&config, &plan)?;

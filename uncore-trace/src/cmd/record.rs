@@ -15,7 +15,7 @@ use super::output::print;
 use super::select::nanos;
 use super::trust::as_cgroup;
 use crate::confine::Needs;
-use crate::discover::{self, Machine};
+use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
     self, Asked, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration,
@@ -71,6 +71,9 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }
+    if !args.cgroups.is_empty() || args.cgroup_depth.is_some() {
+        machine.cgroups.mount()?;
+    }
     if args.dry_run {
         let (canary, probe, method) = (args.canary, args.probe.is_some(), args.method);
         let monitor = args.monitor.map(usize::from);
@@ -87,7 +90,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let buffer = buffer(args, cpus, &plan)?;
     let mut options = options(args, tick, interval, buffer, catalog.outside)?;
     options.io |= args.method.sees_io(&plan);
-    warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
+    warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
     super::messages::tell(&plan);
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
@@ -240,9 +243,13 @@ fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
     Ok(mib << 20)
 }
 
-/// A missing cgroup is only warned of, because it may be created during the recording.
-fn warn_of_missing_cgroups(wanted: &[String], mount: Option<&Path>) {
-    let Some(mount) = mount else { return };
+/// Cgroups without a path are warned of, and those that are asked for and missing: they may be created
+/// during the recording.
+fn warn_of_missing_cgroups(wanted: &[String], cgroups: &CgroupMounts) {
+    if let Some(unnamed) = cgroups.unnamed() {
+        log::warn!("{unnamed}");
+    }
+    let Some(mount) = &cgroups.v2 else { return };
     for path in wanted {
         if !mount.join(path.trim_start_matches('/')).is_dir() {
             log::warn!(

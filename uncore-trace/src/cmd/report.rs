@@ -226,6 +226,9 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(line) = told.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
+    if let Some(note) = Incomplete::unnamed(&recording)? {
+        super::messages::say(&note);
+    }
     print(&text)?;
     Ok(0)
 }

@@ -245,9 +245,7 @@ fn by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let mount = machine.cgroups.v2.as_deref();
-    let mount = mount.context("no cgroup v2 hierarchy is mounted, and cgroups are named by it")?;
-    let named = cgroups::select(mount, list)?;
+    let named = cgroups::select(machine.cgroups.mount()?, list)?;
     let delay = match args.delay {
         Delay::None => Duration::ZERO,
         Delay::For(delay) => delay,

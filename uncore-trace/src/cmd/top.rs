@@ -171,6 +171,13 @@ fn measure(args: &Args) -> Result<()> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
+    if matches!(args.by, By::Cgroup | By::Container | By::Pod | By::Job) {
+        let act = "top has nothing to show by cgroup (--by pid has)";
+        machine.cgroups.mount().context(act)?;
+    }
+    if let Some(unnamed) = machine.cgroups.unnamed() {
+        log::warn!("{unnamed}");
+    }
     let catalog = args.select.catalog()?;
     let (plan, notice) = planned(args, &machine, &catalog, tick, window)?;
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {

@@ -14,6 +14,7 @@ pub mod devices;
 pub mod event;
 pub mod format;
 pub mod iort;
+pub mod mounts;
 pub mod name;
 pub mod nodes;
 pub mod open_files;
@@ -33,7 +34,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use self::calibration::{Calibration, Identity};
-pub use self::cgroups::CgroupMounts;
+pub use self::cgroups::{CgroupMounts, CgroupView};
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
 pub use self::devices::Devices;

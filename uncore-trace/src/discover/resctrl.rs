@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::domain::{Domain, domains};
 pub use self::tenant::{cgroup_of, tenant, threads_of};
-use super::cgroups::unescape;
+use super::mounts::MountTable;
 use super::read;
 
 /// The directory in a control group that has its monitoring groups.
@@ -109,8 +109,9 @@ impl Resctrl {
     /// The first one in `proc/self/mountinfo` below `root`; `None` if none is mounted.
     pub fn find(root: &Path) -> Option<Self> {
         let mounts = read::bytes(&root.join("proc/self/mountinfo")).ok()?;
-        let path = mount_point(&String::from_utf8_lossy(&mounts))?;
-        Some(Self { dir: root.join(path.strip_prefix("/").unwrap_or(&path)) })
+        let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
+        let path = &mounts.of_type("resctrl").next()?.point;
+        Some(Self { dir: root.join(path.strip_prefix("/").unwrap_or(path)) })
     }
 
     /// All groups, the default one first, then in the order of their names. Those that cannot be
@@ -200,16 +201,6 @@ impl Group {
     }
 }
 
-/// The mount point of the first file system of type resctrl.
-fn mount_point(mountinfo: &str) -> Option<PathBuf> {
-    let of_line = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let is_resctrl = right.split(' ').next() == Some("resctrl");
-        left.split(' ').nth(4).filter(|_| is_resctrl).map(unescape)
-    };
-    mountinfo.lines().find_map(of_line)
-}
-
 /// The monitoring groups of a control group.
 fn monitoring(control: &Path, name: &str) -> Vec<Group> {
     let dir = control.join(MONITORING);
@@ -297,11 +288,5 @@ mod tests {
     fn without_a_mount_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Resctrl::find(dir.path()), None);
-        assert_eq!(
-            mount_point("31 23 0:28 / /sys rw - sysfs sysfs rw\nresctrl\n - resctrl\n"),
-            None
-        );
-        let line = "40 31 0:37 / /my\\040resctrl rw,relatime shared:9 - resctrl resctrl rw\n";
-        assert_eq!(mount_point(line), Some(PathBuf::from("/my resctrl")));
     }
 }

@@ -6,23 +6,41 @@
 //! their own there.
 
 use super::{Finding, Machine, State};
+use crate::discover::CgroupMounts;
+use crate::discover::cgroups::CgroupReach;
 
 const NAME: &str = "cgroups";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let (Some(v2), Some(v1)) = (machine.mounts("cgroup2"), machine.mounts("cgroup")) else {
+    let Some(table) = machine.mounts() else {
         let what = "/proc/self/mountinfo cannot be read: the mounts are unknown";
         return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
     };
+    let mounts = CgroupMounts::of(machine.root(), &table);
     // A v1 mount without controllers (`name=systemd`) only groups processes.
-    let controllers = v1.iter().filter(|mount| !mount.options.contains("name=")).count();
-    let finding = match (v2.first(), v1.is_empty()) {
-        (Some(mount), true) => Finding::new(NAME, State::Ok, format!("v2 at {}", mount.point)),
+    let is_named =
+        |controllers: &[String]| controllers.iter().any(|name| name.starts_with("name="));
+    let controllers = mounts.v1.iter().filter(|mount| !is_named(&mount.controllers)).count();
+    let finding = match (&mounts.v2, mounts.v1.is_empty()) {
+        (Some(mount), _) if mounts.view.reach != CgroupReach::Whole => {
+            let what = mounts.unnamed().unwrap_or_default();
+            let finding = Finding::new(NAME, State::Warn, what);
+            return vec![match mounts.view.reach {
+                CgroupReach::Part => {
+                    let on = machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
+                    finding.mend(on)
+                }
+                _ => finding.mend(
+                    "start the container with --cgroupns=host, or with -v /sys/fs/cgroup:/host/cgroup:ro",
+                ),
+            }];
+        }
+        (Some(mount), true) => Finding::new(NAME, State::Ok, format!("v2 at {}", mount.display())),
         (Some(mount), false) => {
             let what = format!(
                 "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
                  {controllers} v1 controllers are not told apart",
-                mount.point
+                mount.display()
             );
             Finding::new(NAME, State::Ok, what)
         }
@@ -40,7 +58,10 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::super::machine::{fake, finding};
     use super::*;
 
     const V2: &str = "30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n";
@@ -59,6 +80,19 @@ mod tests {
         let hybrid = with(&format!("{V1}{UNIFIED}"));
         assert_eq!(hybrid.state, State::Ok);
         assert!(hybrid.what.contains("/sys/fs/cgroup/unified") && hybrid.what.contains("the 1 v1"));
+    }
+
+    #[test]
+    fn a_namespace_is_known() {
+        let dir = fake(&[("proc/self/mountinfo", V2)]);
+        fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
+        symlink("cgroup:[4026532911]", dir.path().join("proc/self/ns/cgroup")).unwrap();
+        let finding = check(&Machine::at(dir.path())).remove(0);
+        assert_eq!(finding.state, State::Warn);
+        assert!(finding.what.contains("cgroup namespace"), "{}", finding.what);
+        assert!(finding.mend[0].contains("--cgroupns=host"));
+        let part = with("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
+        assert_eq!((part.state, &*part.mend[0]), (State::Warn, "mount -t cgroup2 none /mnt"));
     }
 
     #[test]

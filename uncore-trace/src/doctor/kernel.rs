@@ -5,6 +5,10 @@
 //! `bpf_timer_start`); an older kernel is ticked from user space through `BPF_PROG_TEST_RUN` on
 //! that CPU, which costs a wake-up and an inter-processor interrupt a tick.
 
+use std::path::Path;
+
+use rustix::system::uname;
+
 use super::{Finding, Machine, State};
 use crate::discover::release::{self, Version};
 
@@ -14,7 +18,10 @@ const PINNED_TIMER: Version = Version(6, 7);
 
 /// The kernel's release, as `uname -r` prints it.
 pub(super) fn release(machine: &Machine) -> Option<String> {
-    machine.text("proc/sys/kernel/osrelease").ok().filter(|release| !release.is_empty())
+    let read = machine.text("proc/sys/kernel/osrelease").ok().filter(|release| !release.is_empty());
+    // Without procfs, the kernel of the running machine says it too.
+    let own = || uname().release().to_str().ok().map(str::to_owned);
+    read.or_else(|| (machine.root() == Path::new("/")).then(own).flatten())
 }
 
 /// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a file. Its

@@ -12,6 +12,7 @@ use super::privileges;
 use super::program::Program;
 use crate::catalog::Catalog;
 use crate::discover;
+use crate::discover::mounts::MountTable;
 use crate::open::Privileges;
 
 /// The kernel's own type information.
@@ -119,35 +120,10 @@ impl Machine {
         Ok(names)
     }
 
-    /// Mounts of file systems of this type, from `proc/self/mountinfo`; `None` if that cannot be
-    /// read. Mount points keep the kernel's octal escapes (`\040` for a space).
-    pub(super) fn mounts(&self, fs_type: &str) -> Option<Vec<Mount>> {
-        let info = self.text("proc/self/mountinfo").ok()?;
-        Some(parse_mounts(&info).into_iter().filter(|mount| mount.fs_type == fs_type).collect())
+    /// The mounts, from `proc/self/mountinfo`; `None` if that cannot be read.
+    pub(super) fn mounts(&self) -> Option<MountTable> {
+        self.text("proc/self/mountinfo").ok().map(|info| MountTable::parse(&info))
     }
-}
-
-/// A line of `proc/self/mountinfo`, as far as the checks use it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
-    pub(super) point: String,
-    pub(super) fs_type: String,
-    pub(super) options: String,
-}
-
-/// Reads mountinfo (proc(5)): `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`.
-/// Own parser, because one that rejects the whole file for a strange line would hide the others.
-fn parse_mounts(info: &str) -> Vec<Mount> {
-    let line = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut after = after.split(' ');
-        Some(Mount {
-            point: before.split(' ').nth(4)?.to_owned(),
-            fs_type: after.next()?.to_owned(),
-            options: after.nth(1).unwrap_or_default().to_owned(),
-        })
-    };
-    info.lines().filter_map(line).collect()
 }
 
 /// A tree of files in a temporary directory, for the tests of the checks.
@@ -185,31 +161,11 @@ pub(super) fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn mounts_survive_optional_tags_and_odd_lines() {
-        let info = "22 1 0:20 / /sys rw - sysfs sysfs rw\n\
-                    garbage\n\
-                    30 22 0:26 / /sys/fs/cgroup/a\\040b rw,nosuid shared:9 master:1 - cgroup2 none rw,nsdelegate\n";
-        let mounts = parse_mounts(info);
-        assert_eq!(mounts.len(), 2);
-        assert_eq!(mounts[1].point, "/sys/fs/cgroup/a\\040b");
-        assert_eq!(mounts[1].fs_type, "cgroup2");
-        assert_eq!(mounts[1].options, "rw,nsdelegate");
-    }
 
     #[test]
     fn foreign_bytes_are_text() {
         let dir = fake(&[]);
         fs::write(dir.path().join("f"), b" a\xffb\n").unwrap();
         assert_eq!(Machine::at(dir.path()).text("f").unwrap(), "a\u{fffd}b");
-    }
-
-    proptest! {
-        #[test]
-        fn mountinfo_never_panics(info in ".*") {
-            let _mounts = parse_mounts(&info);
-        }
     }
 }

@@ -21,8 +21,10 @@ mod drivers;
 mod files;
 mod kconfig;
 mod kernel;
+mod limits;
 mod lockdown;
 mod machine;
+mod output;
 mod paranoid;
 mod pids;
 mod platforms;
@@ -104,6 +106,8 @@ const CHECKS: &[Check] = &[
     cgroups::check,
     pids::check,
     files::check,
+    limits::check,
+    output::check,
     sample_rate::check,
     pmus::check,
     drivers::check,

@@ -15,13 +15,14 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         );
         vec![Finding::new(NAME, State::NotHere, what)]
     };
-    let Some(mounts) = machine.mounts("tracefs") else {
+    let Some(mounts) = machine.mounts() else {
         return absent("/proc/self/mountinfo cannot be read");
     };
-    let Some(mount) = mounts.first() else { return absent("not mounted") };
-    let events = format!("{}/events/sched", mount.point);
+    let Some(mount) = mounts.of_type("tracefs").next() else { return absent("not mounted") };
+    let point = mount.point.display();
+    let events = format!("{point}/events/sched");
     match machine.names(events.trim_start_matches('/')) {
-        Ok(_) => vec![Finding::new(NAME, State::Ok, format!("mounted at {}", mount.point))],
+        Ok(_) => vec![Finding::new(NAME, State::Ok, format!("mounted at {point}"))],
         Err(error) => absent(&format!("cannot read {events}: {error}")),
     }
 }

@@ -1,8 +1,10 @@
 //! Finds the path of a cgroup id, and the container, pod and job that contain it.
 //!
-//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths come from the
-//! records of cgroups that are created during the recording. For other ids, the hierarchy is walked
-//! when the id is first seen.
+//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths are those below
+//! the mount point ([`CgroupView`]). They come from the records of cgroups that are created during the
+//! recording. For other ids, the hierarchy is walked when the id is first seen.
+//!
+//! Guarantee: a cgroup has one path, whichever source it comes from.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -17,6 +19,8 @@ use super::machines::launched;
 use super::qemu::Qemu;
 use super::runtimes::Runtimes;
 use super::trust::Trust;
+use crate::discover::cgroups::CgroupReach;
+use crate::discover::{CgroupMounts, CgroupView};
 use crate::schema::cgroups::{CgroupNames, ancestor};
 
 /// How long a removed cgroup keeps its path, ns: longer than a recorder lags behind.
@@ -43,6 +47,10 @@ struct KnownCgroup {
 #[derive(Debug)]
 pub struct Cgroups {
     mount: Option<PathBuf>,
+    view: CgroupView,
+    /// The path of the mount's root in the hierarchy, without a slash at its end; `None` until a record
+    /// of the kernel tells.
+    above: Option<String>,
     runtimes: Runtimes,
     qemu: Qemu,
     trust: Trust,
@@ -58,12 +66,14 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Paths below the mount point of the v2 hierarchy. Without a mount point no path is known.
+    /// Paths below the mount point of the whole v2 hierarchy. Without a mount point no path is known.
     /// Names of containers come from files below `root`. Below the cgroups `trusted`, all names are
     /// believed.
     pub fn new(mount: Option<&Path>, root: &Path, trusted: Vec<String>) -> Self {
         Self {
             mount: mount.map(Path::to_owned),
+            view: CgroupView::default(),
+            above: Some(String::new()),
             runtimes: Runtimes::new(root),
             qemu: Qemu::new(mount, root),
             trust: Trust::new(mount, trusted),
@@ -74,6 +84,13 @@ impl Cgroups {
             walk_pause: WALK_AGAIN_NS,
             fresh: VecDeque::new(),
         }
+    }
+
+    /// The same with the hierarchy as it is mounted.
+    pub fn of(mounts: &CgroupMounts, root: &Path, trusted: Vec<String>) -> Self {
+        let CgroupMounts { v2, view, .. } = mounts;
+        let above = (v2.is_none() || view.reach == CgroupReach::Whole).then(String::new);
+        Self { view: view.clone(), above, ..Self::new(v2.as_deref(), root, trusted) }
     }
 
     /// The path of a cgroup, or `None` if it cannot be found. `now` is the time of a record.
@@ -125,27 +142,48 @@ impl Cgroups {
         self.id(above.as_ref()).unwrap_or(id)
     }
 
-    /// The id of a path, from its directory.
+    /// The path that `/proc/PID/cgroup` has, below the mount point; `None` if it is not there.
+    pub fn path_of(&self, membership: &Path) -> Option<PathBuf> {
+        self.view.path_of(membership)
+    }
+
+    /// The id of a path below the mount point, from its directory.
     pub fn id(&self, path: &Path) -> Option<u64> {
         use std::os::unix::fs::MetadataExt as _;
         let dir = self.mount.as_ref()?.join(path.strip_prefix("/").unwrap_or(path));
         fs::metadata(dir).ok().map(|metadata| metadata.ino())
     }
 
-    /// Notes the path of a cgroup that was created or used.
+    /// Notes the path of a cgroup that was created or used, as the kernel's records have it: from the
+    /// root of the hierarchy. A cgroup that is not below the mount point has no path.
+    pub fn learn_from_kernel(&mut self, id: u64, path: &str) {
+        if self.above.is_none() {
+            self.above = self.root_above(id, path).map(str::to_owned);
+        }
+        let below = self.above.as_deref().and_then(|above| path.strip_prefix(above));
+        match below {
+            Some("") => self.learn(id, "/".to_owned()),
+            Some(below) if below.starts_with('/') => self.learn(id, below.to_owned()),
+            Some(_) | None => {}
+        }
+    }
+
+    /// The path of the mount's root in the hierarchy, from a cgroup whose directory has the end of its
+    /// path.
+    fn root_above<'a>(&self, id: u64, path: &'a str) -> Option<&'a str> {
+        let slashes = path.match_indices('/').map(|(begin, _)| begin);
+        let mut ends = slashes.chain([path.len()]).map(|begin| path.split_at(begin));
+        ends.find(|(_, below)| self.id(Path::new(below)) == Some(id)).map(|(above, _)| above)
+    }
+
+    /// Notes the path of a cgroup below the mount point. Cgroups are never renamed, so the first path
+    /// stays.
     pub fn learn(&mut self, id: u64, path: String) {
         let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let learnt = KnownCgroup { names, named: false, logged: false };
-        match self.by_id.entry(id) {
-            Entry::Occupied(known) if known.get().names.path == learnt.names.path => {}
-            Entry::Occupied(mut known) => {
-                *known.get_mut() = learnt;
-                self.fresh.push_back(id);
-            }
-            Entry::Vacant(new) => {
-                new.insert(learnt);
-                self.fresh.push_back(id);
-            }
+        if let Entry::Vacant(new) = self.by_id.entry(id) {
+            new.insert(learnt);
+            self.fresh.push_back(id);
         }
     }
 
@@ -259,6 +297,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+    use crate::discover::mounts::MountTable;
 
     #[test]
     fn walks_the_hierarchy_once_and_then_learns() {
@@ -272,6 +311,45 @@ mod tests {
         assert_eq!(cgroups.path(u64::MAX, 3), None);
         cgroups.learn(u64::MAX, "/late".to_owned());
         assert_eq!(cgroups.path(u64::MAX, 5), Some("/late"));
+    }
+
+    /// A mount whose root is at `/host/ns` in the hierarchy, seen from a namespace.
+    #[test]
+    fn a_cgroup_has_one_path_whichever_source_it_has() {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["proc/self/ns", "cg/in", "cg/late"] {
+            fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        let link = root.path().join("proc/self/ns/cgroup");
+        std::os::unix::fs::symlink("cgroup:[4026532911]", link).unwrap();
+        let ino = |path: &str| fs::metadata(root.path().join("cg").join(path)).unwrap().ino();
+        let (top, inner, late) = (ino(""), ino("in"), ino("late"));
+        let mount = root.path().join("cg");
+        let mountinfo = format!("30 20 0:26 / {} rw - cgroup2 cgroup rw\n", mount.display());
+        let mounts = CgroupMounts::of(root.path(), &MountTable::parse(&mountinfo));
+        let mut cgroups = Cgroups::of(&mounts, root.path(), Vec::new());
+        // Nothing is known of a cgroup that is elsewhere, or gone before the first that is not.
+        cgroups.learn_from_kernel(1_000_001, "/host/other/in");
+        cgroups.learn_from_kernel(1_000_002, "/in");
+        assert_eq!((cgroups.known(1_000_001), cgroups.known(1_000_002)), (None, None));
+        assert_eq!(cgroups.path(inner, 1), Some("/in"));
+        cgroups.learn_from_kernel(inner, "/host/ns/in");
+        assert_eq!(cgroups.known(inner), Some("/in"));
+        cgroups.learn_from_kernel(1_000_003, "/host/ns/in/gone");
+        cgroups.learn_from_kernel(1_000_004, "/host/nsx");
+        cgroups.learn_from_kernel(1_000_005, "/in");
+        assert_eq!(cgroups.known(1_000_003), Some("/in/gone"));
+        assert_eq!((cgroups.known(1_000_004), cgroups.known(1_000_005)), (None, None));
+        cgroups.learn_from_kernel(top, "/host/ns");
+        assert_eq!(cgroups.known(top), Some("/"));
+        assert_eq!(cgroups.path(late, 2), Some("/late"));
+        cgroups.learn(late, "/other".to_owned());
+        assert_eq!(cgroups.path(late, 2), Some("/late"));
+        let mut learnt = cgroups.take_new(9);
+        learnt.sort_unstable();
+        let mut all = [inner, 1_000_003, top, late];
+        all.sort_unstable();
+        assert_eq!(learnt, all);
     }
 
     #[test]

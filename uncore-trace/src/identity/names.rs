@@ -173,7 +173,8 @@ impl Names {
     /// The cgroup is that of the records, if they have one: procfs may already show a move whose
     /// record is still to come, and the time before the move does not belong to the new cgroup.
     pub fn running(&self, tid: u32) -> Option<(Task, bool)> {
-        let (task, runs) = self.by_procfs(tid, |path| self.cgroups.id(path))?;
+        let (task, runs) =
+            self.by_procfs(tid, |path| self.cgroups.id(&self.cgroups.path_of(path)?))?;
         let known = self.last_cgroup.get(&tid).copied();
         Some((Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
     }
@@ -266,8 +267,8 @@ impl Names {
     pub fn cgroup_event(&mut self, event: CgroupEvent) {
         match event.change {
             CgroupChange::Created => {
-                if let Some(path) = event.path {
-                    self.cgroups.learn(event.cgroup_id, path);
+                if let Some(path) = &event.path {
+                    self.cgroups.learn_from_kernel(event.cgroup_id, path);
                 }
             }
             CgroupChange::Removed => {
@@ -275,8 +276,8 @@ impl Names {
                 self.inside.remove(&event.cgroup_id);
             }
             CgroupChange::Attached(tid) => {
-                if let Some(path) = event.path {
-                    self.cgroups.learn(event.cgroup_id, path);
+                if let Some(path) = &event.path {
+                    self.cgroups.learn_from_kernel(event.cgroup_id, path);
                 }
                 let from = self.last_cgroup.insert(tid, event.cgroup_id);
                 if let Some(from) = from {

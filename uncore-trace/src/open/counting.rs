@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::limits;
 use super::open_counter::{self, OpenCounter};
 use super::session::Unopened;
 use super::statistics::{Sampled, Statistics};
@@ -36,7 +37,8 @@ impl Counting {
     ///
     /// None of the counters could be opened; the error has the reason of the first one.
     pub fn open(counters: &[Counter], root: &Path) -> Result<Self> {
-        open_counter::raise_file_limit(counters.len());
+        // One that has too few opens what it can.
+        limits::raise(limits::files_needed(counters, 0));
         let (opened, mut unopened) = open_counter::open(counters);
         let (statistics, unread) = Statistics::open(counters, root);
         unopened.extend(unread);

@@ -8,8 +8,6 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use super::barrier::{Call, barrier};
 use super::perf::{Event, Request};
 use super::session::Unopened;
@@ -212,20 +210,6 @@ fn explain(error: &io::Error) -> String {
         _ => return error.to_string(),
     };
     format!("{error}: {hint}")
-}
-
-/// Raises the soft limit of open files, up to the hard limit, to one descriptor per counter and
-/// some more. If that is not enough, opening a counter fails with a message.
-pub(super) fn raise_file_limit(counters: usize) {
-    let wanted = counters as u64 + 256;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        let raised = Rlimit { current: Some(current), maximum: limit.maximum };
-        if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            log::info!("cannot raise the limit of open files to {current}: {error}");
-        }
-    }
 }
 
 /// Disables all counters that count, one right after the other, and warns of the first failure. The

@@ -44,7 +44,7 @@ pub(super) fn make(
 }
 
 /// Number of rings for `cpus` CPUs: a power of two, as the bytes of all rings and of each.
-fn number(cpus: usize) -> u32 {
+pub(super) fn number(cpus: usize) -> u32 {
     (cpus.div_ceil(CPUS_OF_RING) as u32).next_power_of_two()
 }
 

@@ -21,7 +21,7 @@ use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::statistics::Statistics;
-use super::{SAMPLE, io, pmu, programs, refused, rings, shared};
+use super::{SAMPLE, io, limits, pmu, programs, refused, rings, shared};
 use crate::count::Count;
 use crate::discover::nodes::Drivers;
 use crate::plan::Plan;
@@ -110,7 +110,8 @@ impl Session {
         options: Options,
         btf: Option<&Path>,
     ) -> Result<Self> {
-        open_counter::raise_file_limit(plan.counters.len());
+        limits::ensure_memory()?;
+        limits::ensure_files(limits::files_needed(&plan.counters, online.len()))?;
         let (mut opened, mut unopened) = open_counter::open(&plan.counters);
         let (statistics, unread) = Statistics::open(&plan.counters, root);
         unopened.extend(unread);

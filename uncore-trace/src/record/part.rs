@@ -138,7 +138,7 @@ impl Draft {
             start_tick,
             clock,
             root: &machine.root,
-            cgroup_mount: machine.cgroups.v2.as_deref(),
+            cgroups: &machine.cgroups,
             trusted_cgroups: options.trusted_cgroups.clone(),
             only_cgroups: options.cgroups.clone(),
             cgroup_depth: options.cgroup_depth,
@@ -178,6 +178,11 @@ impl Draft {
         }
         for unseen in session.unseen() {
             ledger.explain(Cause::IoUnseen, now, None, unseen);
+        }
+        if let Some(why) = machine.cgroups.unnamed() {
+            let has_tree = machine.cgroups.v2.is_some();
+            let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
+            ledger.explain(cause, now, None, &why);
         }
         if let Some(why) = session.unseen_holders() {
             ledger.explain(Cause::HolderUnseen, now, None, why);

@@ -125,6 +125,11 @@ causes! {
     /// The path of a cgroup has the form of a container, pod, virtual machine or job, but others than root
     /// may have named it: `container`, `pod` or `job` is null. `detail` has the path.
     NameRefused = "name_refused", ["name of a container, pod or job was not believed", "names of containers, pods or jobs were not believed"], Cost::Precision;
+    /// No cgroup v2 hierarchy was mounted, so that cgroups had no paths. `detail` has the way out.
+    CgroupsUnnamed = "cgroups_unnamed", ["time cgroups had no path, as no cgroup v2 hierarchy was mounted", "times cgroups had no path, as no cgroup v2 hierarchy was mounted"], Cost::Precision;
+    /// The recorder saw a part of the cgroup v2 hierarchy, such as that of a container: the path `/` is the
+    /// root of this part, and cgroups outside of it had no paths. `detail` has the way out.
+    CgroupsPartial = "cgroups_partial", ["time the cgroup / was not the root of the host's, and cgroups outside of it had no path", "times the cgroup / was not the root of the host's, and cgroups outside of it had no path"], Cost::Precision;
     /// A record was dropped because the ring was full.
     RingFull = "ring_full", ["record was dropped", "records were dropped"], Cost::Counts(LARGER_BUFFER);
     /// There is no record for `span_ns` of a CPU's time before `mono_ns`.

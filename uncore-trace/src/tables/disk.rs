@@ -22,7 +22,11 @@ pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
         return explain_kind(io.kind()).map_or_else(|| one_line(&io.to_string()), str::to_owned);
     }
     let text = one_line(&error.to_string());
-    if text.contains("os error 28") { "no space left on the disk".to_owned() } else { text }
+    let known =
+        [("os error 28", io::ErrorKind::StorageFull), ("os error 27", io::ErrorKind::FileTooLarge)];
+    let known = known.iter().find(|(number, _)| text.contains(number));
+    let worded = known.and_then(|(_, kind)| explain_kind(*kind));
+    worded.map_or(text, str::to_owned)
 }
 
 /// The I/O error in the chain.
@@ -41,6 +45,9 @@ fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
 fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
     Some(match kind {
         io::ErrorKind::StorageFull => "no space left on the disk",
+        io::ErrorKind::FileTooLarge => {
+            "the file would be larger than the limit of this session (see ulimit -f)"
+        }
         io::ErrorKind::QuotaExceeded => "the disk quota is used up",
         io::ErrorKind::PermissionDenied => "permission denied",
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; choose another",

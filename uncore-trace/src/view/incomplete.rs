@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::check::facts::Facts;
 use super::losses::{self, Total};
+use crate::schema::loss::{Cause, Losses};
 use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
 
@@ -60,6 +61,19 @@ impl Incomplete {
             end_ns: table.bounds("mono_ns").map(|(_, last)| last),
             losses,
         }))
+    }
+
+    /// Why cgroups of the recording have no path, if some or all have none.
+    ///
+    /// # Errors
+    ///
+    /// The table `fabric` cannot be read.
+    pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
+        let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
+        let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
+        let totals = facts.loss.iter().flatten();
+        let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
+        Ok(Losses::sort(counts.map(|(cause, count)| (cause, count.unsigned_abs()))).note())
     }
 
     /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:

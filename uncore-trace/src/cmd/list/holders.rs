@@ -57,7 +57,7 @@ impl Held {
         if wanted.is_empty() || machine.root != Path::new("/") {
             return held;
         }
-        let mut cgroups = Cgroups::new(machine.cgroups.v2.as_deref(), &machine.root, Vec::new());
+        let mut cgroups = Cgroups::of(&machine.cgroups, &machine.root, Vec::new());
         let by = &mut held.by;
         held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
             let mut open = open.intersection(wanted).peekable();
@@ -99,17 +99,19 @@ fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
     };
     let comm = text("comm").trim_end_matches('\n').to_owned();
     let groups = text("cgroup");
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    let id = path.and_then(|path| cgroups.id(Path::new(path)));
-    let names = id.zip(path).and_then(|(id, path)| {
-        cgroups.learn(id, path.to_owned());
+    let membership = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = membership.and_then(|path| cgroups.path_of(Path::new(path)));
+    let id = path.as_deref().and_then(|path| cgroups.id(path));
+    let path = path.map(|path| path.to_string_lossy().into_owned());
+    let names = id.zip(path.as_ref()).and_then(|(id, path)| {
+        cgroups.learn(id, path.clone());
         cgroups.names(id, 0)
     });
     let name = |name: Option<&str>| name.map(str::to_owned);
     Holder {
         pid,
         comm,
-        cgroup: path.map(str::to_owned),
+        cgroup: path,
         container: name(names.and_then(|names| names.container.as_deref())),
         pod: name(names.and_then(|names| names.pod.as_deref())),
         job: name(names.and_then(|names| names.job.as_deref())),

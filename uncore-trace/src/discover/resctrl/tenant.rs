@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::discover::read;
+use crate::discover::{CgroupView, read};
 
 /// Largest number of cgroups below that of a tenant.
 const MOST_CGROUPS: usize = 4096;
@@ -12,14 +12,13 @@ const MOST_CGROUPS: usize = 4096;
 /// The cgroup whose threads, with those of the cgroups below it, are these; `None` if there is no
 /// such cgroup: then the group has a part of a tenant only, or several tenants.
 ///
-/// `mount` is the mount point of the v2 hierarchy below `root`. The path is that in
-/// `/proc/PID/cgroup`. A thread that begins or ends meanwhile may hide the cgroup until the next
+/// `mount` is the mount point of the v2 hierarchy below `root`, and the path is below it. A thread that begins or ends meanwhile may hide the cgroup until the next
 /// look.
-pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
+pub fn tenant(root: &Path, mount: &Path, view: &CgroupView, threads: &[u32]) -> Option<String> {
     let mut common: Option<PathBuf> = None;
     for thread in threads {
         // One that has ended belongs to nobody.
-        let Some(path) = cgroup_of(root, *thread) else { continue };
+        let Some(path) = cgroup_of(root, view, *thread) else { continue };
         common = Some(match common {
             None => path,
             Some(common) => prefix(&common, &path),
@@ -32,11 +31,12 @@ pub fn tenant(root: &Path, mount: &Path, threads: &[u32]) -> Option<String> {
     threads_of(&dir)?.is_subset(&known).then(|| path.to_str().map(str::to_owned))?
 }
 
-/// The path of a thread's cgroup in the v2 hierarchy; `None` if it has ended.
-pub fn cgroup_of(root: &Path, thread: u32) -> Option<PathBuf> {
+/// The path of a thread's cgroup below the mount point; `None` if it has ended, or is not there.
+pub fn cgroup_of(root: &Path, view: &CgroupView, thread: u32) -> Option<PathBuf> {
     let text = read::bytes(&root.join(format!("proc/{thread}/cgroup"))).ok()?;
     let text = String::from_utf8(text).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(PathBuf::from)
+    let membership = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    view.path_of(Path::new(membership))
 }
 
 /// The path that both begin with.
@@ -77,7 +77,10 @@ mod tests {
         fake.cgroup("/pods/a/x", &[1, 2]);
         fake.cgroup("/pods/a/y", &[3]);
         fake.cgroup("/pods/b", &[4]);
-        let of = |threads: &[u32]| tenant(root, Path::new("/sys/fs/cgroup"), threads);
+        let of = |threads: &[u32]| {
+            let view = CgroupView::default();
+            tenant(root, Path::new("/sys/fs/cgroup"), &view, threads)
+        };
         assert_eq!(of(&[1, 2]).as_deref(), Some("/pods/a/x"));
         assert_eq!(of(&[1, 2, 3]).as_deref(), Some("/pods/a"));
         // 9 has ended.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::discover::CgroupView;
 use crate::schema::canary::{Burst, Kind, Skipped};
 
 /// What to move. A kind without orders is not moved.
@@ -11,6 +12,8 @@ use crate::schema::canary::{Burst, Kind, Skipped};
 pub(super) struct Orders {
     /// Mount point of the cgroup v2 hierarchy.
     pub mount: PathBuf,
+    /// What is mounted there.
+    pub view: CgroupView,
     /// CPUs to run on, for other kinds than memory.
     pub cpus: Vec<u32>,
     pub memory: Option<Memory>,

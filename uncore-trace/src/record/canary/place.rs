@@ -6,7 +6,8 @@ use std::{fs, process};
 
 use anyhow::{Context as _, Result};
 
-use crate::discover::CgroupMounts;
+use crate::discover::mounts::MountTable;
+use crate::discover::{CgroupMounts, CgroupView};
 
 /// Begin of its name; the process's id follows.
 const PREFIX: &str = "uncore-trace-canary-";
@@ -26,9 +27,9 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes it below the cgroup of this process, and moves this process there.
-    pub(super) fn enter(mount: &Path) -> Result<Self> {
+    pub(super) fn enter(mount: &Path, view: &CgroupView) -> Result<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").context("cannot read cgroups")?;
-        Self::below(mount, own(&memberships)?)
+        Self::below(mount, &own(&memberships, view)?)
     }
 
     fn below(mount: &Path, own: &str) -> Result<Self> {
@@ -72,11 +73,12 @@ impl Drop for Place {
     }
 }
 
-/// The path of a process's own cgroup in the v2 hierarchy, from its `/proc/PID/cgroup`.
-fn own(memberships: &str) -> Result<&str> {
-    let mut paths = memberships.lines().filter_map(|line| line.strip_prefix("0::"));
-    let path = paths.next().filter(|path| !path.starts_with("/.."));
-    path.with_context(|| format!("the recorder is in no cgroup v2 that it can see: {REMEDY}"))
+/// The path of a process's own cgroup below the mount point, from its `/proc/PID/cgroup`.
+fn own(memberships: &str, view: &CgroupView) -> Result<String> {
+    let membership = memberships.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = membership.and_then(|path| view.path_of(Path::new(path)));
+    path.and_then(|path| path.into_os_string().into_string().ok())
+        .with_context(|| format!("the recorder is in no cgroup v2 that it can see: {REMEDY}"))
 }
 
 fn enter(directory: &Path) -> std::io::Result<()> {
@@ -87,7 +89,8 @@ fn enter(directory: &Path) -> std::io::Result<()> {
 /// be removed. Errors are ignored: without permission nothing is removed. Returns what was removed.
 pub fn remove_left() -> Vec<PathBuf> {
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mount = CgroupMounts::parse(&String::from_utf8_lossy(&mounts)).v2;
+    let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
+    let mount = CgroupMounts::of(Path::new("/"), &mounts).v2;
     mount.map(|mount| remove_below(&mount)).unwrap_or_default()
 }
 
@@ -116,6 +119,7 @@ mod tests {
 
     #[test]
     fn the_own_cgroup_is_that_of_the_second_hierarchy() {
+        let own = |memberships| own(memberships, &CgroupView::default());
         assert_eq!(own("4:memory:/a\n0::/system.slice/b\n").unwrap(), "/system.slice/b");
         for wrong in ["4:memory:/a\n", "0::/../b\n", ""] {
             assert!(own(wrong).unwrap_err().to_string().contains("leave out the canary"));

@@ -35,7 +35,7 @@ fn run() -> Result<()> {
     let mut lines = Lines::default();
     let orders = lines.wait(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
-    let place = Place::enter(&orders.mount)?;
+    let place = Place::enter(&orders.mount, &orders.view)?;
     let mut random = Rng::new();
     let mut skipped = Vec::new();
     let room = place.room(&orders.mount);

@@ -114,7 +114,8 @@ impl Routes {
             "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the canary",
             reasons.join("; ")
         );
-        let orders = Orders { mount, cpus, memory, disk, network, skipped };
+        let view = machine.cgroups.view.clone();
+        let orders = Orders { mount, view, cpus, memory, disk, network, skipped };
         Ok((routes, orders))
     }
 

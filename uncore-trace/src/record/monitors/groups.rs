@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::choose::{Held, Turns};
 use super::tree::{PREFIX, Tree, lock};
+use crate::discover::CgroupView;
 use crate::discover::resctrl::{Group, MONITORING, Resctrl, cgroup_of, threads_of};
 
 /// Time between two looks for threads that came to a cgroup, ns.
@@ -60,6 +61,7 @@ pub(super) struct Groups {
     root: PathBuf,
     /// The cgroup v2 hierarchy, with the root.
     cgroups: PathBuf,
+    view: CgroupView,
     resctrl: Resctrl,
     tree: Box<dyn Tree>,
     most: usize,
@@ -86,11 +88,11 @@ enum Refusal {
 }
 
 impl Groups {
-    /// None yet. `cgroups` is the mount point of the cgroup v2 hierarchy below `root`, and `most`
-    /// the number of groups.
+    /// None yet. `cgroups` is the mount point of the cgroup v2 hierarchy below `root` with what it
+    /// shows, and `most` the number of groups.
     pub(super) fn new(
         root: &Path,
-        cgroups: &Path,
+        (cgroups, view): (&Path, &CgroupView),
         resctrl: Resctrl,
         most: usize,
         tree: Box<dyn Tree>,
@@ -98,6 +100,7 @@ impl Groups {
         Self {
             root: root.to_owned(),
             cgroups: root.join(cgroups.strip_prefix("/").unwrap_or(cgroups)),
+            view: view.clone(),
             resctrl,
             tree,
             most,
@@ -266,7 +269,7 @@ impl Groups {
             for thread in own.group.tasks() {
                 // One that was forked meanwhile is not among the threads, but in the cgroup.
                 let has_left = !own.threads.contains(&thread)
-                    && cgroup_of(&self.root, thread)
+                    && cgroup_of(&self.root, &self.view, thread)
                         .is_some_and(|path| !is_in(&path.to_string_lossy(), &own.cgroup));
                 if has_left {
                     self.tree.put(thread, &control).ok();

@@ -9,8 +9,8 @@ use super::lost::Runs;
 use super::tree::Tree;
 use crate::assemble::Measured;
 use crate::confine::{Needs, RECORDER};
-use crate::discover::Machine;
 use crate::discover::resctrl::{Domain, Event, Group, Resctrl, Value, domains, tenant};
+use crate::discover::{CgroupView, Machine};
 use crate::entries::Monitored;
 
 /// Time between two looks for groups and their tasks, ns.
@@ -47,6 +47,7 @@ struct Watched {
 pub(super) struct Reader {
     root: PathBuf,
     cgroups: PathBuf,
+    view: CgroupView,
     resctrl: Resctrl,
     domains: Vec<Domain>,
     sockets: Vec<i16>,
@@ -96,6 +97,7 @@ impl Reader {
         Ok(Self {
             root: machine.root.clone(),
             cgroups: cgroups.ok_or("there is no v2 hierarchy of cgroups")?,
+            view: machine.cgroups.view.clone(),
             resctrl,
             domains,
             sockets: sockets.into_iter().collect(),
@@ -116,7 +118,7 @@ impl Reader {
     /// Makes up to `most` groups for the largest tenants from now on.
     pub(super) fn make(&mut self, most: usize, tree: Box<dyn Tree>) {
         let resctrl = self.resctrl.clone();
-        self.own = Some(Groups::new(&self.root, &self.cgroups, resctrl, most, tree));
+        self.own = Some(Groups::new(&self.root, (&self.cgroups, &self.view), resctrl, most, tree));
     }
 
     /// Takes the paths of cgroups, the largest first.
@@ -206,8 +208,8 @@ impl Reader {
         for group in groups.iter().filter(|group| !made(group.inode)) {
             // The default group has the tasks that nobody put elsewhere.
             let is_own = !group.name.is_empty() && !group.has_cpus();
-            let found = is_own.then(|| tenant(&self.root, &self.cgroups, &group.tasks())).flatten();
-            let cgroup = found.map(Arc::<str>::from);
+            let find = || tenant(&self.root, &self.cgroups, &self.view, &group.tasks());
+            let cgroup = is_own.then(find).flatten().map(Arc::<str>::from);
             // A monitoring group with all the tasks of its control group says nothing more.
             let again = cgroup.is_some() && watched.iter().any(|its| its.cgroup == cgroup);
             if group.is_control || (cgroup.is_some() && !again) {

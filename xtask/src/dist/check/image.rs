@@ -48,6 +48,7 @@ pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
     let (state, said) = runs(Path::new(root.trim()), pod, &record.split(' ').collect::<Vec<_>>())?;
     let fabric = state.path().join("run/fabric.parquet");
     ensure!(fabric.exists(), "the container has recorded nothing: {said}");
+    ensure!(!said.contains("cgroup namespace"), "the pod does not see all cgroups: {said}");
     buildah(&["umount", container.trim()]).map(drop)
 }
 
@@ -93,6 +94,7 @@ fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Va
             mount("/proc", "proc", Path::new("proc"), &["nosuid", "noexec", "nodev"]),
             mount("/dev", "tmpfs", Path::new("tmpfs"), &["nosuid", "mode=755"]),
             mount("/sys", "bind", Path::new("/sys"), &["rbind", "ro", "rprivate"]),
+            mount("/host/cgroup", "bind", Path::new("/sys/fs/cgroup"), &["rbind", "ro", "rprivate"]),
             mount(STATE, "bind", state, &["rbind", "rw", "rprivate"]),
         ],
         "linux": {

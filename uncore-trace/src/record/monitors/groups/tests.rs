@@ -22,7 +22,8 @@ fn fake(dir: &Path, rmids: usize) -> Fake {
 
 fn groups(dir: &Path, fake: &Fake, most: usize) -> Groups {
     let resctrl = Resctrl::find(dir).unwrap();
-    Groups::new(dir, Path::new("/sys/fs/cgroup"), resctrl, most, Box::new(fake.clone()))
+    let cgroups = (Path::new("/sys/fs/cgroup"), &CgroupView::default());
+    Groups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
 }
 
 /// A look with these tenants.

@@ -1,0 +1,99 @@
+//! Mounts of a command's own, for tests that change what it sees of the machine.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(unsafe_code, reason = "a namespace is entered between fork and exec")]
+
+use std::ffi::CStr;
+use std::io::{Error, Result};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use crate::command::NO_CONFIG;
+
+/// More than the depth of any root directory.
+const MOST_ABOVE: usize = 64;
+
+/// A shell that ends at the first error, with mounts of its own: what the script mounts or unmounts is
+/// nobody else's.
+pub(crate) fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.env("XDG_CONFIG_HOME", NO_CONFIG).args(["-ec", script]);
+    // SAFETY: `separate` calls nothing but system calls.
+    unsafe { command.pre_exec(separate) };
+    command
+}
+
+/// What `unshare --mount` does, also where the root directory is no mount point, as in a chroot: there
+/// unshare(1) fails, since the kernel changes the propagation of mount points only.
+fn separate() -> Result<()> {
+    // SAFETY: a system call without pointers.
+    done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    if make_private().is_ok() {
+        return Ok(());
+    }
+    // SAFETY: system calls with constant strings.
+    unsafe {
+        let root = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        done(root)?;
+        // With the root in a directory that the working directory is not in, `..` leads above the root.
+        enter(c"/proc")?;
+        done(libc::fchdir(root))?;
+        for _ in 0..MOST_ABOVE {
+            done(libc::chdir(c"..".as_ptr()))?;
+        }
+        enter(c".")?;
+        make_private()?;
+        done(libc::fchdir(root))?;
+        enter(c".")
+    }
+}
+
+fn make_private() -> Result<()> {
+    let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+    // SAFETY: the strings are constant, and no type or data is needed for this change.
+    done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
+}
+
+fn enter(root: &CStr) -> Result<()> {
+    // SAFETY: a string that ends with NUL.
+    done(unsafe { libc::chroot(root.as_ptr()) })
+}
+
+fn done(returned: libc::c_int) -> Result<()> {
+    if returned < 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+mod tests {
+    use std::ffi::CString;
+    use std::fs;
+
+    use super::*;
+    use crate::harness::root_or_skip;
+
+    /// What a command fails with after it has mounted something, as a chroot has no program to run.
+    const MOUNTED: i32 = libc::EOWNERDEAD;
+
+    #[test]
+    fn mounts_are_separate_where_the_root_is_no_mount_point() {
+        let _machine = root_or_skip!();
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["proc", "inner"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let root = CString::new(dir.path().to_str().unwrap()).unwrap();
+        let mut command = Command::new("true");
+        let mount_inside = move || {
+            enter(&root)?;
+            separate()?;
+            let (inner, kind) = (c"/inner".as_ptr(), c"tmpfs".as_ptr());
+            // SAFETY: strings that end with NUL; the file system needs no data.
+            done(unsafe { libc::mount(kind, inner, kind, 0, std::ptr::null()) })?;
+            Err(Error::from_raw_os_error(MOUNTED))
+        };
+        // SAFETY: nothing but system calls.
+        unsafe { command.pre_exec(mount_inside) };
+        assert_eq!(command.spawn().unwrap_err().raw_os_error(), Some(MOUNTED));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(dir.path().to_str().unwrap()), "{mounts}");
+    }
+}
