@@ -101,8 +101,8 @@ pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
         files.extend(tables_of(dataset)?);
     }
     let kinds = dir.path().join("kinds.json");
-    let arguments = files.iter().map(PathBuf::as_path);
-    let text = ask(&NEW, "kinds", arguments)?;
+    let arguments: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let text = ask(&NEW, "kinds", &arguments)?;
     fs::write(&kinds, &text).with_context(|| format!("cannot write {}", kinds.display()))?;
     let mut tables: BTreeMap<String, Value> =
         serde_json::from_str(&text).context("the kinds of columns are not what is expected")?;
@@ -117,7 +117,7 @@ pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
         let name = format!("{} {}", reader.name, reader.version);
         let is_partial = reader.function == WITHOUT_DELTAS;
         let list = if is_partial { &plain } else { &kinds };
-        let text = ask(&reader.venv, reader.function, [list.as_path()]).context(name.clone())?;
+        let text = ask(&reader.venv, reader.function, &[list.as_path()]).context(name.clone())?;
         let answers: Answers = serde_json::from_str(&text)
             .with_context(|| format!("{name} answered what is not expected"))?;
         let took = begin.elapsed().as_secs_f64();
@@ -195,7 +195,7 @@ fn has_no_deltas(file: &str) -> bool {
 }
 
 /// The output of `reader.py`.
-fn ask(venv: &Venv, what: &str, files: impl IntoIterator<Item = &Path>) -> Result<String> {
+fn ask(venv: &Venv, what: &str, files: &[&Path]) -> Result<String> {
     let mut command = Command::new(venv.python()?);
     command.arg(workspace_root().join("tests/engines/reader.py")).arg(what).args(files);
     // What a reader says of its own future is not about this project.
