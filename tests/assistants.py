@@ -20,6 +20,7 @@ import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
 WHICH, PROGRAM, DIR = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
@@ -235,17 +236,53 @@ async def losses():
         table = pq.read_table(DIR / "made/loss.parquet").slice(0, 1)
         facts = {"mono_ns": start, "span_ns": 0, "cause": "not_opened", "count": 2, "detail": "\x1b[31m"}
         row = table.to_pylist()[0] | facts
-        pq.write_table(pa.Table.from_pylist([row | {"mono_ns": 0}], table.schema), DIR / "part/loss.parquet")
+        loss = DIR / "part/loss.parquet"
+        sealed(loss, pa.Table.from_pylist([row | {"mono_ns": 0}], table.schema))
+        # The list of the recording's tables has the digest of another one.
+        text = await server.fails("what_was_lost", recording="part")
+        assert "loss.parquet is of another recording" in text, text
+        written(DIR / "part/fabric.parquet", pq.read_table(DIR / "grace/fabric.parquet"), listed=False)
         lost = (await server.ask("what_was_lost", recording="part", span="4s.."))["losses"]
         same([(it["cause"], it["count"], it["detail"]) for it in lost["in_span"]], [("not_opened", 2, "\\u{1b}[31m")], lost)
         same(lost["span_is_complete"], False, lost)
 
 
-def written(path, table):
-    """Writes a table with the metadata of the sample."""
+def written(path, table, listed=True):
+    """Writes a table with the metadata of the sample, which lists the other tables."""
     facts = pq.read_metadata(DIR / "grace/fabric.parquet").metadata.items()
     facts = {key: value for key, value in facts if key != b"ARROW:schema"}
-    pq.write_table(table.replace_schema_metadata(facts), path, dictionary_pagesize_limit=1 << 26)
+    if not listed:
+        del facts[b"uncore_trace.tables"]
+    sealed(path, table.replace_schema_metadata(facts))
+
+
+def sealed(path, table):
+    """Writes a table with digests (`uncore-trace/src/tables/digest.rs`)."""
+    zeros = b"xxh64:" + b"0" * 16
+    groups = [zeros.decode()] * pq_groups(path, table)
+    for _ in range(2):
+        facts = {b"uncore_trace.row_group_digests": json.dumps(groups), b"uncore_trace.digest": zeros}
+        facts = (table.schema.metadata or {}) | facts
+        pq.write_table(table.replace_schema_metadata(facts), path, dictionary_pagesize_limit=1 << 26)
+        data, begin = path.read_bytes(), 0
+        metadata = pq.read_metadata(path)
+        for number in range(len(groups)):
+            group = metadata.row_group(number)
+            columns = [group.column(at) for at in range(group.num_columns)]
+            first = [it.dictionary_page_offset if it.has_dictionary_page else it.data_page_offset for it in columns]
+            end = max(at + it.total_compressed_size for at, it in zip(first, columns))
+            groups[number] = "xxh64:" + xxhash.xxh64(data[begin:end]).hexdigest()
+            begin = end
+    footer = data[len(data) - 8 - int.from_bytes(data[-8:-4], "little") :]
+    place = footer.rfind(zeros) + len(b"xxh64:")
+    assert place > 16, path
+    digits = xxhash.xxh64(footer).hexdigest().encode()
+    path.write_bytes(data[: -len(footer)] + footer[:place] + digits + footer[place + 16 :])
+
+
+def pq_groups(path, table):
+    pq.write_table(table, path)
+    return pq.read_metadata(path).num_row_groups
 
 
 async def hostile():
@@ -277,6 +314,10 @@ async def hostile():
 async def outside():
     os.mkfifo(DIR / "fifo.parquet")
     (DIR / "cut.parquet").write_bytes((DIR / "vm.parquet").read_bytes()[:5000])
+    # A decoder reads most changed bits as other values.
+    flipped = bytearray((DIR / "vm.parquet").read_bytes())
+    flipped[len(flipped) // 3] ^= 1
+    (DIR / "flipped.parquet").write_bytes(flipped)
     table = pq.read_table(DIR / "grace/fabric.parquet")
     # A small file with one name of 16 MiB, in all of its rows.
     names = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), ["x" * (1 << 24)])
@@ -288,10 +329,12 @@ async def outside():
         for recording in ["..", "../" + DIR.name + "x", "/", secret, "linked", "table", "/etc/passwd", "grace/../../x"]:
             text = await server.fails("top_tenants", recording=recording)
             assert "outside of the directory" in text, (recording, text)
-            same(text.endswith("there are bomb.parquet, cut.parquet, grace, made, other.parquet, table, vm.parquet"), True, text)
+            same(text.endswith("there are bomb.parquet, cut.parquet, flipped.parquet, grace, made, other.parquet, table, vm.parquet"), True, text)
         for recording in ["fifo.parquet", "loop", "a\0b", "nothing", "", "x" * 5000]:
             text = await server.fails("top_tenants", recording=recording)
             assert re.search("there is no recording|is no path|is outside", text), (recording, text)
+        text = await server.fails("who_filled", recording="flipped.parquet")
+        assert "flipped.parquet is damaged in row group 0; `uncore-trace check` says more" in text, text
         for recording in ["cut.parquet", "bomb.parquet"]:
             assert "cannot read the recording" in await server.fails("who_filled", recording=recording), recording
         assert "no recording that this version reads" in await server.fails("who_filled", recording="other.parquet")

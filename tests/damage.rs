@@ -1,11 +1,12 @@
 //! A finished recording that was truncated, or in which a bit changed: each table reads as it was
-//! written, or gives an error of one line. No wrong row is read.
+//! written, or gives an error of one line. No wrong row is read, neither by the program nor by the
+//! package for Python.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it tried")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
@@ -15,7 +16,9 @@ use uncore_trace::tables::names::table_path;
 use uncore_trace::tables::reader::{Recording, Table};
 use uncore_trace::view::usage::{By, Question, Usage, usage};
 
+use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};
+use crate::harness::run_ok;
 
 /// Some 60 kB, with every table of a dataset, and the names, gaps and losses of a long recording.
 const SIZE: Size = Size { windows: 50, links: 2, small: 5, ..made::USUAL };
@@ -123,4 +126,55 @@ fn a_changed_bit_is_never_read_as_another_row() {
     let (tried, read) = Sound::make().try_all(flipped);
     // Digests find all of them, also in a table without rows.
     assert!(tried > 1000 && read == 0, "{read} of {tried}");
+}
+
+/// A file of a roll-up, a single file, and tables of a dataset, one of them without rows.
+fn files_for_python(dir: &Path) -> Vec<PathBuf> {
+    let (samples, hours) = (root().join("samples"), dir.join("hours"));
+    let grace = samples.join("grace");
+    run_ok(["rollup", "-w", "1s", grace.to_str().unwrap(), "-o", hours.to_str().unwrap()]);
+    let mut hour = hours;
+    while hour.is_dir() {
+        hour = fs::read_dir(&hour).unwrap().next().unwrap().unwrap().path();
+    }
+    let tables = ["fabric", "readings", "loss"].map(|name| grace.join(format!("{name}.parquet")));
+    [hour, samples.join("vm.parquet")].into_iter().chain(tables).collect()
+}
+
+/// A decoder without digests reads about half of these as other values.
+#[test]
+fn python_never_reads_a_changed_bit_as_another_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let scratch = dir.path().join("flipped.parquet");
+    for file in files_for_python(dir.path()) {
+        let args = ["flips", file.to_str().unwrap(), scratch.to_str().unwrap()];
+        let found = script("damage.py", &args);
+        let all = serde_json::json!({ "an error": 255 });
+        assert_eq!(found, all, "{}", file.display());
+    }
+}
+
+#[test]
+fn python_reads_neither_tables_of_another_recording_nor_files_without_digests() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    made::write(&run, SIZE);
+    let read =
+        |path: &Path, table: &str| script("damage.py", &["read", path.to_str().unwrap(), table]);
+    assert!(read(&run, "readings").as_u64() > Some(0));
+    let grace = root().join("samples/grace");
+    fs::copy(grace.join("readings.parquet"), run.join("readings.parquet")).unwrap();
+    let refused = read(&run, "readings").to_string();
+    assert!(refused.contains("readings.parquet is of another recording"), "{refused}");
+    // As `report` says it.
+    let file = run.join("fabric.parquet");
+    let key = b"uncore_trace.digest";
+    let mut bytes = fs::read(&file).unwrap();
+    let place = bytes.windows(key.len()).rposition(|window| window == key).unwrap();
+    bytes[place] = b'U';
+    fs::write(&file, bytes).unwrap();
+    let refused = read(&run, "fabric").to_string();
+    let line = format!("{:#}", report(&run).unwrap_err());
+    assert!(refused.contains("is damaged: it has no digest"), "{refused}");
+    assert!(refused.contains(&line), "{line}: {refused}");
 }

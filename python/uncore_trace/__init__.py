@@ -12,7 +12,8 @@ that keep the types. The rules are those of `uncore-trace report`; docs/tables.m
 """
 
 from ._read import read
+from ._sound import Damaged
 from ._sums import sums
 from ._windows import windows
 
-__all__ = ["read", "sums", "windows"]
+__all__ = ["Damaged", "read", "sums", "windows"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ._lines import EVENT
 from ._losses import losses
-from ._read import read
+from ._read import require_listed, select
+from ._sound import SoundFile
 from ._text import printable
 
 #: Rows of `fabric` that are read: these take about 4 GB of memory and some 20 s.
@@ -38,15 +38,19 @@ class Recording:
         fabric = self._file("fabric")
         if fabric is None:
             raise Refused(f"there is no recording {self.name}: {self._others()}")
-        metadata, prefix = pq.read_metadata(fabric), b"uncore_trace."
-        pairs = {key: value for key, value in (metadata.metadata or {}).items() if key.startswith(prefix)}
-        self.facts = {key.removeprefix(prefix).decode(): value.decode() for key, value in pairs.items()}
-        if "rollup_version" in self.facts or self.facts.get("schema_version") != "2":
-            raise Refused(f"{self.name} is no recording that this version reads: ask `uncore-trace report`")
-        if not 0 < metadata.num_rows <= MOST_ROWS:
-            raise Refused(f"{self.name} has {metadata.num_rows} rows, not 1 to {MOST_ROWS}: `uncore-trace cut` a span")
-        names = pq.read_schema(fabric).names
-        self.rows = read(fabric, columns=[column for column in _COLUMNS if column in names])
+        # What is verified is what is read, whatever happens to the path.
+        with pa.OSFile(str(fabric)) as source:
+            sound = SoundFile(source, self.name)
+            metadata, names, prefix = sound.file.metadata, sound.file.schema_arrow.names, b"uncore_trace."
+            pairs = {key: value for key, value in (metadata.metadata or {}).items() if key.startswith(prefix)}
+            self.facts = {key.removeprefix(prefix).decode(): value.decode() for key, value in pairs.items()}
+            if "rollup_version" in self.facts or self.facts.get("schema_version") != "2":
+                raise Refused(f"{self.name} is no recording that this version reads: ask `uncore-trace report`")
+            if not 0 < metadata.num_rows <= MOST_ROWS:
+                rows = f"{self.name} has {metadata.num_rows} rows, not 1 to {MOST_ROWS}"
+                raise Refused(f"{rows}: `uncore-trace cut` a span")
+            sound.verify_row_groups()
+            self.rows = select(sound.file, [column for column in _COLUMNS if column in names])
         if "job" in names:
             # The steps of a job are one, as for `report --by job`.
             jobs = pc.replace_substring_regex(self.rows["job"].cast(pa.string()), r"(?s)\..*", "")
@@ -82,7 +86,13 @@ class Recording:
     def table(self, name: str) -> list[dict[str, Any]] | None:
         """The rows of another table; None: a single file, or a recording without it."""
         file = self._file(name)
-        return None if file is None else read(file).to_pylist()
+        if file is None:
+            return None
+        with pa.OSFile(str(file)) as source:
+            sound = SoundFile(source, f"{self.name}/{name}.parquet")
+            require_listed(sound, name, json.loads(self.facts.get("tables", "{}")), f"{self.name}/{name}.parquet")
+            sound.verify_row_groups()
+            return select(sound.file, None).to_pylist()
 
     def moment(self, text: str, at_end: bool = False) -> int:
         """A time as `report --from` and `--to` take it, ns."""

@@ -3,6 +3,7 @@
 //! Records for a second, as root, and asks each engine the questions of `tests/engines/engine.py`,
 //! with the default options of its Parquet reader. Guarantee: it fails unless every engine opens
 //! every column of every table, and all answers are equal, real numbers to within [`TOLERANCE`].
+//! Old versions of readers are asked for sums only ([`crate::readers`]).
 //!
 //! Not tried: Trino, whose server is too heavy for a test.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
@@ -19,8 +20,8 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::apt::Apt;
 use crate::command::version_of;
-use crate::target;
 use crate::venv::Venv;
+use crate::{readers, target};
 
 /// Relative difference of sums that counts as rounding: engines add in different orders.
 const TOLERANCE: f64 = 1e-9;
@@ -34,6 +35,7 @@ pub(crate) const NEW: Venv = Venv {
     name: "venv-engines",
     packages: &[
         "chdb==4.4.0",
+        "datafusion==55.0.0",
         "duckdb==2.0.0",
         "obstore==0.12.1",
         "pandas==3.1.1",
@@ -44,7 +46,8 @@ pub(crate) const NEW: Venv = Venv {
         "pytz==2026.6",
         "sqlalchemy==2.1.9",
     ],
-    modules: "chdb, duckdb, obstore, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, pytz",
+    modules: "chdb, datafusion, duckdb, obstore, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, \
+              pytz",
 };
 /// The most widely used version of Spark. It needs none of the other packages.
 const OLD: Venv =
@@ -72,7 +75,9 @@ pub(crate) fn run() -> Result<()> {
     install(&[&NEW, &OLD])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = dir.path().join("run/");
-    record(&run)?;
+    let program = target::debug()?;
+    record(&program, &run)?;
+    readers::compare(&program, &run)?;
     let tables = dir.path().join("tables.json");
     let listed = ask(&NEW, &["schema".as_ref(), &run])?;
     fs::write(&tables, &listed).with_context(|| format!("cannot write {}", tables.display()))?;
@@ -113,8 +118,8 @@ pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
 }
 
 /// A recording with all tables, with rows in each that a virtual machine can fill.
-fn record(run: &Path) -> Result<()> {
-    let mut command = Command::new(target::debug()?);
+fn record(program: &Path, run: &Path) -> Result<()> {
+    let mut command = Command::new(program);
     command.args(["record", "-p", "host", "--io", "--slices", "--cluster", "engines", "-o"]);
     command.arg(run).args([
         "--",

@@ -20,6 +20,7 @@ mod import;
 mod lab;
 mod man;
 mod pictures;
+mod readers;
 mod samples;
 mod setup;
 mod soak;
@@ -50,7 +51,8 @@ enum Task {
     Bench(bench::Bench),
     /// Make the static programs and packages that are given to others, and test them
     Dist(dist::Args),
-    /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording
+    /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording, and
+    /// what old and new versions of readers read
     Engines,
     /// Compare what `DuckDB`, `ClickHouse`, Polars and Spark answer about roll-ups of many hosts
     Fleet(fleet::Args),

@@ -58,9 +58,10 @@ pub(crate) const READERS: Venv = Venv {
         "py-partiql-parser==0.6.3",
         "pyarrow==26.0.1",
         "pyyaml==6.0.3",
+        "xxhash==4.1.0",
     ],
     modules: "duckdb, fsspec, grpc, mcp, moto.server, obstore, opentelemetry.proto, pandas, perfetto, prometheus_client, \
-              pyarrow",
+              pyarrow, xxhash",
 };
 
 /// Options of `cargo xtask setup`.

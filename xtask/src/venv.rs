@@ -74,12 +74,28 @@ impl Venv {
             apt.install(&["python3", "python3-venv"])?;
         }
         succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
+        self.fill(Command::new(self.python()?).args(["-m", "pip"]))
+    }
+
+    /// Makes the environment again with the `pip` of another one, which takes less time and space.
+    ///
+    /// # Errors
+    ///
+    /// One of the packages cannot be installed.
+    pub(crate) fn install_by(&self, helper: &Venv) -> Result<()> {
+        let mut python = Command::new("python3");
+        succeed(python.args(["-m", "venv", "--clear", "--without-pip"]).arg(self.dir()?))?;
+        self.fill(
+            Command::new(helper.python()?).args(["-m", "pip", "--python"]).arg(self.python()?),
+        )
+    }
+
+    /// Installs the packages with a command that begins as `pip`.
+    fn fill(&self, pip: &mut Command) -> Result<()> {
         succeed(
-            Command::new(self.python()?)
-                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-                .args(self.packages),
+            pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(self.packages),
         )?;
-        let path = dir.join("pins.txt");
+        let path = self.dir()?.join("pins.txt");
         fs::write(&path, self.pins()).with_context(|| format!("cannot write {}", path.display()))
     }
 }

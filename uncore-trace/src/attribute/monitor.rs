@@ -11,6 +11,10 @@
 //! A window is left to the counter's method if a counter of the link was not read at its begin or
 //! its end, because the bytes are those of whole windows.
 //!
+//! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of each
+//! counter: a greater share is cut to it, and the others have the excess. Their method and
+//! confidence are those of the counter's own method.
+//!
 //! # Confidence
 //!
 //! The probability that a cgroup's share is within 10 % of the truth is the product of four
@@ -33,7 +37,7 @@ use super::agreement::{Agreement, within_rest};
 use super::counter::{Ended, Track};
 use super::names::Names;
 use super::{Method, Share, leave_rest};
-use crate::entries::{Monitored, MonitoredSum, Owner};
+use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
 
@@ -46,6 +50,8 @@ pub(super) struct MeasuredPart {
     pub part: f64,
     /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
     pub confidence: f64,
+    /// Whether the cgroup has this part at most, rather than this part.
+    pub is_bound: bool,
 }
 
 /// A link whose bytes are measured, if any are.
@@ -111,7 +117,7 @@ impl Monitors {
     pub(super) fn measure(&mut self, tick: u64, tracks: &[Track], ended: &mut [Ended]) {
         let bytes = std::mem::take(&mut self.bytes);
         for link in &mut self.links {
-            for its in bytes.iter().filter(|its| its.socket == link.socket) {
+            for its in bytes.iter().filter(|its| [link.socket, ALL_SOCKETS].contains(&its.socket)) {
                 link.bytes.add(its);
             }
             let counts: Vec<Option<(u64, f64)>> = link
@@ -150,6 +156,16 @@ impl Link {
             match cgroup {
                 Some(cgroup) => groups.push((Arc::clone(cgroup), bytes)),
                 None => all = Some(bytes as f64),
+            }
+        }
+        let bounds: Vec<(Arc<str>, u64)> = self
+            .bytes
+            .of_socket(ALL_SOCKETS)
+            .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
+            .collect();
+        for ((at, _), count) in self.members.iter().zip(counts) {
+            if let Some(Ended::Read(span)) = ended.get_mut(*at).filter(|_| *count > 0.0) {
+                span.measured = bounds.iter().map(|its| bound(its, *count)).collect();
             }
         }
         let parts = parts(total, &groups, all, &mut self.agreement);
@@ -195,9 +211,68 @@ fn parts(
             cgroup: Arc::clone(cgroup),
             part: (bytes / measured.max(total)).clamp(0.0, 1.0),
             confidence: agrees * within_rest(off),
+            is_bound: false,
         }
     };
     groups.iter().map(part).collect()
+}
+
+/// The part that a cgroup has at most of the count of one counter.
+fn bound((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart {
+    let part = (*bytes as f64 / count).min(1.0);
+    MeasuredPart { cgroup: Arc::clone(cgroup), part, confidence: 0.0, is_bound: true }
+}
+
+/// The innermost of the cgroups with a part that an owner is in.
+fn part_of(who: &Owner, parts: &[MeasuredPart], names: &Names) -> Option<usize> {
+    let Owner::Task { cgroup_id, .. } = who else { return None };
+    let path = &names.of_cgroup(*cgroup_id)?.path;
+    let holds = |part: &&(usize, &MeasuredPart)| is_in(path, &part.1.cgroup);
+    let found = parts.iter().enumerate().filter(|part| holds(&part));
+    found.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
+}
+
+/// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
+/// then reach theirs. The shares sum to `total` before and after.
+fn limit(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut Vec<Share>) {
+    let places: Vec<Option<usize>> =
+        shares.iter().map(|share| part_of(&share.who, bounds, names)).collect();
+    let before: Vec<f64> = shares.iter().map(|share| share.value).collect();
+    let sums = |values: &[f64]| {
+        let mut sums = vec![0.0; bounds.len()];
+        for (value, place) in values.iter().zip(&places) {
+            if let Some(number) = *place {
+                sums[number] += value;
+            }
+        }
+        sums
+    };
+    let original = sums(&before);
+    let mut factors: Vec<Option<f64>> = vec![None; bounds.len()];
+    loop {
+        let values: Vec<f64> = shares.iter().map(|share| share.value).collect();
+        let mut is_new = false;
+        for (number, sum) in sums(&values).into_iter().enumerate() {
+            let most = bounds[number].part * total;
+            // Rounding is no excess.
+            if factors[number].is_none() && sum > most * (1.0 + 1e-9) {
+                factors[number] = Some(most / original[number]);
+                is_new = true;
+            }
+        }
+        if !is_new {
+            return leave_rest(shares, total);
+        }
+        let factor = |place: &Option<usize>| place.and_then(|number| factors[number]);
+        let cut = |(value, place): (&f64, &Option<usize>)| factor(place).map(|by| value * by);
+        let given: f64 = before.iter().zip(&places).filter_map(cut).sum();
+        let is_other = |(_, place): &(&f64, &Option<usize>)| factor(place).is_none();
+        let others: f64 = before.iter().zip(&places).filter(is_other).map(|(value, _)| value).sum();
+        let grown = if others > 0.0 { (total - given).max(0.0) / others } else { 0.0 };
+        for ((share, value), place) in shares.iter_mut().zip(&before).zip(&places) {
+            share.value = value * factor(place).unwrap_or(grown);
+        }
+    }
 }
 
 /// Gives the measured parts of a count to their cgroups, and divides the rest among the others as
@@ -211,14 +286,11 @@ pub(super) fn apply(
     names: &Names,
     shares: &mut Vec<Share>,
 ) {
-    let place = |who: &Owner| {
-        let Owner::Task { cgroup_id, .. } = who else { return None };
-        let path = &names.of_cgroup(*cgroup_id)?.path;
-        let holds = |part: &&(usize, &MeasuredPart)| is_in(path, &part.1.cgroup);
-        let found = parts.iter().enumerate().filter(|part| holds(&part));
-        found.max_by_key(|(_, part)| part.cgroup.len()).map(|(at, _)| at)
-    };
-    let places: Vec<Option<usize>> = shares.iter().map(|share| place(&share.who)).collect();
+    if parts.iter().any(|part| part.is_bound) {
+        return limit(total, parts, names, shares);
+    }
+    let places: Vec<Option<usize>> =
+        shares.iter().map(|share| part_of(&share.who, parts, names)).collect();
     let mut before = vec![(0.0, 0_usize); parts.len()];
     let mut others = 0.0;
     for (share, place) in shares.iter().zip(&places) {

@@ -146,6 +146,12 @@ impl Resctrl {
         text.trim().parse().ok()
     }
 
+    /// Whether the local part of the bytes is counted. Arm MPAM counts totals only.
+    pub fn counts_local(&self) -> bool {
+        let features = fs::read_to_string(self.dir.join("info/L3_MON/mon_features"));
+        features.map_or(true, |text| text.lines().any(|line| line.trim() == Event::Local.file()))
+    }
+
     /// For how many more groups there are counters, where groups are assigned counters (AMD ABMC,
     /// MPAM); `None` where each group has its own.
     pub fn unassigned(&self) -> Option<usize> {

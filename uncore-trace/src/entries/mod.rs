@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use self::account::{Accounted, Grown};
 pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
 pub use self::held::Held;
-pub use self::monitored::{Monitored, MonitoredSum};
+pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
 pub use self::relief::Relief;

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// For [`Monitored::socket`]: the memory of all sockets together.
+pub const ALL_SOCKETS: i16 = -1;
+
 /// Bytes between the CPUs and the memory of a socket, by a monitor of the hardware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Monitored {
     /// Path of the cgroup whose tasks the monitor's group has, and no others; `None`: the sum of
     /// all groups, which is the traffic of all CPUs.
     pub cgroup: Option<Arc<str>>,
-    /// The socket of the memory.
+    /// The socket of the memory, or [`ALL_SOCKETS`].
     pub socket: i16,
     /// Bytes since the last reading.
     pub bytes: u64,

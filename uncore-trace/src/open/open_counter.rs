@@ -177,7 +177,7 @@ fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> 
             counter.pmu,
             counter.event,
             counter.cpu,
-            explain(&error)
+            explain(&error, &counter.pmu, leader.is_some())
         )
     })
 }
@@ -191,12 +191,18 @@ pub fn try_counter(counter: &Counter) -> io::Result<()> {
     Event::open(&request(counter), None).map(drop)
 }
 
-/// What the errno means for a counting event, and what to do about it.
-fn explain(error: &io::Error) -> String {
+/// What the errno means for a counting event of this PMU, alone or in a group, and what to do about
+/// it.
+fn explain(error: &io::Error, pmu: &str, is_in_group: bool) -> String {
     if let Some(barrier) = barrier(Call::Perf, error) {
         return format!("{error}: {barrier}; see `uncore-trace doctor`");
     }
     let hint = match error.raw_os_error() {
+        // From Linux 7.2 the driver refuses groups that it could never count as a whole.
+        Some(libc::EINVAL) if is_in_group && is_amd_uncore(pmu) => {
+            "too many counters at once: its group has more events than the PMU has counters; count \
+             fewer together"
+        }
         Some(libc::EINVAL) => "the driver refuses this encoding, filter or group",
         Some(libc::ENOENT) => "the PMU has no such event",
         Some(libc::ENODEV) => "the PMU's reader CPU is offline",
@@ -212,6 +218,11 @@ fn explain(error: &io::Error) -> String {
     format!("{error}: {hint}")
 }
 
+/// Whether a PMU is one of the driver `amd_uncore`.
+fn is_amd_uncore(pmu: &str) -> bool {
+    ["amd_df", "amd_l3", "amd_umc"].iter().any(|stem| pmu.starts_with(stem))
+}
+
 /// Disables all counters that count, one right after the other, and warns of the first failure. The
 /// kernel may have revoked an event; the counts of the others are still valid.
 pub(super) fn disable(counters: &[OpenCounter]) {
@@ -221,5 +232,23 @@ pub(super) fn disable(counters: &[OpenCounter]) {
     if let Some((id, error)) = failed.first() {
         let others = failed.len() - 1;
         log::warn!("cannot disable counter {id} (and {others} more): {error}; its count may go on");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_amd_refuses_has_too_many_counters() {
+        let error = io::Error::from_raw_os_error(libc::EINVAL);
+        for pmu in ["amd_df", "amd_l3_1", "amd_umc_11"] {
+            let text = explain(&error, pmu, true);
+            assert!(text.contains("too many counters at once"), "{text}");
+            assert!(explain(&error, pmu, false).contains("refuses this encoding"), "{pmu}");
+        }
+        for pmu in ["amd_iommu_0", "uncore_imc_0"] {
+            assert!(explain(&error, pmu, true).contains("refuses this encoding"), "{pmu}");
+        }
     }
 }

@@ -25,7 +25,8 @@ use arrow::datatypes::{
 pub enum Encoding {
     /// Parquet's dictionary, for few distinct values.
     Dict,
-    /// `DELTA_BINARY_PACKED`, for integers that grow steadily.
+    /// `DELTA_BINARY_PACKED`, for integers that grow steadily. Not in `fabric` and `rollup`, which
+    /// fastparquet can read too: it takes deltas of more than 28 bits for other values (2026.9).
     Delta,
     /// `PLAIN`, for short columns, or if zstd alone is best.
     Plain,

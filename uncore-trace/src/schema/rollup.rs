@@ -11,7 +11,7 @@
 //! at least as often as the interval of one row (`view/interval.rs`).
 //!
 //! Rows of a row group are sorted, so that readers can skip row groups. Unlike in other tables, all
-//! words have statistics.
+//! words have statistics. Times are plain, as in [`super::fabric`].
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 table! {
     "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
     When::Ends("mono_ns");
-    ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
-    mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
+    ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
+    mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";
     known_ns: I64 => Dict, "Time of the window that is known, ns, as in [Sums](#sums): the time that `value` and `total` cover. A rate is `value / known_ns`.";
     host: Word => Dict, "Host name.";

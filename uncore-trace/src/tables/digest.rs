@@ -23,6 +23,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::writer::SerializedFileWriter;
 use twox_hash::XxHash64;
 
+use super::column_order;
 use crate::bounds;
 use crate::schema::metadata;
 
@@ -60,7 +61,8 @@ struct DigestPosition {
     end: u64,
 }
 
-/// Finishes a Parquet file: adds the digests and writes the footer. `file` is another handle of the
+/// Finishes a Parquet file: adds the digests and writes the footer, as old readers know it
+/// ([`column_order`]). `file` is another handle of the
 /// same file. Returns the digest of the file.
 ///
 /// # Errors
@@ -75,7 +77,9 @@ pub fn close(mut writer: SerializedFileWriter<File>, file: &File) -> Result<Stri
     for (key, value) in [(metadata::ROW_GROUP_DIGESTS, list), (metadata::DIGEST, empty)] {
         writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
-    writer.close()?;
+    let columns = writer.close()?.file_metadata().schema_descr().num_columns();
+    let footer_end = file.metadata()?.len().saturating_sub(TRAILER);
+    column_order::set_type_defined(file, footer_end, columns)?;
     let place = locate(file)?.ok_or_else(|| ParquetError::General("no digest".to_owned()))?;
     let digits = of_footer(file, &place)?;
     file.write_all_at(digits.as_bytes(), place.digits)?;

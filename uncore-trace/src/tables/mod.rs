@@ -5,6 +5,7 @@
 //! [`TableDef::schema`](crate::schema::TableDef).
 
 mod ahead;
+mod column_order;
 pub mod digest;
 mod disk;
 mod encode;

@@ -20,12 +20,13 @@ use super::writer::{Create, Target, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, cpus, fabric, metadata, readings, run,
-    runtime,
+    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, cpus, fabric, metadata, readings, rollup,
+    run, runtime,
 };
 
 mod cost;
 mod live;
+mod old_readers;
 #[path = "../../../tests/skip.rs"]
 mod skip;
 
@@ -144,12 +145,26 @@ fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
     writer
 }
 
+/// The tables that fastparquet reads right (docs/tables.md): it takes wide deltas for other values.
+const WITHOUT_DELTAS: [&str; 10] = [
+    "fabric",
+    "rollup",
+    "assignments",
+    "canary",
+    "cgroups",
+    "counters",
+    "holders",
+    "links",
+    "marks",
+    "run",
+];
+
 /// Spark, `ClickHouse`, `DuckDB`, pandas, Polars and `PyArrow` read these types and encodings
 /// without options: no unsigned numbers, no times in nanoseconds, no `BYTE_STREAM_SPLIT`.
 #[test]
 fn columns_are_of_types_and_encodings_that_all_readers_know() {
     use arrow::datatypes::{DataType, TimeUnit};
-    for def in ALL {
+    for def in ALL.iter().copied().chain([&rollup::TABLE]) {
         let schema = (def.schema)();
         for (field, (name, encoding)) in schema.fields().iter().zip(def.encodings) {
             let what = format!("{}.{name}", def.name);
@@ -164,7 +179,8 @@ fn columns_are_of_types_and_encodings_that_all_readers_know() {
                 }
                 other => panic!("{what} is of type {other}"),
             };
-            assert!(is_integer || *encoding != Encoding::Delta, "{what}: {encoding:?}");
+            let may_be_delta = is_integer && !WITHOUT_DELTAS.contains(&def.name);
+            assert!(may_be_delta || *encoding != Encoding::Delta, "{what}: {encoding:?}");
         }
     }
     // Reserved words of SQL would need quotes.

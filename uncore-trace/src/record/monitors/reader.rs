@@ -11,7 +11,7 @@ use crate::assemble::Measured;
 use crate::confine::{Needs, RECORDER};
 use crate::discover::resctrl::{Domain, Event, Group, Resctrl, Value, domains, tenant};
 use crate::discover::{CgroupView, Machine};
-use crate::entries::Monitored;
+use crate::entries::{ALL_SOCKETS, Monitored};
 
 /// Time between two looks for groups and their tasks, ns.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -69,13 +69,16 @@ impl Reader {
     ///
     /// Nothing can be read, and why: resctrl is not mounted, there is no v2 hierarchy of cgroups, or
     /// the bytes do not tell the memory: with more than two sockets, or with two that have several
-    /// NUMA nodes each.
+    /// NUMA nodes each. Where totals alone are counted, they are of the memory of all sockets.
     pub(super) fn new(machine: &Machine) -> Result<Self, String> {
         let resctrl = Resctrl::find(&machine.root).ok_or(
             "resctrl is not mounted: `mount -t resctrl resctrl /sys/fs/resctrl`, where the CPU \
              has monitors of bandwidth",
         )?;
-        let domains = domains(&machine.root, &machine.cpus);
+        let mut domains = domains(&machine.root, &machine.cpus);
+        if !resctrl.counts_local() && domains.iter().any(|its| its.socket != domains[0].socket) {
+            domains.iter_mut().for_each(|domain| domain.socket = ALL_SOCKETS);
+        }
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
         let places = machine.cpus.places().values();
         let nodes: BTreeSet<u32> = places.filter_map(|place| place.node).collect();

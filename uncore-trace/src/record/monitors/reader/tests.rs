@@ -117,6 +117,31 @@ fn with_two_sockets_the_rest_goes_to_the_other_memory() {
     assert!(Reader::new(&machine(dir.path(), 3)).is_err());
 }
 
+/// Arm MPAM: `info/L3_MON/mon_features` has no `mbm_local_bytes`.
+#[test]
+fn totals_alone_are_of_the_memory_of_all_sockets() {
+    for sockets in [2, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = Fake::new(dir.path());
+        fill(&fake);
+        std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
+        fake.write("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n");
+        let mut reader = Reader::new(&machine(dir.path(), sockets)).unwrap();
+        let mut read = |now: u64, web: [&str; 2]| {
+            for domain in 0..sockets {
+                let total = web.get(domain as usize).unwrap_or(&"0");
+                fake.value("web", domain, "mbm_total_bytes", total);
+                fake.value("", domain, "mbm_total_bytes", "5");
+            }
+            reader.read(now)
+        };
+        assert!(read(1, ["0", "0"]).is_none());
+        let measured = read(2, ["100", "50"]).unwrap();
+        let right = [(None, ALL_SOCKETS, 150), (Some("/pods/a"), ALL_SOCKETS, 150)];
+        assert_eq!(flat(&measured), right);
+    }
+}
+
 #[test]
 fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
     let dir = tempfile::tempdir().unwrap();
