@@ -290,7 +290,11 @@ fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
         to: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
         selected: Selected::of(recording, &args.events, &args.cgroups)?,
-        is_chosen: args.by.is_some() || args.cgroup_depth.is_some() || args.json || args.csv,
+        is_chosen: args.by.is_some()
+            || args.cgroup_depth.is_some()
+            || !args.cgroups.is_empty()
+            || args.json
+            || args.csv,
         ..Question::by(args.by())
     })
 }

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::key::By;
-use super::usage::{Event, Question, Usage, usage};
+use super::usage::{Event, Line, Question, Usage, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -46,8 +46,11 @@ pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Resul
                 == (event.link, &event.name, &event.unit)
         };
         if let Some(divided) = by_process.events.iter().find(is_same) {
-            *event = divided.clone();
-            event.dominant = Some(dominant);
+            let is_of_task = |line: &&Line| line.owner == owner::TASK;
+            event.lines.retain(|line| !is_of_task(&line));
+            event.lines.extend(divided.lines.iter().filter(is_of_task).cloned());
+            sort_by_value(&mut event.lines);
+            (event.by, event.dominant) = (By::Comm, Some(dominant));
         }
     }
     Ok(sums)
@@ -121,7 +124,7 @@ mod tests {
     fn a_cgroup_with_nearly_all_is_shown_as_its_processes() {
         let divided = sums(&ONE_CGROUP, false);
         for event in &divided.events {
-            assert_eq!(keys(event), ["train", "serve", "idle", "irq:nvme0q1"]);
+            assert_eq!(keys(event), ["train", "serve", "idle", "irq"]);
             let dominant = event.dominant.as_ref().unwrap();
             assert_eq!((dominant.path.as_str(), dominant.part), ("/user.slice", 0.75));
         }

@@ -417,7 +417,7 @@ impl Sums {
                 let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             }
-            sort(&mut event.lines);
+            sort_by_value(&mut event.lines);
         }
         self.events
     }
@@ -507,12 +507,12 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
             united.insert(of, sum);
         }
         event.lines = united.into_values().collect();
-        sort(&mut event.lines);
+        sort_by_value(&mut event.lines);
     }
 }
 
 /// Largest value first.
-fn sort(lines: &mut [Line]) {
+pub(super) fn sort_by_value(lines: &mut [Line]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
