@@ -107,7 +107,7 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
     let _machine = root_or_skip!();
     let _busy = Load::spin(0);
     let tmux = Tmux::new(80, 24);
-    tmux.top("-p host -d 500ms");
+    tmux.top("-p host -d 500ms --by cgroup");
     let first = tmux.wait_for("cpu-clock");
     let lines: Vec<&str> = first.lines().collect();
     assert!(lines[0].starts_with("uncore-trace top "), "{first}");
@@ -164,7 +164,7 @@ fn without_colours_there_are_none() {
     let tmux = Tmux::new(80, 24);
     for (variable, coloured) in [("NO_COLOR=1 ", false), ("", true)] {
         let binary = crate::PROGRAM;
-        tmux.keys(&[&format!("{variable}{binary} top -p host -d 200ms"), "Enter"]);
+        tmux.keys(&[&format!("{variable}{binary} top -p host -d 200ms --by cgroup"), "Enter"]);
         tmux.wait_for("(softirq)");
         // Owners other than tasks are grey.
         let escapes = tmux.run(&["capture-pane", "-p", "-e"]);
@@ -310,7 +310,7 @@ fn a_signal_ends_the_updates() {
 fn a_recording_is_played_and_stays_at_its_end() {
     let _machine = root_or_skip!();
     let tmux = Tmux::new(80, 24);
-    tmux.top(&format!("{} -d 200ms", sample("grace")));
+    tmux.top(&format!("{} -d 200ms --by cgroup", sample("grace")));
     let first = tmux.wait_for("/lab/train");
     assert!(first.lines().next().unwrap().contains(" of 5.1 s  every 200 ms"), "{first}");
     let end = tmux.wait_for("the recording ends here; Left goes back, q quits");

@@ -27,7 +27,8 @@ use crate::view::programs;
 use crate::view::render::{self, Style};
 use crate::view::selected::Selected;
 use crate::view::span::Moment;
-use crate::view::usage::{By, Question, Usage, top, usage};
+use crate::view::tenants::{common_grouping, usage_of_tenants};
+use crate::view::usage::{By, Question, Usage, top};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -114,9 +115,10 @@ pub struct Args {
     /// directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What the lines are grouped by
-    #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
-    pub by: By,
+    /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has more
+    /// than 90 %]
+    #[arg(long, value_enum, help_heading = LINE)]
+    pub by: Option<By>,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
@@ -174,10 +176,17 @@ pub struct Args {
     pub force: bool,
 }
 
+impl Args {
+    /// The grouping of programs' output, and of text where nothing speaks for another one.
+    fn by(&self) -> By {
+        self.by.unwrap_or(By::Cgroup)
+    }
+}
+
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.by.check(&recording)?;
+    args.by().check(&recording)?;
     if let Some(file) = &args.html {
         return html(&recording, args, file);
     }
@@ -197,7 +206,7 @@ pub fn run(args: &Args) -> Result<u8> {
         return latency::only(&recording, args);
     }
     let question = question(&recording, args)?;
-    let mut usage = usage(&recording, &question)?;
+    let mut usage = usage_of_tenants(&recording, &question)?;
     let width = terminal::width(args.wide);
     let style = Style { ascii: args.ascii, width };
     let mut answer = String::new();
@@ -250,7 +259,8 @@ fn answered(
     style: Style,
 ) -> Result<String> {
     let links = Links::of(recording)?;
-    let ways = headroom(recording, &links, question)?;
+    let by = common_grouping(question, &usage.events);
+    let ways = headroom(recording, &links, &Question { by, ..question.clone() })?;
     let (answer, full) = answer::of_report(recording, question, usage, (&links, &ways))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
@@ -274,16 +284,21 @@ fn answered(
 /// What is asked.
 fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
     ensure!(
-        args.cgroups.is_empty() || args.by.has_owner(),
+        args.cgroups.is_empty() || args.by().has_owner(),
         "--cgroup selects owners, and lines by {} have none: use --by cgroup",
-        args.by.name()
+        args.by().name()
     );
     Ok(Question {
         from: args.from.clone(),
         to: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
         selected: Selected::of(recording, &args.events, &args.cgroups)?,
-        ..Question::by(args.by)
+        is_chosen: args.by.is_some()
+            || args.cgroup_depth.is_some()
+            || !args.cgroups.is_empty()
+            || args.json
+            || args.csv,
+        ..Question::by(args.by())
     })
 }
 
@@ -298,7 +313,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     let ways = headroom(recording, &links, &question(recording, args)?)?;
     let width = terminal::width(args.wide);
     print(&if args.json {
-        headroom::draw::json(&ways, &links, args.by.name()).context("cannot write JSON")?
+        headroom::draw::json(&ways, &links, args.by().name()).context("cannot write JSON")?
     } else {
         headroom::draw::table(&ways, &links, Style { ascii: args.ascii, width })
     })?;

@@ -91,9 +91,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     to: Option<Moment>,
 
-    /// What a tenant is; the key `g` changes it
-    #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
-    by: By,
+    /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more than
+    /// 90 % of the selected link]
+    #[arg(long, value_enum, help_heading = LINE)]
+    by: Option<By>,
 
     /// File that the key `r` records to [default: uncore-trace-TIME.parquet]
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
@@ -124,12 +125,13 @@ pub fn run(args: &Args) -> Result<u8> {
         "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
          all, or record"
     );
-    ensure!(
-        top::WAYS.contains(&args.by),
-        "--by {} is not shown by top: choose one of {}",
-        args.by.name(),
-        top::WAYS.map(By::name).join(", ")
-    );
+    if let Some(by) = args.by.filter(|by| !top::WAYS.contains(by)) {
+        bail!(
+            "--by {} is not shown by top: choose one of {}",
+            by.name(),
+            top::WAYS.map(By::name).join(", ")
+        );
+    }
     let least = Duration::from_millis(100);
     if args.interval < least || args.interval > Duration::from_mins(1) {
         bail!(
@@ -148,13 +150,15 @@ pub fn run(args: &Args) -> Result<u8> {
 fn play(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = between(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::of_part(path, &Wanted { wall_ns, ..Wanted::default() })?;
-    args.by.check(&recording)?;
+    // A roll-up has no processes, and is grouped by cgroup.
+    let by = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
+    by.map_or(Ok(()), |by| by.check(&recording))?;
     let fabric = recording.table(&fabric::TABLE)?;
     let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;
-    top::play(&recording, span, &options(args, None))
+    top::play(&recording, span, &options(args, by, None))
 }
 
 /// Measures, and shows it.
@@ -189,10 +193,10 @@ fn measure(args: &Args) -> Result<()> {
         trusted_cgroups: args.trust.cgroups(),
         ..Options::for_view(&machine, &plan)
     };
-    top::run(&machine, &plan, &recording, &options(args, notice))
+    top::run(&machine, &plan, &recording, &options(args, args.by, notice))
 }
 
-fn options(args: &Args, notice: Option<String>) -> top::Options {
+fn options(args: &Args, by: Option<By>, notice: Option<String>) -> top::Options {
     let width = terminal::columns().unwrap_or(COLUMNS);
     let form = if args.json { Form::Json } else { Form::Text { width } };
     let once = args.once.then(|| match args.after {
@@ -203,7 +207,8 @@ fn options(args: &Args, notice: Option<String>) -> top::Options {
     });
     top::Options {
         frame: args.interval,
-        by: args.by,
+        // Programs get one grouping.
+        by: by.or_else(|| args.json.then_some(By::Cgroup)),
         // The software counter that differs most between tenants is selected first.
         select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,

@@ -62,6 +62,16 @@ struct Played {
     wish: Option<Wish>,
 }
 
+/// The owner whose processes are shown.
+pub(super) struct Within {
+    /// Its grouping and name.
+    pub(super) by: By,
+    pub(super) name: String,
+    /// What is shown after it: the chosen grouping, if any, and the selected owner.
+    chosen: Option<By>,
+    owner: usize,
+}
+
 /// The application.
 pub(super) struct App {
     pub(super) live: Live,
@@ -70,8 +80,8 @@ pub(super) struct App {
     saver: Saver,
     pub(super) mode: Mode,
     pub(super) focus: Focus,
-    /// Grouping of the tenants.
-    pub(super) by: By,
+    /// Grouping of the tenants, if one was chosen.
+    by: Option<By>,
     /// Name of the link or event to select as soon as it appears.
     select: Option<String>,
     /// Indices of the selected link and owner.
@@ -79,8 +89,8 @@ pub(super) struct App {
     pub(super) owner: usize,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// The owner whose processes are shown: its grouping, its name, and the selected owner before.
-    pub(super) within: Option<(By, String, usize)>,
+    /// The owner whose processes are shown.
+    pub(super) within: Option<Within>,
     /// The screen that is shown while the display is paused.
     paused: Option<Screen>,
     /// Without characters beyond ASCII.
@@ -158,10 +168,10 @@ impl App {
 
     fn now(&self) -> Screen {
         self.live.screen(&Ask {
-            by: self.by,
+            by: self.by(),
             thing: self.link,
             filter: &self.filter,
-            within: self.within.as_ref().map(|(by, name, _)| (*by, name.as_str())),
+            within: self.within.as_ref().map(|within| (within.by, within.name.as_str())),
             sort: self.sort,
         })
     }
@@ -258,10 +268,15 @@ impl App {
         }
     }
 
+    /// Grouping of the tenants.
+    pub(super) fn by(&self) -> By {
+        self.by.unwrap_or_else(|| self.live.default_grouping(self.link))
+    }
+
     /// Selects the next grouping of [`WAYS`].
     pub(super) fn next_by(&mut self) {
-        let place = WAYS.iter().position(|by| *by == self.by).map_or(0, |place| place + 1);
-        self.by = WAYS[place % WAYS.len()];
+        let place = WAYS.iter().position(|by| *by == self.by()).map_or(0, |place| place + 1);
+        self.by = Some(WAYS[place % WAYS.len()]);
         (self.owner, self.within) = (0, None);
     }
 
@@ -286,9 +301,14 @@ impl App {
         }
         let screen = self.screen();
         match screen.owners.get(self.owner) {
-            Some(line) if line.owner == "task" && self.by != By::Pid => {
-                self.within = Some((self.by, line.name.clone(), self.owner));
-                (self.by, self.owner, self.focus) = (By::Pid, 0, Focus::Owners);
+            Some(line) if line.owner == "task" && self.by() != By::Pid => {
+                self.within = Some(Within {
+                    by: self.by(),
+                    name: line.name.clone(),
+                    chosen: self.by,
+                    owner: self.owner,
+                });
+                (self.by, self.owner, self.focus) = (Some(By::Pid), 0, Focus::Owners);
                 self.filter.clear();
             }
             Some(_) => self.message = Some("this line has no processes to show".to_owned()),
@@ -298,8 +318,8 @@ impl App {
 
     /// Goes back from the processes of an owner.
     pub(super) fn leave(&mut self) {
-        if let Some((by, _, owner)) = self.within.take() {
-            (self.by, self.owner) = (by, owner);
+        if let Some(within) = self.within.take() {
+            (self.by, self.owner) = (within.chosen, within.owner);
         }
     }
 

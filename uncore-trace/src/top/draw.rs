@@ -10,7 +10,7 @@ use crossterm::style::{ContentStyle, Stylize as _};
 use jiff::tz::TimeZone;
 
 use self::lists::{links, owners};
-use super::app::{App, Mode};
+use super::app::{App, Mode, Within};
 use super::keys::HELP;
 use crate::held;
 use crate::terminal::{cells, mark, shorten, wrap};
@@ -147,7 +147,7 @@ fn head(app: &App, screen: &Screen, width: usize) -> Vec<StyledText> {
 /// The line between the lists: the result of a key, a held message, or why there are no links.
 fn said(app: &App, width: usize) -> Vec<StyledText> {
     let held = held::lines();
-    let within = app.within.as_ref().map(|(by, name, _)| {
+    let within = app.within.as_ref().map(|Within { by, name, .. }| {
         format!("processes of {} {}; Esc goes back", by.name(), printable(name))
     });
     let ended =
@@ -177,7 +177,7 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
         ("q", "quit".to_owned()),
         ("?", "help".to_owned()),
         ("Tab", "list".to_owned()),
-        ("g", app.by.name().to_owned()),
+        ("g", app.by().name().to_owned()),
         ("Enter", if app.within.is_some() { "back" } else { "open" }.to_owned()),
         ("/", "find".to_owned()),
         ("s", printable(&sort).into_owned()),

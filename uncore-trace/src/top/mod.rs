@@ -53,7 +53,7 @@ pub struct Options {
     /// Length of a frame: the time between two updates of the screen.
     pub frame: Duration,
     /// Initial grouping of the owners.
-    pub by: By,
+    pub by: Option<By>,
     /// The link or event that is selected initially; `None`: the first.
     pub select: Option<String>,
     /// Use only ASCII characters.

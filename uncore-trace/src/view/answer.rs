@@ -11,7 +11,8 @@ use super::headroom::{FULL, Way};
 use super::interval::Interval;
 use super::key::By;
 use super::links::{Links, limit};
-use super::usage::{Event, Line, Question, Usage, usage};
+use super::tenants::usage_of_tenants;
+use super::usage::{Event, Line, Question, Usage};
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -86,19 +87,19 @@ pub fn of_report(
     sums: &Usage,
     (links, ways): (&Links, &[Way]),
 ) -> Result<(String, String)> {
-    let by = match question.by {
-        By::Pmu | By::Port | By::Device | By::Owner => By::Cgroup,
-        by => by,
+    let (by, is_chosen) = match question.by {
+        By::Pmu | By::Port | By::Device | By::Owner => (By::Cgroup, false),
+        by => (by, question.is_chosen),
     };
-    let asked = Question { by, ..question.clone() };
+    let asked = Question { by, is_chosen, ..question.clone() };
     if ways.iter().any(|way| way.bytes > 0.0) {
-        let sums = usage(recording, &Question { links: Some(links), ..asked })?;
+        let sums = usage_of_tenants(recording, &Question { links: Some(links), ..asked })?;
         return Ok(answer(&sums.events, links, ways));
     }
     if sums.by == by {
         return Ok(answer(&sums.events, links, ways));
     }
-    Ok(answer(&usage(recording, &asked)?.events, links, ways))
+    Ok(answer(&usage_of_tenants(recording, &asked)?.events, links, ways))
 }
 
 /// Whether a line is of somebody who can be asked: a task or a device.
@@ -116,9 +117,10 @@ fn of_link(event: &Event, links: &Links) -> String {
     };
     let value = units::human(first.sum.value, &unit);
     format!(
-        "{} had {} of what went over {over}: {value} of {total}.",
+        "{} had {} of what went over {over}: {value} of {total}{}.",
         name(first),
-        share(first, event)
+        share(first, event),
+        in_cgroup(event).map(|cgroup| format!("; {cgroup}")).unwrap_or_default()
     )
 }
 
@@ -180,10 +182,10 @@ type Part<'a> = (f64, &'a Line, &'a Event);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
 fn of_events(counted: &[Counted<'_>]) -> Option<String> {
-    let mut parts: BTreeMap<(&str, &str), Vec<Part<'_>>> = BTreeMap::new();
+    let mut parts: BTreeMap<(&str, &str, &str), Vec<Part<'_>>> = BTreeMap::new();
     for Counted { event, .. } in counted {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
-            let its = parts.entry((&line.owner, &line.key)).or_default();
+            let its = parts.entry((event.by.name(), &line.owner, &line.key)).or_default();
             its.push((line.sum.value / event.total, line, event));
         }
     }
@@ -200,6 +202,13 @@ fn of_events(counted: &[Counted<'_>]) -> Option<String> {
         [] => return None,
     };
     Some(format!("{} had {list}.", name(most.first()?.1)))
+}
+
+/// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly all;
+/// `None` for other events, and for the root, whose name says nothing.
+pub(super) fn in_cgroup(event: &Event) -> Option<String> {
+    let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
+    Some(format!("{} in cgroup {}", percent(dominant.part), printable(&dominant.path)))
 }
 
 /// The name of a line, in brackets if it is no tenant's.

@@ -10,7 +10,8 @@ use super::canary;
 use super::key::By;
 use super::links::Links;
 use super::span::Moment;
-use super::usage::{Question, usage};
+use super::tenants::usage_of_tenants;
+use super::usage::{Event, Question};
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::terminal::{cells, mark, shorten, wrap};
@@ -50,7 +51,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     });
     let is_whole = last.is_none();
     let links = Links::of(recording)?;
-    let mut question = Question::by(By::Cgroup);
+    let mut question = Question { is_chosen: false, ..Question::by(By::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
     if let Some((ns, from)) = last {
@@ -58,13 +59,13 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         question.from = Some(from);
     }
     let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
-    let mut sums = usage(recording, &question)?;
+    let mut sums = usage_of_tenants(recording, &question)?;
     let is_idle = sums.events.iter().all(|event| event.total <= 0.0);
     if is_idle && question.links.take().is_some() {
-        sums = usage(recording, &question)?;
+        sums = usage_of_tenants(recording, &question)?;
     }
     let ranked = ranked(&sums.events, &links);
-    answer.extend(ranked.iter().take(EVENTS).map(|counted| line(counted, width)));
+    answer.extend(fold_equal_owners(ranked.iter().take(EVENTS), width));
     if ranked.is_empty() {
         answer = vec![format!("nothing was counted{time}")];
     }
@@ -75,25 +76,49 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     Ok(answer)
 }
 
-fn line(&Counted { event, rate, full }: &Counted<'_>, width: usize) -> String {
+/// A line for each of the links or events; those with the same owners, to the digit, are one line.
+fn fold_equal_owners<'a>(
+    ranked: impl Iterator<Item = &'a Counted<'a>>,
+    width: usize,
+) -> Vec<String> {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for counted in ranked {
+        let rate = rate(counted);
+        let owners = owners(counted.event, width.saturating_sub(cells(&rate)));
+        match lines.last_mut() {
+            Some((rates, last))
+                if *last == owners && cells(rates) + cells(&rate) + cells(last) + 2 <= width =>
+            {
+                rates.push_str(", ");
+                rates.push_str(&rate);
+            }
+            _ => lines.push((rate, owners)),
+        }
+    }
+    lines.into_iter().map(|(rates, owners)| format!("{rates}{owners}")).collect()
+}
+
+/// `memory 0 in 13.9 GB/s, 40 % full`.
+fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
     let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
-    let mut text = format!(
-        "{} {}{full}: ",
-        printable(&event.name),
-        units::rate(rate, &printable(&event.unit))
-    );
-    let owners = || event.lines.iter().filter(|line| line.sum.value > 0.0);
-    for (at, owner) in owners().take(2).enumerate() {
+    format!("{} {}{full}", printable(&event.name), units::rate(rate, &printable(&event.unit)))
+}
+
+/// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.
+fn owners(event: &Event, room: usize) -> String {
+    let mut text = String::from(": ");
+    let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
+    for (place, owner) in largest.enumerate() {
         let part = owner.sum.value / event.total;
         let had = format!(" {}", share(owner, event));
-        let joined = if at == 0 { "" } else { ", " };
-        let room = width.saturating_sub(cells(&text) + cells(&had) + cells(joined));
-        if at > 0 && (part < LEAST || room < NAME) {
+        let joined = if place == 0 { "" } else { ", " };
+        let left = room.saturating_sub(cells(&text) + cells(&had) + cells(joined));
+        if place > 0 && (part < LEAST || left < NAME) {
             break;
         }
         let name = name(owner);
         text.push_str(joined);
-        text.push_str(&shorten(&name, room.max(NAME), mark(false)));
+        text.push_str(&shorten(&name, left.max(NAME), mark(false)));
         text.push_str(&had);
     }
     text
@@ -126,9 +151,9 @@ mod tests {
             lines,
             [
                 "who had most, with its 90 % interval:",
-                "memory of other sockets 0 in 13.9 GB/s: /lab/train 96 % (85 to 100 %)",
-                "PCIe vda, vdb in 33.6 MB/s: /lab/backup 99 %",
-                "PCIe vda, vdb out 25.9 MB/s: /lab/logger 99 % (99 to 100 %)",
+                "memory of other sockets 0 in 13.9 GB/s: train 96 % (85 to 100 %), web 3 % (2 to 4 %)",
+                "PCIe vda, vdb in 33.6 MB/s: backup 99 %",
+                "PCIe vda, vdb out 25.9 MB/s: logger 99 % (99 to 100 %)",
             ]
         );
     }

@@ -31,7 +31,7 @@ pub(super) struct Shape {
 
 /// The columns of an event's table.
 pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
-    let by = usage.by;
+    let by = event.by;
     let lines: Vec<&Line> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
         kind,

@@ -105,7 +105,7 @@ impl By {
             By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
             By::Pid => &["pid", "processes"],
             By::Pmu | By::Port => &["pmu"],
-            By::Comm => &[],
+            By::Comm => &["processes"],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
@@ -260,7 +260,10 @@ impl<'a> Columns<'a> {
             owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
             pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
-            processes: (by == By::Pid).then(|| columns::i32s(batch, "processes")).transpose()?,
+            processes: [By::Pid, By::Comm]
+                .contains(&by)
+                .then(|| columns::i32s(batch, "processes"))
+                .transpose()?,
             cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
             selected: selected.rows(batch)?,
             by,
@@ -391,7 +394,10 @@ impl<'a> Columns<'a> {
                     None => "(unknown processes)".to_owned(),
                 }
             }
-            By::Comm if owner == "task" => name.unwrap_or("?").to_owned(),
+            By::Comm if owner == "task" => {
+                let is_small = self.processes(row).is_some();
+                name.unwrap_or(if is_small { SMALL } else { "?" }).to_owned()
+            }
             By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
             By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
             By::Owner | By::Cgroup | By::Container | By::Pod | By::Job | By::Device => {
@@ -400,7 +406,8 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Number of processes whose small shares the row sums up, if it does and lines are by process.
+    /// Number of processes whose small shares the row sums up, if it does and lines are by process or by
+    /// their names.
     #[inline]
     pub(super) fn processes(&self, row: usize) -> Option<i32> {
         self.processes.and_then(|processes| get(processes, row))
@@ -438,6 +445,7 @@ impl<'a> Columns<'a> {
             (Some(pids), _) => get(pids, row)
                 .map_or_else(|| if self.processes(row).is_some() { -2 } else { -1 }, i64::from),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
+            _ if self.processes(row).is_some() => -2,
             _ => -1,
         };
         let event = self.quick_event(row);

@@ -34,6 +34,7 @@ pub mod rollup;
 pub mod selected;
 pub mod span;
 pub mod sums;
+pub mod tenants;
 pub mod usage;
 
 #[cfg(test)]

@@ -5,10 +5,11 @@
 
 use std::fmt::Write as _;
 
+use super::answer::{in_cgroup, name as line_name};
 use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
-use super::usage::{Event, Usage};
+use super::usage::{Event, Line, Usage};
 use crate::terminal::{cells, mark, shorten, wrap};
 use crate::text::{printable, wrapped};
 use crate::units;
@@ -50,8 +51,11 @@ pub fn table(usage: &Usage, style: Style) -> String {
         if is_nothing(event) {
             continue;
         }
-        writeln!(out, "{}", headline(event, style)).unwrap_or_default();
-        writeln!(out, "{}", fit.draw(columns)).unwrap_or_default();
+        writeln!(out, "{}", headline(usage, event, style)).unwrap_or_default();
+        if sole_owner(usage, event).is_none() {
+            out.push_str(&fit.draw(columns));
+        }
+        out.push('\n');
     }
     if usage.events.is_empty() {
         out.push_str("the recording has no rows\n");
@@ -101,8 +105,20 @@ fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
     common
 }
 
-/// Event and total; on two lines if it is too long for one.
-fn headline(event: &Event, style: Style) -> String {
+/// The only line of an event, if it says no more than the headline: everything is known, and certain.
+/// Lines of a chosen grouping are always shown.
+fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a Line> {
+    let mut lines = event.lines.iter().filter(|line| line.says_something());
+    let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
+    let is_certain = line.sum.missing == 0
+        && line.running >= 1.0
+        && line.sum.sure.least.is_some_and(|least| least >= 1.0);
+    is_certain.then_some(line)
+}
+
+/// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if it
+/// is too long for one.
+fn headline(usage: &Usage, event: &Event, style: Style) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
     let time = event.time.whole();
@@ -115,7 +131,13 @@ fn headline(event: &Event, style: Style) -> String {
         _ => known,
     };
     let rate = event.rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
-    let total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
+    let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
+    if let Some(line) = sole_owner(usage, event) {
+        total.push_str(&format!(", all of {}", line_name(line)));
+    }
+    if let Some(cgroup) = in_cgroup(event) {
+        total.push_str(&format!(", {cgroup}"));
+    }
     match style.width {
         Some(width) if cells(&name) + cells(&total) > width => {
             let (name, total) = (shorten(&name, width, mark(style.ascii)), total.trim_start());

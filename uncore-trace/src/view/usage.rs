@@ -20,6 +20,7 @@ use super::parallel;
 use super::selected::Selected;
 use super::span::{Moment, Span};
 use super::sums::{Highest, Rate, Share, Time, Window};
+use super::tenants::DominantCgroup;
 use crate::schema::columns::get;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -30,6 +31,8 @@ use crate::tables::reader::Recording;
 pub struct Question<'a> {
     /// Grouping of lines.
     pub by: By,
+    /// Whether the user chose it: see [`super::tenants`].
+    pub is_chosen: bool,
     /// Sum by direction of these links; `None`: by event.
     pub links: Option<&'a Links>,
     /// Begin; `None`: that of the recording.
@@ -47,6 +50,7 @@ impl Question<'_> {
     pub fn by(by: By) -> Self {
         Self {
             by,
+            is_chosen: true,
             links: None,
             from: None,
             to: None,
@@ -70,6 +74,8 @@ impl Question<'_> {
 pub struct Usage {
     /// Grouping of lines.
     pub by: By,
+    /// Whether the user chose the grouping: see [`super::tenants`].
+    pub is_chosen: bool,
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
     /// Begin and end of the selected time, within the recording, `CLOCK_MONOTONIC`, ns.
@@ -89,6 +95,10 @@ pub struct Event {
     pub link: Option<(usize, Direction)>,
     /// Unit of the values.
     pub unit: String,
+    /// Grouping of its lines.
+    pub by: By,
+    /// The cgroup in place of which lines are of processes; `None` if they are not.
+    pub dominant: Option<DominantCgroup>,
     /// Time for which it was counted, with the same steps as the lines' values over time.
     pub time: Time,
     /// Number of counters, by event and filter.
@@ -177,10 +187,11 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
 /// The same in this number of threads.
 fn summed(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
     let table = recording.table(&fabric::TABLE)?;
-    let by = question.by;
+    let (by, is_chosen) = (question.by, question.is_chosen);
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = Span::of(recording, &table, from, to)? else {
-        return Ok(Usage { by, start_ns: 0, span_ns: (0, 0), step_ns: 0.0, events: Vec::new() });
+        let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
+        return Ok(Usage { by, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let rows = table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?;
@@ -199,7 +210,7 @@ fn summed(recording: &Recording, question: &Question<'_>, threads: usize) -> Res
     let mut events: Vec<Event> = parts.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { by, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    Ok(Usage { by, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -351,6 +362,7 @@ impl Sums {
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
+        let by = self.by;
         let name = columns.what(row);
         let unit = columns.unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
@@ -358,6 +370,8 @@ impl Sums {
                 name,
                 link: columns.link(row),
                 unit,
+                by,
+                dominant: None,
                 time: Time::default(),
                 counters: BTreeMap::new(),
                 total: 0.0,
@@ -403,7 +417,7 @@ impl Sums {
                 let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             }
-            sort(&mut event.lines);
+            sort_by_value(&mut event.lines);
         }
         self.events
     }
@@ -493,12 +507,12 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
             united.insert(of, sum);
         }
         event.lines = united.into_values().collect();
-        sort(&mut event.lines);
+        sort_by_value(&mut event.lines);
     }
 }
 
 /// Largest value first.
-fn sort(lines: &mut [Line]) {
+pub(super) fn sort_by_value(lines: &mut [Line]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 

@@ -15,16 +15,16 @@ use crate::view::render::Style;
 
 /// The tables, printed below the others; empty if the recording has no latency.
 pub(super) fn tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
-    Ok(latency::text::text(&of(recording, args)?, args.by, args.top, style))
+    Ok(latency::text::text(&of(recording, args)?, args.by(), args.top, style))
 }
 
 /// Prints only the latencies; exit code 0.
 pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
     let path = printable(&args.path.display().to_string()).into_owned();
     ensure!(
-        args.by.has_owner(),
+        args.by().has_owner(),
         "--latency has lines for tenants only: leave out --by {}, or choose another --by",
-        args.by.name()
+        args.by().name()
     );
     let latencies = of(recording, args)?;
     ensure!(
@@ -41,11 +41,11 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
         log::warn!("{path} is incomplete: see `{more}`");
     }
     print(&if args.json {
-        latency::json::json(&latencies, args.by, incomplete.is_none())
+        latency::json::json(&latencies, args.by(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::text(&latencies, args.by, args.top, Style { ascii: args.ascii, width })
+        latency::text::text(&latencies, args.by(), args.top, Style { ascii: args.ascii, width })
     })?;
     Ok(0)
 }

@@ -111,7 +111,7 @@ fn rows(second: i64) -> Piece {
 pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
     let options = Options {
         frame: std::time::Duration::from_secs(1),
-        by: By::Cgroup,
+        by: Some(By::Cgroup),
         select: None,
         ascii,
         plain: true,
@@ -233,7 +233,7 @@ fn keys_that_have_nothing_to_do_do_nothing() {
         Live::new(Links::default(), SECOND),
         &Options {
             frame: std::time::Duration::from_secs(1),
-            by: By::Cgroup,
+            by: Some(By::Cgroup),
             select: None,
             ascii: false,
             plain: true,

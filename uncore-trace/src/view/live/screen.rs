@@ -12,9 +12,11 @@ use serde::{Serialize, Serializer};
 use super::frame::{Closed, Way, ways_of};
 use super::{Live, Thing};
 use crate::schema::link::Direction;
+use crate::schema::owner;
 use crate::view::key::By;
 use crate::view::links::limit;
 use crate::view::sums::Confidence;
+use crate::view::tenants::DOMINANT;
 
 /// Options of a screen.
 #[derive(Debug, Clone, Copy)]
@@ -167,6 +169,26 @@ impl Live {
             by: ask.by.name(),
             selected: thing,
         }
+    }
+
+    /// The grouping of a thing's owners if the user chose none: see [`crate::view::tenants`]. It is that
+    /// of the last minute, so that lines do not change with each frame.
+    pub fn default_grouping(&self, thing: usize) -> By {
+        let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
+        for frame in &self.frames {
+            let rates = frame.rates.range(ways_of(thing)).flat_map(|(_, rates)| rates);
+            for (owner, per_s) in rates {
+                let tasks = [owner::TASK, owner::OTHER_TASKS];
+                let Some(known) = self.owners.get(*owner) else { continue };
+                if tasks.contains(&known.kind.as_str()) {
+                    *by_cgroup.entry(known.key(By::Cgroup)).or_default() += per_s;
+                }
+            }
+        }
+        let of_tasks: f64 = by_cgroup.values().sum();
+        by_cgroup.remove(owner::OTHER_TASKS);
+        let is_dominant = by_cgroup.into_values().any(|per_s| per_s > DOMINANT * of_tasks);
+        if is_dominant { By::Comm } else { By::Cgroup }
     }
 
     /// The things, links or events.

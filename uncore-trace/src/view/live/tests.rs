@@ -215,3 +215,22 @@ fn memory_is_bounded() {
         2.0 * (2.0 * OWNERS as f64 - 1.0),
     );
 }
+
+#[test]
+fn a_cgroup_with_nearly_all_is_shown_as_its_processes_unless_one_is_chosen() {
+    let grouping = |values: [f64; 2]| {
+        let mut live = Live::new(Links::new(vec![link(Vec::new())]), SECOND);
+        for half in 1..=4 {
+            let rows = [
+                row(half, "task", Some(1), Some(values[0])),
+                row(half, "task", Some(3), Some(values[1])),
+                row(half, "idle", None, Some(100.0)),
+            ];
+            live.fabric(&batch(&rows)).unwrap();
+        }
+        live.default_grouping(0)
+    };
+    assert_eq!(grouping([91.0, 9.0]), By::Comm);
+    assert_eq!(grouping([89.0, 11.0]), By::Cgroup);
+    assert_eq!(grouping([0.0, 0.0]), By::Cgroup);
+}

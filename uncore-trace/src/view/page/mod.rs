@@ -38,6 +38,7 @@ use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
 use super::span::Span;
+use super::tenants::common_grouping;
 use super::usage::Question;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
@@ -74,19 +75,25 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     let pairs = table.metadata();
     let plan = Planned::of(pairs);
     let links = Links::of_metadata(pairs)?;
-    let Question { by, from, to, cgroup_depth, .. } = asked.question.clone();
+    let Question { from, to, cgroup_depth, .. } = asked.question.clone();
     let is_limited = from.is_some() || to.is_some();
     let Some(span) = Span::of(recording, &table, from.as_ref(), to.as_ref())? else {
         bail!("{} has no rows: there is nothing to show", recording.path().display());
     };
-    let (start_ns, events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
-    let ways = headroom(recording, &links, &asked.question)?;
+    let (start_ns, mut events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
+    let by = common_grouping(&asked.question, &events);
+    let question = Question { by, is_chosen: true, ..asked.question.clone() };
+    let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
+    // A tenant has one colour in all plots, so all of them have one grouping.
+    if events.iter().any(|event| event.by != by) {
+        (_, events) = survey::events(recording, plan.as_ref(), &links, &question)?;
+    }
     let survey = Survey::new(start_ns, events, by, asked.tenants);
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
     let grid = Grid::new(&span, pairs, points);
-    let series = series::fill(recording, (&survey, &links), &asked.question, (&span, grid))?;
+    let series = series::fill(recording, (&survey, &links), &question, (&span, grid))?;
     let notices = Notices::of(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
     let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());

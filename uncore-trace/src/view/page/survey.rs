@@ -9,7 +9,8 @@ use anyhow::Result;
 
 use super::super::key::By;
 use super::super::links::Links;
-use super::super::usage::{Event, Line, Question, top, usage};
+use super::super::tenants::usage_of_tenants;
+use super::super::usage::{Event, Line, Question, top};
 use super::planned::Planned;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -174,13 +175,13 @@ pub(super) fn events(
 ) -> Result<(i64, Vec<Event>)> {
     let (mut start_ns, mut events) = (0, Vec::new());
     if !links.links.is_empty() {
-        let sums = usage(recording, &Question { links: Some(links), ..question.clone() })?;
+        let sums = usage_of_tenants(recording, &Question { links: Some(links), ..question.clone() })?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
     let names = |plan: &Planned| plan.apart(links).map(|its| its.event.clone()).collect();
     let apart: Option<BTreeSet<String>> = plan.map(names);
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
-        let sums = usage(recording, &Question { links: None, ..question.clone() })?;
+        let sums = usage_of_tenants(recording, &Question { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
         let name = |event: &Event| event.name.split('[').next().unwrap_or_default().to_owned();
