@@ -9,5 +9,6 @@ mod grammar;
 mod guests;
 mod intel;
 mod intel_memory;
+mod metrics;
 mod numbers;
 mod stat;

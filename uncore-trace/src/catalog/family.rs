@@ -23,6 +23,7 @@ use super::ports::Ports;
 use super::rules::{Excludes, Leader, Mask, Needs, Note, OneValue, is_of};
 use super::scope::Scope;
 use super::source::Source;
+use super::vendor::is_called;
 use super::verified::Verified;
 use super::witness::Witness;
 use crate::discover::Pmu;
@@ -361,7 +362,11 @@ impl Family {
     /// The metrics with this name for the processor of `pmu`: its forms, of which the first whose
     /// events exist counts. A form for any processor is not for those of an earlier form.
     pub fn forms(&self, name: &str, pmu: &Pmu) -> Vec<&Metric> {
-        let its = |metric: &&Metric| metric.name == name && is_of(&metric.processors, pmu);
+        let its = |metric: &&Metric| {
+            metric.name == name
+                && is_of(&metric.processors, pmu)
+                && (metric.pmus.is_empty() || metric.pmus.iter().any(|its| is_called(its, pmu)))
+        };
         let mut forms: Vec<&Metric> = Vec::new();
         for metric in self.metrics.iter().filter(its) {
             let is_for_others = forms.iter().any(|form| !form.processors.is_empty());

@@ -1,6 +1,6 @@
 //! Formulas of metrics: parsed once, evaluated for each reading.
 //!
-//! A formula has numbers, names, `+ - * /` and parentheses. `*` and `/` take precedence; operators
+//! A formula has numbers, names, `+ - * /`, parentheses and `max(A, B)`. `*` and `/` take precedence; operators
 //! of equal precedence are evaluated from the left. A name starts with a letter or `_`, followed by
 //! letters, digits, `_` and `.`, and by `-` if a character of a name follows directly, as in event
 //! names. So subtraction needs a blank before the `-`.
@@ -20,6 +20,17 @@ use super::spec::At;
 /// Largest depth of nested parentheses and signs; each takes a few stack frames.
 const MAX_DEPTH: usize = 64;
 
+/// The name of the larger of two values.
+const MAX: &str = "max";
+
+/// What a nested formula begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    Parenthesis,
+    Sign,
+    Max,
+}
+
 /// A formula and its text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
@@ -32,6 +43,8 @@ enum Node {
     Number(f64),
     Name(String),
     Negative(Box<Node>),
+    /// The larger of two.
+    Max(Box<(Node, Node)>),
     /// The first operand, then pairs of operator and operand: a chain with one precedence.
     Chain(Box<Node>, Vec<(Operator, Node)>),
 }
@@ -90,6 +103,7 @@ impl Node {
             Self::Number(number) => Some(*number),
             Self::Name(name) => of(name).filter(|value| value.is_finite()),
             Self::Negative(node) => Some(-node.evaluate(of)?),
+            Self::Max(both) => Some(both.0.evaluate(of)?.max(both.1.evaluate(of)?)),
             Self::Chain(first, rest) => rest.iter().try_fold(first.evaluate(of)?, |value, next| {
                 next.0.apply(value, next.1.evaluate(of)?)
             }),
@@ -102,6 +116,10 @@ impl Node {
             Self::Number(_) => {}
             Self::Name(name) => each(name, false),
             Self::Negative(node) => node.names(each),
+            Self::Max(both) => {
+                both.0.names(each);
+                both.1.names(each);
+            }
             Self::Chain(first, rest) => {
                 first.names(each);
                 for (operator, node) in rest {
@@ -191,25 +209,39 @@ impl Parser {
             return Err(self.error("expected a number, a name or '(' here, not the end"));
         };
         match c {
-            '(' | '-' => self.nested(c),
+            '(' => self.nested(Opening::Parenthesis),
+            '-' => self.nested(Opening::Sign),
             _ if c.is_ascii_digit() || c == '.' => self.number(),
-            _ if in_name(c) => Ok(Node::Name(self.name())),
+            _ if in_name(c) => {
+                let name = self.name();
+                if name == MAX && self.peek() == Some('(') {
+                    return self.nested(Opening::Max);
+                }
+                Ok(Node::Name(name))
+            }
             _ => Err(self.error(format!("expected a number, a name or '(' here, not {c:?}"))),
         }
     }
 
-    /// The content of parentheses, or the operand of a sign.
-    fn nested(&mut self, opening: char) -> Result<Node, At> {
+    /// The content of parentheses, the operand of a sign, or the larger of two.
+    fn nested(&mut self, opening: Opening) -> Result<Node, At> {
         let opened = self.at + 1;
         if self.depth == MAX_DEPTH {
             return Err(self.error(format!("more than {MAX_DEPTH} parentheses or signs deep")));
         }
         self.depth += 1;
         self.at += 1;
-        let node = if opening == '-' {
+        let node = if opening == Opening::Sign {
             Node::Negative(Box::new(self.operand()?))
         } else {
-            let inner = self.sum()?;
+            let mut inner = self.sum()?;
+            if opening == Opening::Max {
+                if self.peek() != Some(',') {
+                    return Err(self.error(format!("expected a ',': {MAX} is of two values")));
+                }
+                self.at += 1;
+                inner = Node::Max(Box::new((inner, self.sum()?)));
+            }
             match self.peek() {
                 Some(')') => self.at += 1,
                 None => return Err(At::new(opened, "the '(' here has no closing ')'")),
@@ -284,6 +316,9 @@ mod tests {
             ("1.5e-1*2", 0.3),
             ("1e+2", 100.0),
             (".5", 0.5),
+            ("max(a, b.c-d)", 6.0),
+            ("2 * max ( 1 - a , zero ) + 1", 1.0),
+            ("max(max(1, 2), 3) / max(a, 1)", 0.5),
         ] {
             assert_eq!(value(text), Some(expected), "{text}");
         }
@@ -302,6 +337,8 @@ mod tests {
             "unknown + 1",
             "1e308 * 10",
             "1 / (1e308 * 10)",
+            "max(1, a / zero)",
+            "max",
         ] {
             assert_eq!(value(text), None, "{text}");
         }
@@ -331,6 +368,9 @@ mod tests {
             ("1e999", 1),
             ("a ^ 2", 3),
             ("é", 1),
+            ("max(a)", 6),
+            ("max(a, a", 4),
+            ("max(a, a, a)", 9),
         ] {
             let error = text.parse::<Formula>().expect_err(text);
             assert_eq!(error.column, column, "{text}: {error}");

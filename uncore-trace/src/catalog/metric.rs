@@ -50,6 +50,9 @@ pub struct Metric {
     /// events' units. It is selected by its full name only.
     #[serde(skip)]
     pub vendor: bool,
+    /// The PMUs of the family that it is of: names without their index, or patterns. Empty: all.
+    #[serde(skip)]
+    pub pmus: Vec<String>,
     /// perf's groups of metrics that it is in.
     #[serde(default)]
     pub groups: Vec<String>,

@@ -4,7 +4,7 @@
 //! files win over them. Patterns match them only where the family says `imports`; elsewhere a name
 //! must ask for them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, OnceLock};
 
 use anyhow::{Context, Result, ensure};
@@ -13,6 +13,7 @@ use super::family::{Family, NamedEvent};
 use super::metric::{Across, Metric};
 use super::pattern::{is_wild, matches};
 use super::rules::is_of;
+use super::spec::{self, Term};
 use crate::discover::event::EventAlias;
 use crate::discover::{Pmu, name};
 
@@ -43,6 +44,22 @@ const IMPORTS: [Import; 2] = [
 /// The metrics of perf's groups that are not imported, because they have events of the cores or of several
 /// PMUs: names by group, for groups with an imported metric.
 const GROUPS: &str = include_str!("../../catalog/perf/groups.txt");
+
+/// The metrics of perf's tables that are not imported: names by the reason, which is a key of
+/// [`REASONS`].
+const LEFT_OUT: &str = include_str!("../../catalog/perf/left_out.txt");
+
+/// Why a metric of perf's tables is not imported, by the word in `left_out.txt`.
+const REASONS: [(&str, &str); 5] = [
+    ("cores", "it has events of the cores, which perf counts better"),
+    ("event", "it has an event that no PMU of the kernel counts"),
+    ("pmus", "it has events of several PMUs in one formula"),
+    (
+        "time",
+        "perf computes it without the time in which it counted, although it is a rate or a time",
+    ),
+    ("form", "its formula has conditions or functions that are not read here"),
+];
 
 /// The imported events.
 static EVENTS: LazyLock<Vec<Section>> =
@@ -80,8 +97,7 @@ struct Section {
 
 impl Section {
     fn is_of(&self, pmu: &Pmu) -> bool {
-        let names = |its: &str| its == name::stem(&pmu.name) || matches(its, &pmu.name);
-        self.pmus.iter().any(|its| names(its)) && is_of(&self.processors, pmu)
+        self.pmus.iter().any(|its| is_called(its, pmu)) && is_of(&self.processors, pmu)
     }
 
     fn events(&self) -> &[NamedEvent] {
@@ -102,6 +118,11 @@ impl Section {
         let each = self.processors.iter().flat_map(|of| self.pmus.iter().map(move |pmu| (of, pmu)));
         each.flat_map(|(of, pmu)| ["", "_0"].map(|index| example(of, pmu, index))).collect()
     }
+}
+
+/// Whether a name without an index, or a pattern, is that of a PMU.
+pub(super) fn is_called(name: &str, pmu: &Pmu) -> bool {
+    name == name::stem(&pmu.name) || matches(name, &pmu.name)
 }
 
 fn sections(text: &'static str) -> Vec<Section> {
@@ -161,7 +182,7 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
             for at in its {
                 let Some(family) = families.get_mut(at) else { continue };
                 for line in &section.lines {
-                    let metric = metric(line, &section.processors, import.about);
+                    let metric = metric(line, &section, import.about);
                     let metric = metric.with_context(|| format!("the metric {line}"))?;
                     let is_it = |own: &&mut Metric| {
                         !own.vendor && own.name == metric.name && own.processors.is_empty()
@@ -186,9 +207,28 @@ pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static s
     sections(GROUPS).into_iter().filter(is_it).flat_map(|section| section.lines).collect()
 }
 
-/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`. Words
-/// of the formula are separated by blanks.
-fn metric(line: &str, processors: &[String], about: &str) -> Result<Metric> {
+/// Why a metric of perf's tables for a processor is not imported; `None` if they have none with this
+/// name.
+pub(crate) fn why_left_out(metric: &str, processor: &str) -> Option<&'static str> {
+    let mut sections = sections(LEFT_OUT).into_iter();
+    let section = sections.find(|section| {
+        section.lines.iter().any(|line| line.eq_ignore_ascii_case(metric))
+            && section.processors.iter().any(|pattern| matches(pattern, processor))
+    })?;
+    let reason = REASONS.iter().find(|(word, _)| section.pmus.contains(word))?;
+    Some(reason.1)
+}
+
+/// Reads `NAME UNIT ACROSS FORMULA`, where groups may follow the name: `NAME:GROUP,GROUP`, and events
+/// with terms the formula: `where INPUT:EVENT,TERM=VALUE`. Words of the formula are separated by
+/// blanks. The processors are those of the section; `*` is any machine.
+fn metric(line: &str, section: &Section, about: &str) -> Result<Metric> {
+    let (line, inputs) = line.split_once(" where ").unwrap_or((line, ""));
+    let input = |text: &str| -> Result<(String, Vec<Term>)> {
+        let (name, terms) = text.split_once(':').context("an input has no terms")?;
+        Ok((name.to_owned(), spec::terms(terms)?))
+    };
+    let is_any = |processor: &String| processor == "*";
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().context("a word is missing");
     let (name, unit, across, formula) = (word()?, word()?, word()?, word()?);
@@ -199,10 +239,11 @@ fn metric(line: &str, processors: &[String], about: &str) -> Result<Metric> {
         unit: unit.to_owned(),
         formula: formula.parse()?,
         across: if across == "sum" { Across::Sum } else { Across::Pool },
-        inputs: BTreeMap::new(),
-        processors: processors.to_vec(),
+        inputs: inputs.split_whitespace().map(input).collect::<Result<_>>()?,
+        processors: section.processors.iter().filter(|its| !is_any(its)).cloned().collect(),
         only_with: None,
         vendor: true,
+        pmus: section.pmus.iter().map(|&pmu| pmu.to_owned()).collect(),
         groups: groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
     })
 }
@@ -212,6 +253,7 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::catalog::metric::DURATION_NS;
+    use crate::catalog::spec::TermValue;
     use crate::discover::event::AliasValue;
 
     #[test]
@@ -222,10 +264,21 @@ mod tests {
             for pmu in section.examples() {
                 let Some(family) = catalog.family(&pmu) else { continue };
                 for line in &section.lines {
-                    let metric = metric(line, &section.processors, "").unwrap();
+                    let metric = metric(line, &section, "").unwrap();
+                    // What sysfs alone names has a description.
+                    let is_known = |name: &str| {
+                        events(&pmu).any(|event| event.names[0] == name)
+                            || family.about_event(name).is_some()
+                    };
                     for name in metric.formula.names() {
-                        let known = events(&pmu).any(|event| event.names[0] == name);
-                        assert!(known || name == DURATION_NS, "{}: {line}: {name}", pmu.name);
+                        let name = match metric.inputs.get(name).map(Vec::as_slice) {
+                            // A code of the PMU's own.
+                            Some([Term { value: TermValue::Number(_), .. }]) => continue,
+                            Some(terms) => &terms[0].name,
+                            None => name,
+                        };
+                        let is_time = name == DURATION_NS;
+                        assert!(is_known(name) || is_time, "{}: {line}: {name}", pmu.name);
                     }
                     let all = &family.metrics;
                     let is_there = |its: &Metric| {

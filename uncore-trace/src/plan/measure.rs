@@ -14,7 +14,7 @@ use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
 use crate::catalog::pattern::matches;
 use crate::catalog::suggest::{did_you_misspell, list};
-use crate::catalog::vendor::rest_of_group;
+use crate::catalog::vendor::{rest_of_group, why_left_out};
 use crate::catalog::words::Words;
 use crate::discover::name::stem;
 use crate::discover::processor::Processor;
@@ -231,6 +231,13 @@ impl<'a> Resolver<'a> {
         let glob = glob.compile_matcher();
         let named: Vec<_> =
             self.all_metrics().filter(|(_, metric)| names_it(typed, &glob, metric)).collect();
+        if let Some(why) = self.left_out(typed).filter(|_| named.is_empty()) {
+            bail!(
+                "perf's metric {} is not computed here: {why}; {}",
+                printable(typed),
+                self.instead()
+            );
+        }
         if named.is_empty() {
             bail!(
                 "there is no metric {}{}; `uncore-trace list metrics --all` shows all; {}",
@@ -240,6 +247,24 @@ impl<'a> Resolver<'a> {
             );
         }
         Ok(named)
+    }
+
+    /// Why perf's metric of this name for the processor is not imported.
+    fn left_out(&self, typed: &str) -> Option<&'static str> {
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation);
+        why_left_out(typed, processor.as_deref().unwrap_or_default())
+    }
+
+    /// That metrics are of perf's tables for other processors only; `None` if one is for this one.
+    fn is_of_others(&self, named: &[(&Family, &Metric)]) -> Option<String> {
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation)?;
+        let of = |pattern: &String| matches(pattern, &processor);
+        let is_other = |metric: &Metric| {
+            metric.vendor && !metric.processors.is_empty() && !metric.processors.iter().any(of)
+        };
+        named.iter().all(|(_, metric)| is_other(metric)).then(|| {
+            format!("perf's tables have it for other processors, not for {}", printable(&processor))
+        })
     }
 
     /// The metrics that can be computed on this machine.
@@ -264,14 +289,18 @@ impl<'a> Resolver<'a> {
                 printable(&one.words.pmu.name)
             ))
         });
-        let apart = named.iter().any(|(family, _)| self.has(&family.family));
+        let apart = self.narrowing.is_by_device()
+            && named.iter().any(|(family, _)| self.has(&family.family));
         let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
+        let left_out = self.left_out(typed).map(str::to_owned);
+        let of_others = left_out.or_else(|| self.is_of_others(&named));
         let groups: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
         let mut gaps = groups
             .into_iter()
             .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
         let mut by_name = named.iter().filter_map(|(family, _)| self.by_name(Some(family.group)));
-        let why = gaps.next().or(lacking).or(apart).or_else(|| by_name.next());
+        let why = of_others.or_else(|| gaps.next()).or(lacking).or(apart);
+        let why = why.or_else(|| by_name.next());
         let why = why.unwrap_or_else(|| no_pmus(&named));
         let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
         let typed = printable(typed);

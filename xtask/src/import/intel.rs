@@ -2,7 +2,9 @@
 //! of the others in groups that have such a metric.
 //!
 //! References to other metrics are replaced by these. A clock of one PMU (`cha_0@event\=0x0@`) is pooled
-//! over all of them, and `#has_pmem` is taken for true. Left out are metrics that perf computes without the
+//! over all of them where it is a divisor, and is that PMU's own count elsewhere. `#has_pmem` is taken for
+//! true. Metrics without a group are in the tables of intel/perfmon, except those with filters. Left out
+//! are metrics that perf computes without the
 //! time in which it counted, although they are rates or times.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +15,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 use super::perf::{Lines, entries, mapped};
-use super::{Key, metrics, pmu, text};
+use super::{Key, generated, left_out, metrics, perf, pmu, text};
 
 /// The metric of the power PMU, which is in `power.toml`: perf multiplies the kernel's unit of 2^-32 J by
 /// that of the hardware.
@@ -22,11 +24,14 @@ const POWER: &str = "tma_info_system_power";
 /// Metrics that the tables of intel/perfmon have too.
 const OF_PERFMON: &str = "cpu_cstate";
 
-/// Adds the metrics; returns the names of the others, with the group in place of the PMU.
-pub(super) fn add(arch: &Path, lines: &mut Lines) -> Result<Lines> {
+/// Adds the metrics, and the others to `left_out`; returns the names of the others, with the group in
+/// place of the PMU.
+pub(super) fn add(arch: &Path, lines: &mut Lines, not_imported: &mut Lines) -> Result<Lines> {
     let mut others = Lines::new();
     for (folder, processors) in folders(arch)? {
-        let tables = entries(&arch.join("x86").join(folder))?;
+        let mut tables = entries(&arch.join("x86").join(&folder))?;
+        tables.extend(generated::metrics(arch, &folder)?);
+        let of_perfmon = imported_from_perfmon(&processors)?;
         let mut events: BTreeMap<Key, String> = BTreeMap::new();
         for event in tables.iter().filter(|entry| is_uncore(entry)) {
             let name = text(event, "EventName").to_ascii_lowercase();
@@ -38,10 +43,18 @@ pub(super) fn add(arch: &Path, lines: &mut Lines) -> Result<Lines> {
             .collect();
         let mut taken = BTreeSet::from([POWER]);
         for (name, metric) in &metrics {
-            if text(metric, "MetricGroup").is_empty() || name.starts_with(OF_PERFMON) {
+            if of_perfmon.contains(*name) || name.starts_with(OF_PERFMON) || *name == POWER {
                 continue;
             }
-            let Some((pmu, line)) = made(metric, &metrics, &events)? else { continue };
+            let Some((pmu, line)) = made(metric, &metrics, &events)? else {
+                let expression = expanded(text(metric, "MetricExpr"), &metrics, 0)?;
+                let reason = match left_out::reason(&perf::simplified(&expression), &events) {
+                    "form" if is_per_time(metric, &expression)? => "time",
+                    reason => reason,
+                };
+                left_out::add(not_imported, metric, reason, &processors);
+                continue;
+            };
             lines.entry((pmu, line)).or_default().extend(processors.iter().cloned());
             taken.insert(name);
         }
@@ -64,13 +77,40 @@ pub(super) fn add(arch: &Path, lines: &mut Lines) -> Result<Lines> {
     Ok(others)
 }
 
+/// The names of metrics that processors have from intel/perfmon.
+fn imported_from_perfmon(processors: &[String]) -> Result<BTreeSet<String>> {
+    let path = Path::new(super::DATA).join("intel/metrics.txt");
+    let file = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let mut names = BTreeSet::new();
+    let mut is_theirs = false;
+    for line in file.lines() {
+        if let Some((section, _)) = line.strip_prefix('[').and_then(|line| line.split_once(':')) {
+            let mut of = section.split(' ');
+            is_theirs = of.any(|of| processors.iter().any(|its| its.eq_ignore_ascii_case(of)));
+        } else if is_theirs {
+            names.extend(line.split([':', ' ']).next().map(str::to_owned));
+        }
+    }
+    Ok(names)
+}
+
+/// Whether a metric is a rate or a time, or has the clock of one PMU.
+fn is_per_time(metric: &Value, expression: &str) -> Result<bool> {
+    let about = text(metric, "BriefDescription").to_ascii_lowercase();
+    Ok(about.contains("/ sec") || Regex::new(CLOCK)?.is_match(expression))
+}
+
+/// The clock of one PMU.
+const CLOCK: &str = r"(?:uncore_)?(cha|cbox|imc)_0@event\\=0x[01]@";
+
 /// Whether it is an event of an uncore PMU that this program opens: the kernel has no fixed counter of SANTA
-/// and ARB.
+/// and ARB, and no PMU with the name of Knights Landing's memory controllers.
 fn is_uncore(entry: &Value) -> bool {
     let unit = text(entry, "Unit");
     let is_core = unit.is_empty() || unit.starts_with("cpu") || unit == "core";
     let is_fixed = text(entry, "EventCode") == "0xff" && ["SANTA", "ARB"].contains(&unit);
-    !is_core && !is_fixed && !text(entry, "EventName").is_empty()
+    !is_core && !is_fixed && unit != "iMC_DCLK" && !text(entry, "EventName").is_empty()
 }
 
 /// The directories of Intel's processors; steppings of one model are merged.
@@ -102,16 +142,26 @@ fn made(
     events: &BTreeMap<Key, String>,
 ) -> Result<Option<(String, String)>> {
     let expression = expanded(text(metric, "MetricExpr"), all, 0)?;
-    let expression = Regex::new(r"\((.*) if #has_pmem > 0 else 0\)")?.replace(&expression, "($1)");
-    let clock = Regex::new(r"(?:uncore_)?(cha|cbox)_0@event\\=0x[01]@")?;
+    let expression = perf::simplified(&expression);
+    let clock = Regex::new(CLOCK)?;
+    let groups = text(metric, "MetricGroup").replace(';', ",");
+    if clock.find(&expression).is_some_and(|found| found.len() == expression.len()) {
+        let (pmu, code) = expression.split_once('@').unwrap_or_default();
+        let (name, code) = (text(metric, "MetricName"), code.replace(['\\', '@'], ""));
+        let line = format!("{name}:{groups} cycles sum clockticks where clockticks:{code}");
+        return Ok(Some((metrics::name_of_first(pmu), line)));
+    }
     let pooled = |found: &Captures<'_>| {
-        let event = if &found[1] == "cha" { "UNC_CHA_CLOCKTICKS" } else { "UNC_C_CLOCKTICKS" };
+        let event = match &found[1] {
+            "cha" => "UNC_CHA_CLOCKTICKS",
+            "imc" => "UNC_M_CLOCKTICKS",
+            _ => "UNC_C_CLOCKTICKS",
+        };
         format!("( {event} / ( source_count({event}) * #num_packages ) )")
     };
-    let is_of_one = clock.is_match(&expression);
+    let is_per_time = is_per_time(metric, &expression)?;
     let expression = clock.replace_all(&expression, pooled);
     let about = text(metric, "BriefDescription").to_ascii_lowercase();
-    let is_per_time = about.contains("/ sec") || is_of_one;
     if is_per_time && !expression.contains("duration_time") {
         return Ok(None);
     }
@@ -191,7 +241,7 @@ mod tests {
             "uncore_cha: m:A,B GHz pool ( ( unc_cha_clockticks ) ) / ( ( duration_ns / 1000000000 ) ) / 1e9"
         );
         for left_out in
-            [r"UNC_IN / cha_0@event\=0x0@", "UNC_IN / CYCLES", "UNC_IN / UNC_M", r"UNC_M@cmask\=1@"]
+            [r"UNC_IN / cha_0@event\=0x0@", "UNC_IN / CYCLES", "UNC_IN / UNC_M", "UNC_IN % 2"]
         {
             assert_eq!(line(left_out, ""), None, "{left_out}");
         }

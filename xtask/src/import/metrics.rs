@@ -6,6 +6,9 @@
 //! by the number of PMUs (`source_count(EVENT) * #num_packages`), inputs and time are pooled here.
 //! Where it multiplies a ratio by the number of packages, which have a PMU each, the ratios of the PMUs
 //! are added.
+//!
+//! An event with terms is an input with a name of its own. A `config1` of Skylake-SP's CHA is meant for
+//! its second filter, as in the parent module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,6 +17,9 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{Key, text};
+
+/// PMUs whose events are named in sysfs or by the kernel's header, not in tables.
+const NAMED_BY_SYSFS: [&str; 3] = ["amd_iommu", "power", "software"];
 
 /// The metrics of one processor: PMU, name, unit, how instances are combined, and formula.
 pub(super) type Metrics = BTreeSet<[String; 5]>;
@@ -51,37 +57,120 @@ pub(super) fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[S
     let of_packages = expression.strip_suffix(" * #num_packages");
     let mut pmus = BTreeSet::new();
     let mut tokens = Vec::new();
+    let mut inputs = BTreeSet::new();
     let mut is_rate = false;
-    for token in of_packages
-        .unwrap_or(&expression)
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .split_whitespace()
-    {
+    for token in words(of_packages.unwrap_or(&expression)) {
         let first = token.chars().next()?;
         if token == "duration_time" {
             is_rate = true;
             tokens.push("( duration_ns / 1000000000 )".to_owned());
+        } else if token == "max" {
+            tokens.push(token);
         } else if first.is_ascii_alphabetic() {
-            let name = token.to_ascii_lowercase();
-            let of: Vec<_> = events.keys().filter(|(_, event)| *event == name).collect();
-            let [(pmu, _)] = of[..] else { return None };
-            pmus.insert(pmu.clone());
-            tokens.push(name);
-        } else if "()+-*/".contains(token) || first.is_ascii_digit() {
-            tokens.push(token.to_owned());
+            let event = Event::read(&token, events)?;
+            pmus.insert(event.pmu);
+            if !event.terms.is_empty() {
+                inputs.insert(format!("{}:{}", event.input, event.terms));
+            }
+            tokens.push(event.input);
+        } else if "()+-*/,".contains(&token) || first.is_ascii_digit() {
+            tokens.push(token);
         } else {
             return None;
         }
     }
     let pmu = pmus.pop_first().filter(|_| pmus.is_empty())?;
     let (factor, unit) = scale(text(metric, "ScaleUnit"));
-    let formula = tokens.join(" ").replace(" / 1 ", " ");
-    let formula = if factor == "1" { formula } else { format!("{factor} * ( {formula} )") };
+    let mut formula = tokens.join(" ").replace(" / 1 ", " ");
+    if factor != "1" {
+        formula = format!("{factor} * ( {formula} )");
+    }
+    if !inputs.is_empty() {
+        formula = format!("{formula} where {}", Vec::from_iter(inputs).join(" "));
+    }
     let is_sum = is_rate || of_packages.is_some();
     let across = if pooled || !is_sum { "pool" } else { "sum" };
     let name = grouped(metric);
     Some([pmu, name, unit, across.to_owned(), formula])
+}
+
+/// The words of an expression: names, numbers, operators, parentheses and commas.
+pub(super) fn words(expression: &str) -> Vec<String> {
+    // A comma of terms has a backslash before it.
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace("\\,", "\0");
+    let spaced = spaced.replace(',', " , ").replace('\0', "\\,");
+    spaced.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The PMU of an event in an expression, if it is an uncore PMU's; a code of one PMU (`cha_0@event\=0x0@`)
+/// is of that.
+pub(super) fn pmu_of(word: &str, events: &BTreeMap<Key, String>) -> Option<String> {
+    let of_one = || {
+        let (pmu, code) = word.split_once('@')?;
+        let is_code = code.starts_with("event\\=") && pmu.ends_with("_0");
+        is_code.then(|| name_of_first(pmu).trim_end_matches("_0").to_owned())
+    };
+    Event::read(word, events).map(|event| event.pmu).or_else(of_one)
+}
+
+/// The kernel's name of a first PMU: `uncore_cha_0` of `cha_0`.
+pub(super) fn name_of_first(pmu: &str) -> String {
+    format!("uncore_{}", pmu.trim_start_matches("uncore_"))
+}
+
+/// An event in an expression.
+struct Event {
+    pmu: String,
+    /// Its name in the formula.
+    input: String,
+    /// The event with its terms, as between slashes; empty if it has none.
+    terms: String,
+}
+
+impl Event {
+    /// Reads `NAME`, `NAME@TERM\=VALUE@`, or `PMU@NAME\,TERM\=VALUE@`; `None` if it is not imported, or
+    /// several PMUs have the name. Events of [`NAMED_BY_SYSFS`] are in no table.
+    fn read(token: &str, events: &BTreeMap<Key, String>) -> Option<Self> {
+        let (begin, terms) = match token.strip_suffix('@').and_then(|token| token.split_once('@')) {
+            Some((begin, terms)) => (begin, terms.split("\\,").collect()),
+            None => (token, Vec::new()),
+        };
+        let plain = |text: &str| text.replace('\\', "");
+        let known = |name: &str| {
+            let of: Vec<_> = events.keys().filter(|(_, event)| event == name).collect();
+            let [(pmu, _)] = of[..] else { return None };
+            Some(pmu.clone())
+        };
+        let name = plain(begin).to_ascii_lowercase();
+        let (pmu, name, terms) = match known(&name) {
+            Some(pmu) => (pmu, name, terms.as_slice()),
+            None => {
+                let (first, terms) = terms.split_first()?;
+                let event = plain(first).to_ascii_lowercase();
+                let pmu = NAMED_BY_SYSFS.contains(&name.as_str()).then(|| name.clone());
+                (pmu.or_else(|| known(&event))?, event, terms)
+            }
+        };
+        let mut input = name.clone();
+        let mut own = vec![name];
+        for term in terms.iter().map(|term| plain(term)) {
+            match term.split_once('=') {
+                Some(("name", label)) => input = label.to_ascii_lowercase(),
+                Some(("config1", value)) if pmu == "uncore_cha" => {
+                    let value = u64::from_str_radix(value.strip_prefix("0x")?, 16).ok()?;
+                    own.push(format!("config1={:#x}", value << 32));
+                }
+                _ => own.push(term),
+            }
+        }
+        if own.len() == 1 {
+            return Some(Self { pmu, input, terms: String::new() });
+        }
+        if input == own[0] {
+            input = own.join(".").replace('=', "_");
+        }
+        Some(Self { pmu, input, terms: own.join(",") })
+    }
 }
 
 /// Name and groups of a metric: `NAME` or `NAME:GROUP,GROUP`.
@@ -91,8 +180,13 @@ fn grouped(metric: &Value) -> String {
     format!("{name}{separator}{}", groups.replace(';', ","))
 }
 
-/// The expression with 1 instead of each number of PMUs, and whether there was one.
+/// The expression with 1 instead of each number of PMUs, or of counters (`aggr_nr`), and whether there
+/// was one.
 fn without_source_count(expression: &str) -> (String, bool) {
+    if let Some((before, after)) = expression.split_once("aggr_nr(") {
+        let after = after.split_once(')').map_or(after, |(_, after)| after);
+        return (without_source_count(&format!("{before}1{after}")).0, true);
+    }
     let (begin, end) = ("( source_count(", ") * #num_packages )");
     let mut rest = expression;
     let mut kept = String::new();
@@ -106,12 +200,17 @@ fn without_source_count(expression: &str) -> (String, bool) {
     (kept + rest, found)
 }
 
-/// Factor and unit of `100%`, `1MB/s`; an empty text is a ratio.
-fn scale(text: &str) -> (&str, String) {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (factor, unit) = text.split_at(digits);
-    let factor = if factor.is_empty() { "1" } else { factor };
-    (factor, if unit.is_empty() { "1" } else { unit }.to_owned())
+/// Factor and unit of `100%`, `6.4e-05MB/s`; an empty text is a ratio.
+fn scale(text: &str) -> (String, String) {
+    let factor = |end: &usize| text[..*end].parse::<f64>().ok();
+    let end = (1..=text.len()).rev().find(|end| factor(end).is_some()).unwrap_or(0);
+    let unit = match &text[end..] {
+        "" => "1",
+        "core clocks" => "cycles",
+        "accesses per sec" => "accesses/s",
+        unit => unit,
+    };
+    (factor(&end).unwrap_or(1.0).to_string(), unit.to_owned())
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@
 //! `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2).
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
+mod generated;
 mod intel;
+mod left_out;
 mod metrics;
 mod perf;
 

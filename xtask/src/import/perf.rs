@@ -2,18 +2,21 @@
 //! Intel's that are in groups, from `tools/perf/pmu-events/arch` in the source of Linux, as the checked-in
 //! files of `uncore-trace/catalog/perf`.
 //!
+//! Metrics that perf's build makes with Python come from the same scripts.
+//!
 //! Takes names and numbers, no descriptions. An encoding is made as `jevents.py` there makes it. The
 //! processors are those of `mapfile.csv`; tables below a directory `sys` are of the PMUs with an
 //! `identifier` that their `Compat` matches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Key, intel, metrics, number, render, text};
+use super::{Key, generated, intel, left_out, metrics, number, render, text};
 
 /// Where the tables are.
 const ARCH: &str = "tools/perf/pmu-events/arch";
@@ -52,6 +55,7 @@ pub(super) fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let arch = dir.join(ARCH);
     let mut events = Lines::new();
     let mut all_metrics = Lines::new();
+    let mut not_imported = Lines::new();
     for (processors, tables) in tables(&arch)? {
         let mut own: BTreeMap<Key, String> = BTreeMap::new();
         for event in tables.iter().filter(|entry| !text(entry, "EventName").is_empty()) {
@@ -66,26 +70,34 @@ pub(super) fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
             of.extend(processors.clone());
         }
         for metric in tables.iter().filter(|entry| !text(entry, "MetricName").is_empty()) {
-            let Some((pmu, line)) = measured(metric, &own) else { continue };
+            let Some((pmu, line)) = measured(metric, &own) else {
+                let reason = left_out::reason(text(metric, "MetricExpr"), &own);
+                left_out::add(&mut not_imported, metric, reason, &processors);
+                continue;
+            };
             let of = all_metrics.entry((pmu, line)).or_default();
             of.extend(
                 processors.iter().filter(|its| !of.contains(its)).cloned().collect::<Vec<_>>(),
             );
         }
     }
-    let groups = intel::add(&arch, &mut all_metrics)?;
+    let groups = intel::add(&arch, &mut all_metrics, &mut not_imported)?;
     Ok(vec![
         ("events.txt", rendered(events)),
         ("metrics.txt", rendered(all_metrics)),
         ("groups.txt", rendered(groups)),
+        ("left_out.txt", rendered(not_imported)),
     ])
 }
 
 /// The entries of all tables, by the patterns of their processors or identifiers.
 fn tables(arch: &Path) -> Result<Vec<(Vec<String>, Vec<Value>)>> {
     let mut tables = Vec::new();
+    tables.push((vec!["*".to_owned()], entries(&arch.join("common/common"))?));
     for (folder, processors) in amd(arch)? {
-        tables.push((processors, entries(&arch.join("x86").join(folder))?));
+        let mut all = entries(&arch.join("x86").join(&folder))?;
+        all.extend(generated::metrics(arch, &folder)?);
+        tables.push((processors, all));
     }
     for (midr, folder) in mapped(&arch.join("arm64"))? {
         // Any variant and revision, as perf compares (`strcmp_cpuid_str`).
@@ -209,24 +221,32 @@ fn encoded(event: &Value) -> Result<String> {
 
 /// PMU and line of a metric; `None` if it is left out.
 fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, String)> {
-    let scale = text(metric, "ScaleUnit");
-    let is_number = |end: &usize| scale[..*end].parse::<f64>().is_ok();
-    let (factor, unit) = scale.split_at((1..=scale.len()).rev().find(is_number).unwrap_or(0));
-    let expression = as_division(text(metric, "MetricExpr"));
-    let unscaled = serde_json::json!({
+    let plain = serde_json::json!({
         "MetricName": text(metric, "MetricName"),
         "MetricGroup": text(metric, "MetricGroup"),
-        "MetricExpr": match factor.parse::<f64>() {
-            Ok(factor) if (factor - 1.0).abs() > f64::EPSILON => format!("{factor} * ({expression})"),
-            _ => expression,
-        },
-        "ScaleUnit": match unit {
-            "core clocks" => "cycles",
-            unit => unit,
-        },
+        "MetricExpr": simplified(text(metric, "MetricExpr")),
+        "ScaleUnit": text(metric, "ScaleUnit"),
     });
-    let [pmu, name, unit, across, formula] = metrics::taken(&unscaled, events)?;
+    let [pmu, name, unit, across, formula] = metrics::taken(&plain, events)?;
     Some((pmu, format!("{name} {unit} {across} {formula}")))
+}
+
+/// The expression without functions and conditions that need none: an event that is not there makes a
+/// metric impossible here anyway, and all CPUs are counted.
+pub(super) fn simplified(expression: &str) -> String {
+    static CONDITIONS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
+        [
+            r"\((?<taken>\S+) if has_event\(\S+\) else NaN\)",
+            r"\((?<taken>\S+) if #target_cpu else \S+\)",
+            r"\((?<taken>.*) if #has_pmem > 0 else 0\)",
+        ]
+        .map(|pattern| Regex::new(pattern).expect("a constant"))
+    });
+    let mut expression = expression.to_owned();
+    for condition in CONDITIONS.iter() {
+        expression = condition.replace_all(&expression, "($taken)").into_owned();
+    }
+    as_division(&expression)
 }
 
 /// The expression with `(A) / (B)` instead of `d_ratio(A, B)`, which is 0 where `B` is.
@@ -236,13 +256,16 @@ fn as_division(expression: &str) -> String {
     };
     let mut depth = 1_usize;
     let mut comma = None;
+    // A comma of an event's terms has a backslash before it.
+    let mut is_escaped = false;
     for (at, c) in rest.char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
-            ',' if depth == 1 => comma = Some(at),
+            ',' if depth == 1 && !is_escaped => comma = Some(at),
             _ => {}
         }
+        is_escaped = c == '\\';
         if let (0, Some(comma)) = (depth, comma) {
             let (over, under) = (rest[..comma].trim(), rest[comma + 1..at].trim());
             return format!("{before}(({over}) / ({under})){}", as_division(&rest[at + 1..]));
