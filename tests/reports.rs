@@ -11,3 +11,5 @@ mod intel;
 mod intel_memory;
 mod numbers;
 mod stat;
+mod stat_as_perf;
+mod terms;
