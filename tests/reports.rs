@@ -12,3 +12,5 @@ mod intel_memory;
 mod metrics;
 mod numbers;
 mod stat;
+mod stat_as_perf;
+mod terms;

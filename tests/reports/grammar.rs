@@ -126,7 +126,7 @@ fn one_config_word_is_one_event() {
                 "uncore_imc_0/cas_count_read/",
                 "uncore_imc_0/unc_m_cas_count.rd/",
                 "uncore_imc_0/event=cas_count_read,umask=3/",
-                "uncore_imc_0/cas_count_write,umask=3/",
+                "uncore_imc_0/cas_count_read,umask=1/",
                 "uncore_imc_0/config=4,umask=3/",
                 "19:0x304",
             ][..],
@@ -230,7 +230,9 @@ fn differences(words: Words<'_>, event: PmuEvent<'_>, text: &str) -> Option<Stri
     let by_fields = format!("{}{rest}", fields.collect::<Vec<_>>().join(","));
     let shown = [by_name.event.as_str(), by_name.filter.as_str()];
     let shown = shown.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
-    let mut others = vec![shown];
+    // Other terms made another event of it, which has the unit of the name: only the words are the same.
+    let is_changed = encode(&typed(event, "")).is_ok_and(|plain| plain.event != by_name.event);
+    let mut others = if is_changed { Vec::new() } else { vec![shown] };
     if by_name.attr_type == words.pmu.attr_type {
         others.extend([by_words, by_fields]);
     }
@@ -239,6 +241,10 @@ fn differences(words: Words<'_>, event: PmuEvent<'_>, text: &str) -> Option<Stri
             Ok(found) => found,
             Err(error) => return Some(format!("{} {text} as {other}: {error}", words.pmu.name)),
         };
+        found.note.clone_from(&by_name.note);
+        if is_changed && found.config == by_name.config {
+            return None;
+        }
         // Some drivers have two names for one event.
         let twin = words.event(&found.event).zip(words.event(&by_name.event));
         if twin.is_some_and(|(one, two)| one.alias.terms == two.alias.terms) {

@@ -3,8 +3,10 @@
 //! Names and fields come from sysfs or, if missing there, from the catalog. A value that does not
 //! fit, an unknown term or a filter that would count nothing is an error with its column.
 //!
-//! Guarantee: name, filter, unit and scale follow from the config words alone ([`super::naming`]), so
-//! that an event is the same however it was typed: by name, by fields or by config words.
+//! Guarantees: terms set the bits that they set in perf; and name, filter, unit and scale follow from the
+//! config words alone ([`super::naming`]), so that an event is the same however it was typed: by name,
+//! by fields or by config words. Only where other terms change the bits of a named event, its unit and
+//! scale are still those of the name, as in perf.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -37,6 +39,8 @@ pub struct Encoded {
     pub snapshot: bool,
     /// What was typed beside the event.
     pub asides: Asides,
+    /// A term that has another value than was typed, because others set its bits too: one line.
+    pub note: Option<String>,
 }
 
 /// A field with its value.
@@ -46,23 +50,43 @@ pub(super) struct Given<'a> {
     pub value: u64,
 }
 
+/// What was typed for one event.
+struct Typed<'a, 't> {
+    /// The named event.
+    alias: Option<PmuEvent<'a>>,
+    /// Number of fields before it.
+    before: usize,
+    /// Fields with values.
+    fields: Vec<Given<'t>>,
+}
+
+impl Given<'_> {
+    /// Whether it is a whole config word.
+    fn is_whole(&self) -> bool {
+        WHOLE_WORDS.contains(&self.name.as_ref())
+    }
+}
+
 impl<'a> Words<'a> {
     /// Encodes the terms of one event. `leader` are the terms of its group leader, whose filter
     /// some drivers pass on.
     pub fn encode(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, At> {
         let start = terms.first().map_or(1, |term| term.column);
-        let (alias, given) = self.given(terms)?;
-        let mut config = [0; WORDS];
-        if let Some(event) = alias {
-            self.apply_alias(event, &mut config).map_err(|message| At::new(start, message))?;
-        }
-        for field in &given {
-            set(&mut config, field);
-        }
+        let Typed { alias, before, fields: given } = self.given(terms)?;
+        let own = alias.map(|event| self.own_fields(event)).transpose();
+        let own = own.map_err(|message| At::new(start, message))?.unwrap_or_default();
+        let (first, last) = given.split_at(before);
+        let mut config = combined(first.iter().chain(&own).chain(last));
+        let note = note(&config, &given, alias.is_some());
         let attr_type = alias.map_or(self.pmu.attr_type, |event| event.attr_type);
         let typed: Vec<&str> = given.iter().map(|field| field.name.as_ref()).collect();
         let selectors = self.selectors();
-        let event = self.named(&config, attr_type, alias, &selectors);
+        let (event, measured) = if let Some(alias) = alias {
+            self.changed(&config, &combined(own.iter()), alias, &selectors)
+        } else {
+            let event = self.named(&config, attr_type, None, &selectors);
+            (event, event)
+        };
         let set_fields = self.fields(&config, event, &typed, &selectors);
         let names = typed.iter().copied().chain(set_fields.iter().map(|field| field.name.as_ref()));
         let names: BTreeSet<&str> = names.collect();
@@ -75,7 +99,7 @@ impl<'a> Words<'a> {
         if let Some(why) = self.refusal(&attempt) {
             return Err(At::new(start, why));
         }
-        let (unit, scale) = self.unit(event);
+        let (unit, scale) = self.unit(measured);
         let mut shown = self.fields(&config, event, &typed, &selectors);
         // A value of zero is shown where the default is another one, or where the event asks for it.
         let names: BTreeSet<&str> = shown.iter().map(|field| field.name.as_ref()).collect();
@@ -90,15 +114,16 @@ impl<'a> Words<'a> {
             filter,
             unit,
             scale,
-            snapshot: event.is_some_and(|event| event.alias.snapshot),
+            snapshot: measured.is_some_and(|event| event.alias.snapshot),
             asides: Asides::default(),
+            note,
         })
     }
 
     /// Separates the typed terms into the named event, if any, and fields with values.
-    fn given<'t>(&self, terms: &'t [Term]) -> Result<(Option<PmuEvent<'a>>, Vec<Given<'t>>), At> {
+    fn given<'t>(&self, terms: &'t [Term]) -> Result<Typed<'a, 't>, At> {
         let mut alias: Option<PmuEvent<'a>> = None;
-        let mut given = Vec::new();
+        let (mut before, mut given) = (0, Vec::new());
         for term in terms {
             let at = |message: String| At::new(term.column, message);
             let field = |value| -> Result<Given<'t>, At> {
@@ -108,11 +133,23 @@ impl<'a> Words<'a> {
                 })?;
                 Ok(Given { name: Cow::Borrowed(&term.name), format, value })
             };
+            let named = alias.is_some();
+            let mut name = |event: PmuEvent<'a>| match alias.replace(event) {
+                None => Ok(()),
+                Some(other) => {
+                    let other = printable(other.name);
+                    Err(at(format!("a second event after {other}: one at a time")))
+                }
+            };
             match &term.value {
                 TermValue::Number(value) => match self.legacy(&term.name, *value) {
                     Some(event) => alias = Some(event),
                     None => given.push(field(*value)?),
                 },
+                // All of the event, as in perf (`pmu_find_alias`, tools/perf/util/pmu.c, Linux 7.2).
+                TermValue::Symbol(symbol) if term.name.eq_ignore_ascii_case("event") => {
+                    name(self.event(symbol).ok_or_else(|| self.no_event(term, symbol))?)?;
+                }
                 TermValue::Symbol(symbol) => given.push(field(self.symbol(term, symbol)?)?),
                 TermValue::Bare => match (self.event(&term.name), self.format(&term.name)) {
                     // `PMU/rNNN/`, in hex.
@@ -121,15 +158,7 @@ impl<'a> Words<'a> {
                         let name = Cow::Borrowed(WHOLE_WORDS[0]);
                         given.push(Given { name, format: Format::whole(0), value });
                     }
-                    (Some(event), _) => {
-                        if let Some(other) = alias.replace(event) {
-                            let message = format!(
-                                "a second event after {}: one at a time",
-                                printable(other.name)
-                            );
-                            return Err(at(message));
-                        }
-                    }
+                    (Some(event), _) => name(event)?,
                     // As in perf, also for whole words.
                     (None, Some(format))
                         if format.width() == 1 || WHOLE_WORDS.contains(&term.name.as_str()) =>
@@ -147,6 +176,9 @@ impl<'a> Words<'a> {
                     (None, None) => return Err(self.unknown(term)),
                 },
             }
+            if alias.is_some() && !named {
+                before = given.len();
+            }
         }
         let missing = alias.and_then(|event| {
             let asked = event.alias.asked();
@@ -158,7 +190,7 @@ impl<'a> Words<'a> {
             let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
             return Err(At::new(terms.first().map_or(1, |term| term.column), message));
         }
-        Ok((alias, given))
+        Ok(Typed { alias, before, fields: given })
     }
 
     /// The generic event of `legacy-hardware-config=N` or `legacy-cache-config=N`.
@@ -181,19 +213,23 @@ impl<'a> Words<'a> {
                 _ => None,
             })
         });
-        value.ok_or_else(|| {
-            let names: Vec<_> = self.events().map(|event| event.name).collect();
-            let near = did_you_misspell(symbol, names.iter().copied());
-            let message = format!(
-                "{symbol:?} is neither a number nor an event of {} with a value for {}{near}",
-                self.shown(),
-                term.name
-            );
-            At::new(term.column, message)
-        })
+        value.ok_or_else(|| self.no_event(term, symbol))
     }
 
-    fn apply_alias(&self, event: PmuEvent<'_>, config: &mut [u64; WORDS]) -> Result<(), String> {
+    fn no_event(&self, term: &Term, symbol: &str) -> At {
+        let names: Vec<_> = self.events().map(|event| event.name).collect();
+        let near = did_you_misspell(symbol, names.iter().copied());
+        let message = format!(
+            "{symbol:?} is neither a number nor an event of {} with a value for {}{near}",
+            self.shown(),
+            term.name
+        );
+        At::new(term.column, message)
+    }
+
+    /// The values of a named event.
+    fn own_fields(&self, event: PmuEvent<'a>) -> Result<Vec<Given<'a>>, String> {
+        let mut fields = Vec::new();
         for term in &event.alias.terms {
             let AliasValue::Number(value) = term.value else { continue };
             let Some(format) = self.format(&term.name) else {
@@ -207,9 +243,9 @@ impl<'a> Words<'a> {
             format.encode(value).map_err(|error| {
                 format!("{}: its event {}: {error}", self.shown(), printable(event.name))
             })?;
-            set(config, &Given { name: Cow::Borrowed(&term.name), format, value });
+            fields.push(Given { name: Cow::Borrowed(&term.name), format, value });
         }
-        Ok(())
+        Ok(fields)
     }
 
     /// The default filters that apply if terms with the names `given` are set.
@@ -298,6 +334,34 @@ pub fn raw(typed: &str) -> Option<u64> {
     let hex = hex.strip_prefix("0x").unwrap_or(hex);
     let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(hex, 16).ok())?
+}
+
+/// The config words of fields with values that are known to fit, as perf makes them (`config_attr` and
+/// `perf_pmu__format_pack`, tools/perf/util, Linux 7.2): the last of several whole words counts, and
+/// the bits of all fields are added to it, in whatever order they are.
+fn combined<'g>(fields: impl Iterator<Item = &'g Given<'g>> + Clone) -> [u64; WORDS] {
+    let mut config = [0; WORDS];
+    for field in fields.clone().filter(|field| field.is_whole()) {
+        config[field.format.word()] = field.value;
+    }
+    for field in fields.filter(|field| !field.is_whole()) {
+        let bits = field.format.encode(field.value).unwrap_or_default();
+        config.iter_mut().zip(bits).for_each(|(word, bits)| *word |= bits);
+    }
+    config
+}
+
+/// What to say of the first field whose value in `config` is not the typed one. A whole word beside
+/// fields has their bits too, which surprises only where an event has them.
+fn note(config: &[u64; WORDS], given: &[Given<'_>], is_named: bool) -> Option<String> {
+    let differs = |field: &&Given<'_>| {
+        field.format.decode(config) != field.value && (is_named || !field.is_whole())
+    };
+    let Given { name, format, value } = given.iter().find(differs)?;
+    Some(format!(
+        "{name}={value:#x}: terms that set the same bits are combined, as in perf, and {name} is {:#x}",
+        format.decode(config)
+    ))
 }
 
 /// Writes a value that is known to fit into its field, replacing the previous one.

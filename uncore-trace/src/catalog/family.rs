@@ -94,7 +94,7 @@ pub struct UnitRule {
     /// Value in `unit` of one count; positive.
     #[serde(default = "one", deserialize_with = "positive")]
     pub factor: f64,
-    /// The unit in `stat`, if `perf stat` uses another unit for these events.
+    /// The unit in `stat` of the family's events with this unit, if `perf stat` uses another one.
     pub stat: Option<StatUnit>,
 }
 
@@ -341,16 +341,14 @@ impl Family {
 
     /// Unit and factor of an event; `None` if not in the catalog.
     pub fn unit(&self, event: &str) -> Option<(&str, f64)> {
-        self.unit_rule(event).map(|rule| (rule.unit.as_str(), rule.factor))
+        let is_of = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.units.iter().find(is_of).map(|rule| (rule.unit.as_str(), rule.factor))
     }
 
-    /// The unit of an event in `stat`, if it is not the event's own.
-    pub fn stat_unit(&self, event: &str) -> Option<&StatUnit> {
-        self.unit_rule(event)?.stat.as_ref()
-    }
-
-    fn unit_rule(&self, event: &str) -> Option<&UnitRule> {
-        self.units.iter().find(|rule| rule.events.iter().any(|glob| matches_event(glob, event)))
+    /// The unit in `stat` of events with this unit, if it is another one. The name of an event does not
+    /// say it, because the user may have given it.
+    pub fn stat_unit(&self, unit: &str) -> Option<&StatUnit> {
+        self.units.iter().filter(|rule| rule.unit == unit).find_map(|rule| rule.stat.as_ref())
     }
 
     /// Description of an event; `None` if not in the catalog.

@@ -186,10 +186,10 @@ impl Catalog {
         self.families.iter().find(|its| its.family == family)
     }
 
-    /// The unit in which `stat` prints an event of the family called `family`, if it is not the
-    /// event's own.
-    pub fn stat_unit(&self, family: &str, event: &str) -> Option<&StatUnit> {
-        self.named(family)?.stat_unit(event)
+    /// The unit in which `stat` prints events with this unit of the family called `family`, if it is
+    /// another one.
+    pub fn stat_unit(&self, family: &str, unit: &str) -> Option<&StatUnit> {
+        self.named(family)?.stat_unit(unit)
     }
 
     /// The family with the name of `pmu` but another identifier: its event names could mean

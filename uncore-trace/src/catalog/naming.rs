@@ -1,7 +1,7 @@
 //! Names the event that config words select, and the fields that narrow it.
 //!
-//! Only the words count, not how they were typed. Two terms with overlapping bits are the only
-//! exception: the filter then has the one that was typed.
+//! Only the words count, not how they were typed. Two terms with overlapping bits are an exception: the
+//! filter then has the one that was typed. So is a named event whose bits other terms change.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -47,6 +47,36 @@ impl<'a> Words<'a> {
             let has_unit = |name: &str| self.family.is_some_and(|its| its.unit(name).is_some());
             vendor.filter(is_it).min_by_key(|event| (!has_unit(event.name), rank(event)))
         })
+    }
+
+    /// For an event that was typed by name, and whose own config words are `own`: the event that
+    /// `config` selects, and the event whose unit and scale it has. That is always the typed one, as
+    /// in perf, whichever bits other terms add (`perf_pmu__check_alias`, tools/perf/util/pmu.c, Linux
+    /// 7.2); an event of another unit gives no name.
+    pub(super) fn changed(
+        &self,
+        config: &Bits,
+        own: &Bits,
+        alias: PmuEvent<'a>,
+        selectors: &BTreeSet<&str>,
+    ) -> (Option<PmuEvent<'a>>, Option<PmuEvent<'a>>) {
+        let named = |config| self.named(config, alias.attr_type, Some(alias), selectors);
+        let (found, typed) = (named(config), named(own).unwrap_or(alias));
+        if found.is_some_and(|found| found.name == typed.name) {
+            return (found, found);
+        }
+        let fields = union(self.own_formats().into_iter().map(|(_, format)| format));
+        let selecting = self.selecting(config, selectors);
+        let mut added = selecting.iter().zip(self.covered(typed.alias)).zip(fields);
+        let only_others = added.all(|((word, own), fields)| word & fields & !own == 0);
+        let event = match found {
+            // Bits of no field narrow it.
+            None => Some(typed).filter(|_| only_others && self.holds(typed.alias, config)),
+            Some(found) => {
+                Some(found).filter(|_| self.unit(found.into()) == self.unit(typed.into()))
+            }
+        };
+        (event, Some(typed))
     }
 
     /// Whether `config` has the event's values. Any value is one for a term that asks for it.

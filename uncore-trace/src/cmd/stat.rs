@@ -1,6 +1,7 @@
 //! `uncore-trace stat`.
 
 mod args;
+mod events;
 pub mod perf;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +12,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 pub use self::args::Args;
+use self::events::{label, named, typed};
 use super::after;
 use super::messages::{self, is_broken_pipe};
 use super::select::nanos;
 use crate::catalog::Catalog;
-use crate::catalog::spec::{self, EventSpec, Item};
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::bare::{DURATION, SYSTEM, USER};
@@ -23,12 +24,13 @@ use crate::plan::{self, Plan, Request};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{By, Grouping};
+use crate::stat::attributed;
+use crate::stat::cgroups::{self, Selection};
 use crate::stat::count::Meter;
 use crate::stat::options::{Delay, Options};
 use crate::stat::output::{Format, Output, Place, Style};
 use crate::stat::run;
 use crate::stat::table::{Table, Times, What};
-use crate::stat::{attributed, cgroups};
 use crate::text::few;
 use crate::workload::Workload;
 
@@ -72,6 +74,7 @@ pub fn run(args: &Args) -> Result<u8> {
         by: args.by(),
         apart: args.no_merge || request.per_port || request.per_device.is_some(),
         named: named(&machine, &typed),
+        labels: typed.iter().filter_map(label).collect(),
     };
     ensure!(!args.metric_only || !plan.metrics.is_empty(), "--metric-only needs a metric: -M NAME");
     let has = |time: &str| {
@@ -245,7 +248,10 @@ fn by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let named = cgroups::select(machine.cgroups.mount()?, list)?;
+    let Selection { cgroups: named, missing } = cgroups::select(machine.cgroups.mount()?, list)?;
+    for why in missing {
+        log::warn!("{why}");
+    }
     let delay = match args.delay {
         Delay::None => Duration::ZERO,
         Delay::For(delay) => delay,
@@ -308,23 +314,6 @@ fn limit(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
         log::warn!("not counted with -C {cpus}: {}", few(&left_out, FEW));
     }
     Ok(())
-}
-
-/// The events as typed; planning has already accepted all of them.
-fn typed(texts: &[String]) -> Vec<EventSpec> {
-    let items = texts.iter().filter_map(|text| spec::parse(text).ok()).flatten();
-    let events = items.flat_map(|item| match item {
-        Item::One(event) => vec![event],
-        Item::Group { members, .. } => members,
-    });
-    events.collect()
-}
-
-/// The PMU instances that were given by their full names.
-fn named(machine: &Machine, typed: &[EventSpec]) -> BTreeSet<String> {
-    let words: Vec<_> = typed.iter().filter_map(|event| event.pmu.as_deref()).collect();
-    let called = machine.pmus.iter().filter(|pmu| words.iter().any(|word| pmu.is_called(word)));
-    called.map(|pmu| pmu.name.clone()).collect()
 }
 
 /// Warns once for each event of a PMU, not for each of its CPUs.

@@ -216,7 +216,9 @@ impl<'a> Resolver<'a> {
                     for part in self.narrowing.parts(words, &encoded.event, terms) {
                         let mut all = terms.to_vec();
                         all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
-                        let encoded = words.encode(&all, leader)?;
+                        let mut encoded = words.encode(&all, leader)?;
+                        let note = encoded.note.take().filter(|note| !self.notes.contains(note));
+                        self.notes.extend(note);
                         let (die, functions) = (part.die, part.functions);
                         resolved.push(Resolved { words, group, encoded, die, functions });
                     }

@@ -43,6 +43,8 @@ pub struct Grouping {
     pub apart: bool,
     /// Instances with lines of their own in any case: those that were given by their full name.
     pub named: BTreeSet<String>,
+    /// Names that the user gave to events: as in perf, they are all that is printed of the event.
+    pub labels: BTreeSet<String>,
 }
 
 /// Counters that are summed.
@@ -116,13 +118,17 @@ impl Grouping {
             let event = self.event(first);
             let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
             let pmu = if alone { first.pmu.as_str() } else { event.0 };
-            let (unit, factor) = match catalog.stat_unit(&first.family, &first.event) {
+            let (unit, factor) = match catalog.stat_unit(&first.family, &first.unit) {
                 Some(stat) => (&stat.unit, stat.factor),
                 None => (&first.unit, 1.0),
             };
             let whole = |counter: &&Counter| (counter.scale * factor).fract() == 0.0;
             Some(SummedCounters {
-                label: label(first, pmu, plan),
+                label: if self.labels.contains(&first.event) {
+                    first.event.clone()
+                } else {
+                    label(first, pmu, plan)
+                },
                 unit: unit.clone(),
                 factor,
                 integral: members.iter().all(whole),
@@ -274,8 +280,11 @@ mod tests {
     fn shown(by: By, apart: bool, named: &[&str]) -> Vec<String> {
         let named = named.iter().map(|&name| name.to_owned()).collect();
         let (plan, cpus) = sample();
-        let lines =
-            Grouping { by, apart, named }.lines(&plan, &cpus, &Catalog::embedded().unwrap());
+        let lines = Grouping { by, apart, named, ..Grouping::default() }.lines(
+            &plan,
+            &cpus,
+            &Catalog::embedded().unwrap(),
+        );
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use tokio::runtime::Runtime;
 
+use super::cgroups::SelectedCgroup;
 use super::output::{Ending, Output};
 use super::parts::Parts;
 use super::repeat::Stats;
@@ -50,7 +51,7 @@ pub struct Options {
     /// Time from the start of the command to the start of counting.
     pub delay: Duration,
     /// Cgroups with rows of their own.
-    pub named: Vec<String>,
+    pub named: Vec<SelectedCgroup>,
     /// Counters that cannot be opened: they are not recorded, and their rows say so.
     pub unopened: BTreeSet<u32>,
     /// The command to run; empty for none.
@@ -87,6 +88,7 @@ pub fn run(
     signals: &mut Signals,
 ) -> Result<u8> {
     let Options { named, unopened, .. } = options;
+    let paths: Vec<String> = named.iter().map(|cgroup| cgroup.path.clone()).collect();
     let mut plan = without(table.plan, unopened);
     // Reads counters of a CPU at every context switch, so that their parts are exact.
     plan.read_at_switch();
@@ -96,7 +98,7 @@ pub fn run(
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             confine::thread(&Needs::default());
-            view.read(receiver, Parts::new(table, named, unopened))
+            view.read(receiver, Parts::new(table, &paths, unopened).labelled(named))
         });
         let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
@@ -151,7 +153,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         no_cmdline: true,
         duration,
         delay: *delay,
-        cgroups: named.clone(),
+        cgroups: named.iter().map(|cgroup| cgroup.path.clone()).collect(),
         lag: if interval.is_some() { LAG / 2 } else { LAG },
         // Sums of small cgroups are wanted too.
         min_share: 0.0,

@@ -1,8 +1,8 @@
 //! Parses `--for-each-cgroup`: names or regular expressions, separated by commas.
 //!
 //! As in perf (`tools/perf/util/cgroup.c`, Linux 7.2), an item with one of `{}[]()|*+?^$` is an
-//! expression, matched anywhere in the path without its first slash. Guarantee: every selected
-//! cgroup exists, and none is selected twice.
+//! expression, matched anywhere in the path without its first slash. Guarantee: every selected cgroup
+//! exists, and none is selected twice.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,56 +19,91 @@ const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '
 /// Number of similar cgroups in an error: hosts have thousands.
 const NEAREST: usize = 3;
 
-/// The cgroups below `mount` that `typed` selects, in the order of `typed`; paths are as in the
-/// tables, from the root of the hierarchy with a leading slash.
+/// A cgroup with rows of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectedCgroup {
+    /// As in the tables, from the root of the hierarchy with a leading slash.
+    pub path: String,
+    /// What is printed for it, as in perf: the name as typed, or the path that an expression matches
+    /// without its first slash.
+    pub label: String,
+}
+
+/// What `--for-each-cgroup` selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The cgroups, in the order in which they were typed.
+    pub cgroups: Vec<SelectedCgroup>,
+    /// Why an item selects nothing, one line each.
+    pub missing: Vec<String>,
+}
+
+/// The cgroups below `mount` that `typed` selects. As in perf, an item that selects nothing leaves the
+/// others.
 ///
 /// # Errors
 ///
-/// A name that no cgroup has, or an expression that is invalid or matches none; the message names
-/// what exists.
-pub fn select(mount: &Path, typed: &str) -> Result<Vec<String>> {
+/// No item selects a cgroup, or an expression is invalid; the message names what exists.
+pub fn select(mount: &Path, typed: &str) -> Result<Selection> {
     let all = walk(mount)?;
-    let mut selected: Vec<String> = Vec::new();
+    let mut selection = Selection::default();
     for word in typed.split(',').filter(|word| !word.is_empty()) {
-        let found = one(mount, &all, word)?;
-        for path in found {
-            if !selected.contains(&path) {
-                selected.push(path);
+        let found = find(mount, &all, word)?;
+        if found.is_empty() {
+            let what = if word.contains(PATTERN) {
+                format!("no cgroup matches '{}'", printable(word))
+            } else {
+                format!("there is no cgroup {}", printable(&path_of(mount, word)))
+            };
+            selection.missing.push(format!("{what}; {}", nearest(mount, &all, word)));
+        }
+        for cgroup in found {
+            if !selection.cgroups.iter().any(|known| known.path == cgroup.path) {
+                selection.cgroups.push(cgroup);
             }
         }
     }
-    if selected.is_empty() {
-        bail!("--for-each-cgroup names no cgroup; {}", some(mount, &all, typed));
+    if selection.cgroups.is_empty() {
+        let none = || {
+            let nearest = nearest(mount, &all, typed);
+            format!("--for-each-cgroup names no cgroup; {nearest}")
+        };
+        bail!("{}", selection.missing.into_iter().next().unwrap_or_else(none));
     }
-    Ok(selected)
+    Ok(selection)
 }
 
-fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> {
+/// The cgroups that an item selects.
+fn find(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<SelectedCgroup>> {
     if word.contains(PATTERN) {
         let regex = Regex::new(word).map_err(|error| {
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
             anyhow!("'{}' is not a regular expression: {reason}", printable(word))
         })?;
-        let matches = |path: &&String| regex.is_match(path.trim_start_matches('/'));
-        let found: Vec<_> = all.iter().filter(matches).cloned().collect();
-        if found.is_empty() {
-            bail!("no cgroup matches '{}'; {}", printable(word), some(mount, all, word));
-        }
-        return Ok(found);
+        let matched = |path: &String| {
+            let inner = path.trim_start_matches('/');
+            let label = if inner.is_empty() { path } else { inner };
+            let selected = SelectedCgroup { path: path.clone(), label: label.to_owned() };
+            regex.is_match(inner).then_some(selected)
+        };
+        return Ok(all.iter().filter_map(matched).collect());
     }
+    let path = path_of(mount, word);
+    let selected = SelectedCgroup { path: path.clone(), label: word.to_owned() };
+    Ok(if all.contains(&path) { vec![selected] } else { Vec::new() })
+}
+
+/// The path of a cgroup that was typed by name, or by its directory.
+fn path_of(mount: &Path, word: &str) -> String {
     let inside = Path::new(word).strip_prefix(mount).ok();
     let inside = inside.and_then(Path::to_str).unwrap_or(word);
-    let path = format!("/{}", inside.trim_matches('/'));
-    if !all.contains(&path) {
-        bail!("there is no cgroup {}; {}", printable(&path), some(mount, all, &path));
-    }
-    Ok(vec![path])
+    format!("/{}", inside.trim_matches('/'))
 }
 
 /// The cgroups that are most similar to `typed`, by their path or their last name, and where all
 /// cgroups are.
-fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
+fn nearest(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
     let typed = typed.trim_matches(PATTERN).trim_matches('/').to_lowercase();
     let alike = |path: &str| {
         let path = path.trim_start_matches('/').to_lowercase();
@@ -80,11 +115,14 @@ fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
     };
     let mut known: Vec<(f64, &String)> = all.iter().map(|path| (alike(path), path)).collect();
     known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let nearest = known.iter().take(NEAREST).map(|(_, path)| path);
+    let nearest: Vec<&String> = known.iter().take(NEAREST).map(|(_, path)| *path).collect();
+    let be = |count: usize| if count == 1 { "is" } else { "are" };
     format!(
-        "{} are below {}; the nearest are {}",
+        "{} {} below {}; the nearest {} {}",
         counted(all.len(), "cgroup"),
+        be(all.len()),
         mount.display(),
+        be(nearest.len()),
         few(nearest, NEAREST)
     )
 }
@@ -126,7 +164,12 @@ mod tests {
         }
         fs::write(dir.path().join("cgroup.procs"), "").unwrap();
         let select = |typed: &str| select(dir.path(), typed);
-        let of = |typed: &str| select(typed).unwrap().join(" ");
+        let of = |typed: &str| {
+            let selection = select(typed).unwrap();
+            assert_eq!(selection.missing, Vec::<String>::new(), "{typed}");
+            let paths: Vec<_> = selection.cgroups.into_iter().map(|cgroup| cgroup.path).collect();
+            paths.join(" ")
+        };
         assert_eq!(of("tenant-b,/tenant-a/"), "/tenant-b /tenant-a");
         assert_eq!(of("/"), "/");
         assert_eq!(of(&format!("{}/x", dir.path().display())), "/x");
@@ -144,5 +187,26 @@ mod tests {
         assert!(!regex.contains('\n'), "{regex}");
         assert!(refused(",").contains("names no cgroup"));
         assert!(refused("../x").contains("no cgroup"));
+    }
+
+    #[test]
+    fn a_cgroup_is_called_as_it_was_typed_and_one_that_is_missing_leaves_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = |typed: &str| select(dir.path(), typed).unwrap_err().to_string();
+        let alone = missing("a");
+        assert!(alone.contains("no cgroup /a; 1 cgroup is below "), "{alone}");
+        assert!(alone.ends_with("; the nearest is /"), "{alone}");
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let typed = format!("a,nosuch,/a/b/,{}/a,^x,/", dir.path().display());
+        let Selection { cgroups, missing } = select(dir.path(), &typed).unwrap();
+        let shown = |cgroups: &[SelectedCgroup]| {
+            let pairs = cgroups.iter().map(|cgroup| format!("{} {}", cgroup.path, cgroup.label));
+            pairs.collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&cgroups), ["/a a", "/a/b /a/b/", "/ /"]);
+        assert!(missing[0].starts_with("there is no cgroup /nosuch; 3 cgroups are"), "{missing:?}");
+        assert!(missing[1].starts_with("no cgroup matches '^x'; "), "{missing:?}");
+        let matched = select(dir.path(), "^a|^$").unwrap().cgroups;
+        assert_eq!(shown(&matched), ["/ /", "/a a", "/a/b a/b"]);
     }
 }

@@ -23,8 +23,9 @@ fn fields(row: &Row, when: When) -> Vec<String> {
     let mut fields = Vec::new();
     match when {
         When::Whole => {}
-        When::Until(seconds) => fields.push(format!("{seconds:>16.9}")),
-        When::Summary => fields.push(format!("{:>16}", "summary")),
+        // Without padding, which would be quoted where blanks separate the fields.
+        When::Until(seconds) => fields.push(format!("{seconds:.9}")),
+        When::Summary => fields.push("summary".to_owned()),
     }
     match row.place {
         Location::Machine => {}
@@ -94,6 +95,8 @@ mod tests {
             rows(&by_socket(), When::Until(1.000_102_5), ";"),
             rows(&by_socket(), When::Summary, ","),
             rows(&by_cgroup(), When::Whole, ","),
+            rows(&by_socket(), When::Until(1.000_102_5), " "),
+            rows(&by_socket(), When::Summary, " "),
         ];
         insta::assert_snapshot!(shown.join("\n"));
     }

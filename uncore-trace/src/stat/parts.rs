@@ -1,8 +1,9 @@
 //! Rows of `--for-each-cgroup`: one for each part of a count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::aggregate::SummedCounters;
+use super::cgroups::SelectedCgroup;
 use super::row::{CgroupShare, Counted, Row, Value};
 use super::table::Table;
 use crate::plan::{Counter, Plan};
@@ -23,6 +24,8 @@ pub struct Parts<'a> {
     unopened: &'a BTreeSet<u32>,
     /// For each counter of the plan, its id in the recording; `None` if it could not be opened.
     recorded: Vec<Option<u32>>,
+    /// What is printed for a cgroup, by its path.
+    labels: HashMap<&'a str, &'a str>,
     /// The sums.
     pub sums: ByCgroup<'a>,
 }
@@ -32,7 +35,23 @@ impl<'a> Parts<'a> {
     pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
         let recorded = recorded_ids(table.plan, unopened);
         let sums = ByCgroup::new(named, recorded.len());
-        Self { table, unopened, recorded, sums }
+        Self { table, unopened, recorded, labels: HashMap::new(), sums }
+    }
+
+    /// Prints cgroups as they are called.
+    #[must_use]
+    pub fn labelled(mut self, cgroups: &'a [SelectedCgroup]) -> Self {
+        let label = |cgroup: &'a SelectedCgroup| (cgroup.path.as_str(), cgroup.label.as_str());
+        self.labels.extend(cgroups.iter().map(label));
+        self
+    }
+
+    /// What is printed for a part.
+    fn label<'n>(&self, name: &'n str) -> &'n str
+    where
+        'a: 'n,
+    {
+        self.labels.get(name).copied().unwrap_or(name)
     }
 
     /// The sums of a counter of the plan.
@@ -80,7 +99,7 @@ impl<'a> Parts<'a> {
                 },
                 part: Some(CgroupShare {
                     share: (counted && total != 0.0).then(|| cell.value / total),
-                    ..named_part(name, cell)
+                    ..named_part(self.label(name), cell)
                 }),
                 unit: line.unit.clone(),
                 counted: Some(Counted {
@@ -126,7 +145,12 @@ impl<'a> Parts<'a> {
                     let sums = self.of(id);
                     cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
                 }
-                rows.push(line.of(plan, &count, length_ns, Some(named_part(name, cell))));
+                rows.push(line.of(
+                    plan,
+                    &count,
+                    length_ns,
+                    Some(named_part(self.label(name), cell)),
+                ));
             }
         }
         rows

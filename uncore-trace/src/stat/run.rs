@@ -194,8 +194,9 @@ impl Runner<'_> {
 
     async fn measure(&mut self) -> Result<Ran> {
         self.meter.restart();
-        let started = Instant::now();
         let early = self.begin().await?;
+        // As in perf (`__run_perf_stat`, tools/perf/builtin-stat.c, Linux 7.2), a delay is not part
+        // of the time.
         let begin = Instant::now();
         let end = match early {
             Some(end) => end,
@@ -203,7 +204,7 @@ impl Runner<'_> {
         };
         // Disabled before the last reading, so that all counters stop at nearly the same time.
         self.meter.disable();
-        let seconds = started.elapsed().as_secs_f64();
+        let seconds = begin.elapsed().as_secs_f64();
         // The last interval is printed even if it is not complete, unless it was just printed.
         if !matches!(end, End::Intervals) {
             let lap = self.meter.lap();

@@ -1,8 +1,8 @@
 //! Text output, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of the
 //! time that the counter ran if that is not all, and the noise of repeated runs.
 //!
-//! Guarantees: bytes and times have a prefix, the same in all rows of an event, and every other
-//! count has all its digits; only 0 is printed as `0`; text from the machine is escaped.
+//! Guarantees: bytes have a prefix, the same in all rows of an event, and every other count has all its
+//! digits; only 0 is printed as `0`; text from the machine is escaped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -154,7 +154,7 @@ fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
         return (digits(number), bare(&row.unit));
     };
     match (row.unit.as_str(), shared) {
-        ("bytes" | "ns", Some(shared)) => (shared.figure(number), shared.name().to_owned()),
+        ("bytes", Some(shared)) => (shared.figure(number), shared.name().to_owned()),
         (unit, _) => {
             let decimals = if counted.integral { 0 } else { 2 };
             (thousands(number, decimals), bare(unit))

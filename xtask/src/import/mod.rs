@@ -93,6 +93,12 @@ const CLOCKS: [(&str, &str); 7] = [
     ("ARL", "cncu"),
 ];
 
+/// Keys that say which cycles a counter counts, with their terms: those in which at least so many of
+/// the event are there, those in which that begins, all others (`event_fields` of `jevents.py`, Linux
+/// 7.2).
+const CONDITIONS: [(&str, &str); 3] =
+    [("CounterMask", "cmask"), ("EdgeDetect", "edge"), ("Invert", "inv")];
+
 /// PMU, or several of them, and name of an event.
 type Key = (String, String);
 
@@ -270,6 +276,9 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
         None if !is_fixed => terms.push(("umask", umask)),
         None => {}
     }
+    for (key, term) in CONDITIONS {
+        terms.push((term, number(key)?));
+    }
     terms.extend([("ch_mask", port), ("fc_mask", class)]);
     if filter == "Filter1" {
         terms.push(("config1", number("FILTER_VALUE")? << 32));
@@ -323,4 +332,21 @@ fn number(text: &str) -> Result<u64> {
         None => first.parse(),
     };
     value.with_context(|| format!("{first:?} is not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_of_a_counter_are_terms() {
+        let event = serde_json::json!({
+            "EventName": "UNC_ARB_TRK_OCCUPANCY.CYCLES_OVER_HALF_FULL", "Unit": "ARB",
+            "EventCode": "0x80", "UMask": "0x01", "CounterMask": "10", "EdgeDetect": "0",
+            "Invert": "0", "Counter": "0,1"
+        });
+        let (key, encoding) = encoded(&event, "IVB").unwrap().unwrap();
+        assert_eq!(key.1, "unc_arb_trk_occupancy.cycles_over_half_full");
+        assert_eq!(encoding, "event=0x80,umask=0x1,cmask=0xa");
+    }
 }

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Key, generated, intel, left_out, metrics, number, render, text};
+use super::{CONDITIONS, Key, generated, intel, left_out, metrics, number, render, text};
 
 /// Where the tables are.
 const ARCH: &str = "tools/perf/pmu-events/arch";
@@ -212,7 +212,7 @@ fn encoded(event: &Value) -> Result<String> {
     let code = [("ConfigCode", "config"), ("EventidCode", "eventid"), ("EventCode", "event")];
     let (key, term) = code.into_iter().find(|(key, _)| event.get(key).is_some()).unwrap_or(code[2]);
     let mut terms = vec![format!("{term}={:#x}", number(text(event, key))?)];
-    for (key, term) in FIELDS {
+    for (key, term) in FIELDS.into_iter().chain(CONDITIONS) {
         let value = number(text(event, key))?;
         terms.extend((value != 0).then(|| format!("{term}={value:#x}")));
     }

@@ -21,6 +21,7 @@ fn pmu() -> Pmu {
         ("wrong", "event=0x5,no_field=0x1"),
         ("large", "event=0x6,umask=0x100"),
         ("gauge", "event=0x9"),
+        ("word", "config=0x22,config1=0x4"),
     ];
     let mut pmu = Pmu {
         name: "p_0".to_owned(),
@@ -87,9 +88,24 @@ fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
         ("config=0x40001", [0x5_0001, 0xf, 0], "config=0x40000,event=0x1", "rev=0x1,port=0xf"),
         ("config=0x0", [0x1_0000, 0xf, 0], "event=0x0", "rev=0x1,port=0xf"),
         ("", [0x1_0000, 0xf, 0], "event=0x0", "rev=0x1,port=0xf"),
-        // The last value counts.
+        ("EVENT=writes", [0x1_0302, 0x1f, 0], "writes", "rev=0x1,port=0xf,size=0x1"),
+        ("event=writes,port=0x2", [0x1_0302, 0x12, 0], "writes", "rev=0x1,port=0x2,size=0x1"),
+        ("lane=0x5,event=lanes", [0x1_0004, 0x1, 0x5], "lanes", "rev=0x1,port=0x1,lane=0x5"),
+        // Terms that set the same bits are combined.
         ("event=0x1,event=0x3", [0x1_0003, 0xf, 0], "event=0x3", "rev=0x1,port=0xf"),
-        ("config=0xffff,umask=0x1", [0x1_01ff, 0xf, 0], "event=0xff,umask=0x1", "rev=0x1,port=0xf"),
+        (
+            "config=0xffff,umask=0x1",
+            [0x1_ffff, 0xf, 0],
+            "event=0xff,umask=0xff",
+            "rev=0x1,port=0xf",
+        ),
+        ("reads,event=0x2", [0x1_0003, 0xf, 0], "event=0x3", "rev=0x1,port=0xf"),
+        ("reads,config=0x0", [0x1_0001, 0xf, 0], "reads", "rev=0x1,port=0xf"),
+        ("writes,config=0x1", [0x1_0303, 0xf, 0], "event=0x3,umask=0x3", "rev=0x1,port=0xf"),
+        // The last of several whole words counts, also of those of an event.
+        ("config=0x1,word", [0x1_0022, 0x4, 0], "word", "rev=0x1,port=0x4"),
+        ("word,config=0x1", [0x1_0001, 0x4, 0], "reads", "rev=0x1,port=0x4"),
+        ("config=0x2,config=0x1", [0x1_0001, 0xf, 0], "reads", "rev=0x1,port=0xf"),
         ("reads,event=0x3", [0x1_0003, 0xf, 0], "event=0x3", "rev=0x1,port=0xf"),
         ("reads,umask=0x3", [0x1_0301, 0xf, 0], "event=0x1,umask=0x3", "rev=0x1,port=0xf"),
         ("reads,event=0x1", [0x1_0001, 0xf, 0], "reads", "rev=0x1,port=0xf"),
@@ -99,6 +115,9 @@ fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
         ("reads,rev", [0x1_0001, 0xf, 0], "reads", "rev=0x1,port=0xf"),
         ("reads,config1=0x0", [0x1_0001, 0, 0], "reads", "rev=0x1,port=0x0"),
         ("port=0x2", [0x1_0000, 0x2, 0], "event=0x0", "rev=0x1,port=0x2"),
+        ("reads,port=0x1,port=0x4", [0x1_0001, 0x5, 0], "reads", "rev=0x1,port=0x5"),
+        // Bits of no field.
+        ("reads,config1=0x100", [0x1_0001, 0x100, 0], "reads", "config1=0x100,rev=0x1"),
         // A field that must be given, and prevents the first filter.
         ("lanes,lane=0x5", [0x1_0004, 0x1, 0x5], "lanes", "rev=0x1,port=0x1,lane=0x5"),
         ("event=0x4,lane=0x5", [0x1_0004, 0x1, 0x5], "lanes", "rev=0x1,port=0x1,lane=0x5"),
@@ -118,6 +137,35 @@ fn an_event_has_its_type_unit_and_scale() {
     let found = encode("writes", "", FILTERS).unwrap();
     assert_eq!((found.unit.as_str(), found.scale, found.snapshot), ("bytes", 64.0, false));
     assert!(encode("gauge", "", FILTERS).unwrap().snapshot);
+}
+
+#[test]
+fn a_named_event_keeps_its_unit_whatever_other_terms_add() {
+    for (text, event, note) in [
+        ("writes", "writes", None),
+        ("writes,umask=0x3", "writes", None),
+        ("writes,port=0x2", "writes", None),
+        ("writes,config1=0x100", "writes", None),
+        (
+            "writes,umask=0x4",
+            "event=0x2,umask=0x7",
+            Some("umask=0x4: terms that set the same bits"),
+        ),
+        ("event=writes,event=0x1", "event=0x3,umask=0x3", Some("event=0x1: terms")),
+        ("writes,config=0x0", "writes", Some("config=0x0: terms")),
+    ] {
+        let found = encode(text, "", FILTERS).unwrap();
+        assert_eq!((found.unit.as_str(), found.scale), ("bytes", 64.0), "{text}");
+        assert_eq!(found.event, event, "{text}");
+        assert_eq!(found.note.is_some(), note.is_some(), "{text}: {:?}", found.note);
+        assert!(found.note.unwrap_or_default().starts_with(note.unwrap_or_default()), "{text}");
+    }
+    // The name of an event of another unit would be wrong.
+    let found = encode("gauge,config=0x0,event=0x2,umask=0x3", "", FILTERS).unwrap();
+    assert_eq!((found.unit.as_str(), found.event.as_str()), ("count", "event=0xb,umask=0x3"));
+    let found = encode("reads,event=0x2", "", FILTERS).unwrap();
+    assert_eq!((found.unit.as_str(), found.event.as_str()), ("count", "event=0x3"));
+    assert_eq!(encode("config=0x4,umask=0x3", "", FILTERS).unwrap().note, None);
 }
 
 #[test]
@@ -142,7 +190,7 @@ fn a_filter_of_several_fields_is_set_as_a_whole() {
 fn what_cannot_be_encoded_is_an_error_at_its_column() {
     let terms =
         "(terms: event, lane, port, rev, size, umask, config, config1, config2, config3, config4)";
-    let events = "(events: gauge, lanes, large, reads, writes, wrong, cycles)";
+    let events = "(events: gauge, lanes, large, reads, word, writes, wrong, cycles)";
     for (text, error) in [
         ("reads,writes", "column 7: a second event after reads: one at a time".to_owned()),
         ("reads,port", "column 7: port needs a value, up to 0xf (config1:0-3)".to_owned()),
@@ -155,6 +203,13 @@ fn what_cannot_be_encoded_is_an_error_at_its_column() {
         (
             "large",
             "column 1: p_0: its event large: 0x100 is too large for config:8-15: the maximum is 0xff"
+                .to_owned(),
+        ),
+        ("reads,event=writes", "column 7: a second event after reads: one at a time".to_owned()),
+        (
+            "event=write",
+            "column 1: \"write\" is neither a number nor an event of p_0 with a value for event (did \
+             you mean writes?)"
                 .to_owned(),
         ),
         (
