@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::agent::{Agent, RING, all_checked, found_below, parts};
+use crate::harness::load::Load;
 use crate::harness::root_or_skip;
 use crate::needs::SmallDisk;
 
@@ -80,7 +82,9 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
     let log = agent.log();
     assert_eq!(log.matches("rows of the roll-up are lost").count(), 1, "{log}");
     assert_eq!(log.matches("the roll-up is written again").count(), 1, "{log}");
-    agent.stop();
+    assert_eq!(agent.end(Signal::TERM), Some(1), "{}", agent.log());
+    let lost = "the roll-up is incomplete: ";
+    assert!(agent.log().contains(lost), "{}", agent.log());
     assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
     assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
     drop(disk);
@@ -150,4 +154,38 @@ fn caught(status: &str) -> u64 {
     let mut lines = text.lines();
     let mask = lines.find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// Everything that makes rows late or long, and SIGHUP with an unchanged file, within one agent.
+#[test]
+fn a_roll_up_is_right_after_a_reload_and_a_recorder_that_was_stopped() {
+    let _machine = root_or_skip!();
+    let _load = Load::with_pauses(0);
+    let mut agent = Agent::new("");
+    agent.start();
+    agent.signal(Signal::HUP);
+    agent.until("the configuration", |agent| agent.log().contains("read again and is applied"));
+    agent.signal(Signal::STOP);
+    sleep(Duration::from_secs(8));
+    agent.signal(Signal::CONT);
+    agent.configure("owners = 7", "");
+    let text = fs::read_to_string(agent.path("agent.toml")).unwrap();
+    fs::write(agent.path("agent.toml"), text.replace("window = '1s'", "window = '3s'")).unwrap();
+    agent.signal(Signal::HUP);
+    agent.until("the other one", |agent| agent.log().matches("is applied").count() == 2);
+    sleep(Duration::from_secs(7));
+    agent.stop();
+    let files = found_below(&agent.path("rollup"), ".parquet");
+    all_checked(&files);
+}
+
+#[test]
+fn a_service_manager_that_is_gone_ends_nothing() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("");
+    // The file is there, and nobody listens.
+    drop(UnixDatagram::bind(agent.path("notify")).unwrap());
+    agent.start();
+    assert!(agent.log().contains("cannot reach the socket"), "{}", agent.log());
+    agent.stop();
 }

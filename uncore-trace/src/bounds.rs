@@ -46,6 +46,10 @@ pub const ANSWER: u64 = 1 << 20;
 /// message without fields takes some 50 times its two bytes.
 pub const METRICS: u64 = 8 << 20;
 
+/// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of sysfs
+/// have a page.
+pub const SYSTEM: u64 = 16 << 20;
+
 /// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
 /// not waited for.
 ///
@@ -83,9 +87,13 @@ fn refused(kind: &str) -> io::Error {
 /// As of [`open`], it cannot be read, or is larger.
 pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
+    // Files of procfs do not tell their length.
+    let told = file.metadata()?.len();
     let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
+    if told <= most {
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    }
+    if told.max(bytes.len() as u64) > most {
         return Err(io::Error::other(format!(
             "it is larger than {most} bytes, the most that is read"
         )));
@@ -101,6 +109,24 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     let bytes = bytes(path, most)?;
     String::from_utf8(bytes).map_err(|error| io::Error::other(format!("it is not UTF-8: {error}")))
+}
+
+/// The content of a file of sysfs or procfs, of this machine or of a tree that was captured of another.
+///
+/// # Errors
+///
+/// As of [`bytes()`], with the limit [`SYSTEM`].
+pub fn system_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    bytes(path.as_ref(), SYSTEM)
+}
+
+/// The same, as text.
+///
+/// # Errors
+///
+/// As of [`text()`], with the limit [`SYSTEM`].
+pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
+    text(path.as_ref(), SYSTEM)
 }
 
 #[cfg(test)]

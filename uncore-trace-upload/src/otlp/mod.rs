@@ -19,12 +19,12 @@ mod settings;
 
 use std::convert::Infallible;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
+use uncore_trace::cmd::repeats::Repeats;
 use uncore_trace::config::Listen;
-use uncore_trace::units;
 
 use self::agent::Agent;
 use self::collector::{Answer, Collector};
@@ -45,6 +45,8 @@ pub(crate) struct Push {
     agent: Agent,
     collector: Collector,
     backoff: Backoff,
+    /// A collector that is away for a night must not fill the log.
+    repeats: Repeats,
 }
 
 impl Push {
@@ -59,7 +61,7 @@ impl Push {
         let agent = Agent::new(&settings.agent)?;
         let collector = Collector::new(&settings)?;
         let backoff = Backoff::new(settings.interval);
-        Ok(Self { settings, agent, collector, backoff })
+        Ok(Self { settings, agent, collector, backoff, repeats: Repeats::default() })
     }
 
     /// The address of the collector, for messages.
@@ -98,8 +100,7 @@ impl Push {
                         Some(least) => self.backoff.failed().max(least),
                         None => spread(self.settings.interval),
                     };
-                    let next = units::human(wait.as_nanos() as f64, "ns");
-                    log::warn!("{why}; next attempt in {next}");
+                    self.warn(&format!("{why}; it is tried again, and logged once an hour"));
                     wait
                 }
             };
@@ -119,8 +120,14 @@ impl Push {
         }
     }
 
+    /// Logs a warning, unless one like it was logged within the hour.
+    fn warn(&mut self, text: &str) {
+        let line = self.repeats.line(text, Instant::now());
+        line.iter().for_each(|line| log::warn!("{line}"));
+    }
+
     /// Sends what the agent serves now.
-    async fn push(&self) -> Result<(), Failure> {
+    async fn push(&mut self) -> Result<(), Failure> {
         let from = self.agent.name();
         let again = Some(Duration::ZERO);
         let request = self.agent.metrics().await.map_err(|why| Failure {
@@ -128,7 +135,7 @@ impl Push {
             retry: again,
         })?;
         let request = resource::completed(request, &self.settings);
-        let to = self.collector.name();
+        let to = self.collector.name().to_owned();
         let fails = |why: String, retry| Failure {
             why: format!("cannot push metrics to {to}: {why}"),
             retry,
@@ -136,7 +143,7 @@ impl Push {
         match self.collector.send(&request).await {
             Answer::Taken(None) => Ok(()),
             Answer::Taken(Some(says)) => {
-                log::warn!("{to} took the metrics, but {says}");
+                self.warn(&format!("{to} took the metrics, but {says}"));
                 Ok(())
             }
             Answer::Refused(why) => Err(fails(why, None)),

@@ -27,6 +27,7 @@ use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::Mode;
 use crate::tables::thread::Tapped;
+use crate::text::counted;
 use crate::view::rollup::{Form, Label, Rows, Summer};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
@@ -83,6 +84,8 @@ pub(super) struct Consumer {
     tidied: Option<Instant>,
     /// Whether rows could not be written since the last seal. Only the first failure is logged.
     failing: bool,
+    /// Whether the last hour could not be finished.
+    is_unfinished: bool,
     /// Whether the metadata of the recording have arrived.
     has_begun: bool,
 }
@@ -115,13 +118,14 @@ impl Consumer {
             looked: None,
             tidied: None,
             failing: false,
+            is_unfinished: false,
             has_begun: false,
         }
     }
 
     /// Consumes rows until the recorder ends, then finishes the hour and saves what triggers asked
-    /// for.
-    pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<()> {
+    /// for. Returns what the roll-up lacks, if that is anything.
+    pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<Option<String>> {
         loop {
             match tapped.recv_timeout(LOOK) {
                 Ok(tapped) => self.take(tapped)?,
@@ -136,19 +140,28 @@ impl Consumer {
         // published.
         self.wishes.look(true);
         self.publish();
-        finished
+        finished.map(|()| self.lacking())
     }
 
     /// Closes all windows and finishes the hour.
     fn finish(&mut self) -> Result<()> {
         self.close_all()?;
-        let Some(hours) = &mut self.hours else { return Ok(()) };
-        match hours.finish() {
-            Ok(_) => Ok(()),
-            Err(Unwritten { rows, error }) => {
-                self.own.unwritten += rows;
-                Err(error.context("the last hour of the roll-up is left unfinished"))
-            }
+        let finished = self.hours.as_mut().map(Hours::finish);
+        if let Some(Err(Unwritten { rows, error })) = finished {
+            self.own.unwritten += rows;
+            self.is_unfinished = true;
+            log::warn!("the last hour of the roll-up is left unfinished: {error:#}");
+        }
+        Ok(())
+    }
+
+    /// What the roll-up lacks, for the last line of the log and the exit code.
+    fn lacking(&self) -> Option<String> {
+        let rows = self.own.unwritten;
+        match (rows, self.is_unfinished) {
+            (0, false) => None,
+            (0, true) => Some("its last hour is not finished: the next agent does that".to_owned()),
+            _ => Some(format!("{} could not be written", counted(rows as usize, "row"))),
         }
     }
 
@@ -362,8 +375,6 @@ impl Consumer {
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
         }
-        // Open windows were begun with the old length and number of owners, and are closed with them.
-        self.close_all()?;
         self.summer.set_form(form(&new));
         self.wishes.set_kept(new.kept.clone());
         self.config = new;

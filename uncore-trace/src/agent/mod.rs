@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers.
+/// roll-up, the metrics and the triggers. Also returns what the roll-up lacks, if that is anything.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn run(
     config: &Config,
     path: &Path,
     mut options: record::Options,
-) -> Result<Outcome> {
+) -> Result<(Outcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.
     let asked = Asked::default();
@@ -130,7 +130,7 @@ pub fn run(
         wishes,
         Arc::clone(&shared),
         asked,
-        Notify::from_environment()?,
+        Notify::from_environment(),
     );
     // Before the server starts, so that its first answer is a complete page.
     consumer.publish();
@@ -159,8 +159,8 @@ pub fn run(
         let summed =
             summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
         // First: if the consumer failed, the recorder's error says only that nobody takes its rows.
-        summed?;
-        recorded
+        let lacking = summed?;
+        Ok((recorded?, lacking))
     })
 }
 

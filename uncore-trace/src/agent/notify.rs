@@ -2,12 +2,11 @@
 //!
 //! The socket is opened before the process is confined, because a confined process can open none.
 
-use std::env;
+use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result};
+use std::{env, io};
 
 use super::pulse::Pulse;
 
@@ -22,30 +21,21 @@ pub(super) struct Notify {
 }
 
 impl Notify {
-    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`.
-    ///
-    /// # Errors
-    ///
-    /// The socket does not exist.
-    pub(super) fn from_environment() -> Result<Self> {
-        let socket = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
-        let socket = socket.map(|path| {
-            let bytes = path.as_encoded_bytes();
-            let address = match bytes.strip_prefix(b"@") {
-                Some(name) => SocketAddr::from_abstract_name(name),
-                None => SocketAddr::from_pathname(&path),
+    /// Reads `NOTIFY_SOCKET` and `WATCHDOG_USEC`. If the socket cannot be reached, nobody is told: a
+    /// shell that systemd started passes the variable on to what runs after its service.
+    pub(super) fn from_environment() -> Self {
+        let path = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
+        let socket = path.and_then(|path| {
+            let warn = |error: io::Error| {
+                let path = path.to_string_lossy();
+                log::warn!("cannot reach the socket {path} of NOTIFY_SOCKET: {error}");
             };
-            let socket = UnixDatagram::unbound()?;
-            socket.connect_addr(&address?)?;
-            // A service manager that does not read must not block the agent.
-            socket.set_nonblocking(true)?;
-            std::io::Result::Ok(socket)
+            connected(&path).map_err(warn).ok()
         });
-        let socket = socket.transpose().context("cannot reach the socket in NOTIFY_SOCKET")?;
         let watchdog = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
         // Half of the watchdog's time, as systemd.service(5) recommends.
         let watchdog = watchdog.map(|us: u64| Duration::from_micros(us / 2));
-        Ok(Self { socket, watchdog, told: Instant::now(), is_ready: false })
+        Self { socket, watchdog, told: Instant::now(), is_ready: false }
     }
 
     /// Reports once that the first rows have arrived.
@@ -77,4 +67,16 @@ impl Notify {
             socket.send(text.as_bytes()).ok();
         }
     }
+}
+
+fn connected(path: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(path),
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address?)?;
+    // A service manager that does not read must not block the agent.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }

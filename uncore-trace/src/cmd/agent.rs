@@ -97,10 +97,12 @@ pub fn run(args: &Args) -> Result<u8> {
     super::messages::of_service();
     let mut options = options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
-    let outcome = agent::run(&machine, &plan, &config, &args.config, options)?;
-    let lists = [outcome.losses.incomplete(), outcome.losses.note()];
+    let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
+    let is_complete = outcome.losses.is_complete() && lacking.is_none();
+    let lacking = lacking.map(|lacking| format!("the roll-up is incomplete: {lacking}"));
+    let lists = [outcome.losses.incomplete(), outcome.losses.note(), lacking];
     lists.iter().flatten().for_each(|line| super::messages::say(line));
-    Ok(u8::from(!outcome.losses.is_complete()))
+    Ok(u8::from(!is_complete))
 }
 
 /// The plan for the configuration (all traffic if it names nothing), with the metrics of triggers.

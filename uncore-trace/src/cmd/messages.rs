@@ -67,26 +67,22 @@ impl Log for Stderr {
         if self.enabled(record.metadata()) {
             let text = record.args().to_string();
             let is_warning = record.level() <= Level::Warn;
-            let Some(left_out) = (if is_warning { left_out(&text) } else { Some(0) }) else {
+            let Some(text) = (if is_warning { unless_repeated(text) } else { Some(text) }) else {
                 return;
             };
             let level = if is_warning { "warning: " } else { "" };
-            let more = if left_out > 0 {
-                format!(" (and {left_out} more like it since the last)")
-            } else {
-                String::new()
-            };
-            say(&format!("{level}{}{more}", printable(&text)));
+            say(&format!("{level}{}", printable(&text)));
         }
     }
 
     fn flush(&self) {}
 }
 
-/// How many warnings like this were left out since the last one; `None` to leave it out too.
-fn left_out(text: &str) -> Option<u64> {
+/// The warning, unless a service has printed one like it.
+fn unless_repeated(text: String) -> Option<String> {
     let mut repeats = REPEATS.lock().unwrap_or_else(PoisonError::into_inner);
-    repeats.as_mut().map_or(Some(0), |repeats| repeats.take(text, Instant::now()))
+    let Some(repeats) = repeats.as_mut() else { return Some(text) };
+    repeats.line(&text, Instant::now())
 }
 
 /// Shows errors only, unless `UNCORE_TRACE_LOG` asks for more.

@@ -22,7 +22,7 @@ pub mod output;
 mod page;
 pub mod record;
 pub mod repair;
-mod repeats;
+pub mod repeats;
 pub mod report;
 pub mod rollup;
 mod root;

@@ -14,11 +14,19 @@ const MOST: usize = 1000;
 
 /// The warnings that were printed.
 #[derive(Debug, Default)]
-pub(super) struct Repeats(HashMap<String, (Instant, u64)>);
+pub struct Repeats(HashMap<String, (Instant, u64)>);
 
 impl Repeats {
+    /// The warning with the number of those like it that were left out; `None` to leave it out too.
+    pub fn line(&mut self, text: &str, now: Instant) -> Option<String> {
+        self.take(text, now).map(|left_out| match left_out {
+            0 => text.to_owned(),
+            _ => format!("{text} (and {left_out} more like it since the last)"),
+        })
+    }
+
     /// Whether to print a warning, and how many like it were left out since the last one.
-    pub(super) fn take(&mut self, text: &str, now: Instant) -> Option<u64> {
+    fn take(&mut self, text: &str, now: Instant) -> Option<u64> {
         let key: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
         if let Some((printed, left_out)) = self.0.get_mut(&key) {
             if now.saturating_duration_since(*printed) < QUIET {

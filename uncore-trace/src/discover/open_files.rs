@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
 use super::nodes::Number;
+use crate::bounds;
 
 /// File systems whose files may not be looked at without asking another machine or process: by the begin
 /// of their names in `/proc/PID/mountinfo`.
@@ -58,7 +59,7 @@ fn number(link: &Path, is_near: &mut dyn FnMut(&str) -> bool) -> Option<Number> 
 
 /// The mounts of a process that are [`REMOTE`] (`Documentation/filesystems/proc.rst`, Linux 7.2).
 fn remote_mounts(process: &Path) -> BTreeSet<u64> {
-    let text = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+    let text = bounds::system_text(process.join("mountinfo")).unwrap_or_default();
     let mount = |line: &str| {
         let kind = line.split_once(" - ")?.1;
         let is_remote = REMOTE.iter().any(|name| kind.starts_with(name));
@@ -69,6 +70,6 @@ fn remote_mounts(process: &Path) -> BTreeSet<u64> {
 
 /// The mount that an open file is on.
 fn mount(process: &Path, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(process.join("fdinfo").join(name)).ok()?;
+    let text = bounds::system_text(process.join("fdinfo").join(name)).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }

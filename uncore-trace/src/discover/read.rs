@@ -4,16 +4,15 @@
 //! [`Problems`], so that one broken file does not affect the rest.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::str::FromStr;
 
 use crate::bounds;
 use crate::text::printable;
 
-/// Size limit of a file. Files of sysfs have at most one page (4 KiB; 64 KiB on kernels with large
-/// pages); mount tables of busy container hosts have some megabytes.
-const MAX_LEN: u64 = 16 << 20;
+/// Longest line of a problem, bytes. A file may hold anything.
+const LONGEST_LINE: usize = 300;
 
 /// What could not be read, one printable line each.
 #[derive(Debug, Default)]
@@ -23,7 +22,12 @@ impl Problems {
     /// Notes that `path` could not be used, and why.
     pub(super) fn note(&mut self, path: &Path, why: &impl std::fmt::Display) {
         let line = format!("{}: {why:#}", path.display());
-        self.0.push(printable(&line).into_owned());
+        let mut line = printable(&line).into_owned();
+        if line.len() > LONGEST_LINE {
+            line.truncate(line.floor_char_boundary(LONGEST_LINE));
+            line.push_str("...");
+        }
+        self.0.push(line);
     }
 
     /// The whole file as text.
@@ -88,11 +92,9 @@ impl Problems {
     }
 }
 
-/// The file's bytes, up to [`MAX_LEN`].
+/// The file's bytes.
 pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bounds::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    bounds::system_bytes(path)
 }
 
 fn absent(error: &io::Error) -> bool {

@@ -22,6 +22,7 @@ pub use self::domain::{Domain, domains};
 pub use self::tenant::{cgroup_of, tenant, threads_of};
 use super::mounts::MountTable;
 use super::read;
+use crate::bounds;
 
 /// The directory in a control group that has its monitoring groups.
 pub const MONITORING: &str = "mon_groups";
@@ -142,7 +143,7 @@ impl Resctrl {
 
     /// How many groups there can be, the default one included; `None` if nothing is monitored.
     pub fn rmids(&self) -> Option<usize> {
-        let text = fs::read_to_string(self.dir.join("info/L3_MON/num_rmids")).ok()?;
+        let text = bounds::system_text(self.dir.join("info/L3_MON/num_rmids")).ok()?;
         text.trim().parse().ok()
     }
 
@@ -156,7 +157,7 @@ impl Resctrl {
     /// MPAM); `None` where each group has its own.
     pub fn unassigned(&self) -> Option<usize> {
         let file = self.dir.join("info/L3_MON/available_mbm_cntrs");
-        let text = fs::read_to_string(file).ok()?;
+        let text = bounds::system_text(file).ok()?;
         // `0=30;1=30`: of each domain. A group has one for each event.
         let counters = |its: &str| its.rsplit('=').next()?.trim().parse::<usize>().ok();
         let fewest = text.trim().split(';').filter_map(counters).min()?;
@@ -174,7 +175,7 @@ impl Group {
     /// Whether it counts what tasks of the default group do on some CPUs: then its bytes are not of
     /// its tasks alone.
     pub fn has_cpus(&self) -> bool {
-        let cpus = fs::read_to_string(self.dir.join("cpus_list")).unwrap_or_default();
+        let cpus = bounds::system_text(self.dir.join("cpus_list")).unwrap_or_default();
         !cpus.trim().is_empty()
     }
 
@@ -203,7 +204,7 @@ impl Group {
     pub fn value(&self, domain: u32, event: Event) -> Value {
         // The kernel pads the number in the name with a zero to two digits.
         let file = self.dir.join(format!("mon_data/mon_L3_{domain:02}")).join(event.file());
-        fs::read_to_string(file).map_or(Value::Failed, |text| Value::parse(&text))
+        bounds::system_text(file).map_or(Value::Failed, |text| Value::parse(&text))
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::pci;
 use super::pmu::Pmu;
 use super::read::Problems;
+use crate::bounds;
 use crate::schema::counters::STATISTICS;
 
 /// Kind of a device.
@@ -119,7 +120,7 @@ fn interface(name: &str, dir: &Path) -> Option<(Statistics, bool)> {
 /// A file's text without surrounding white space. Some of these files cannot be read while a device
 /// is down, which is no problem of the machine.
 fn text(dir: &Path, file: &str) -> Option<String> {
-    Some(fs::read_to_string(dir.join(file)).ok()?.trim().to_owned())
+    Some(bounds::system_text(dir.join(file)).ok()?.trim().to_owned())
 }
 
 #[cfg(test)]

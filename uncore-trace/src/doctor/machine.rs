@@ -4,12 +4,13 @@
 //! are not UTF-8, and come from one tree.
 
 use std::cell::OnceCell;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::privileges;
 use super::program::Program;
+use crate::bounds;
 use crate::catalog::Catalog;
 use crate::discover;
 use crate::discover::mounts::MountTable;
@@ -18,7 +19,7 @@ use crate::open::Privileges;
 /// The kernel's own type information.
 pub(super) const BTF: &str = "sys/kernel/btf/vmlinux";
 
-/// Most bytes read from one file. The largest is `/sys/kernel/btf/vmlinux`: 4 to 8 MiB on
+/// Most bytes of the kernel's own type information: 4 to 8 MiB on
 /// distribution kernels, up to about 20 MiB with modules built in.
 const LIMIT: u64 = 64 << 20;
 
@@ -80,14 +81,13 @@ impl Machine {
 
     /// The bytes of a file; `path` is relative to the root.
     pub(super) fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(self.root.join(path))?.take(LIMIT).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        bounds::system_bytes(self.root.join(path))
     }
 
     /// The kernel's own type information.
     pub(super) fn btf(&self) -> Result<&[u8], &io::Error> {
-        self.btf.get_or_init(|| self.bytes(BTF)).as_ref().map(Vec::as_slice)
+        let read = || bounds::bytes(&self.root.join(BTF), LIMIT);
+        self.btf.get_or_init(read).as_ref().map(Vec::as_slice)
     }
 
     /// The text of a file without surrounding white space; bytes that are not UTF-8 become U+FFFD.

@@ -4,7 +4,7 @@
 //! They are in JSON or YAML. Files of root alone are read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -13,6 +13,7 @@ use rustix::fs::{major, minor};
 use serde::Deserialize;
 
 use super::trust::Root;
+use crate::bounds;
 use crate::discover::nodes::Number;
 
 /// Where runtimes look for files; the latter has those of drivers that make them at run time.
@@ -89,7 +90,7 @@ fn spec(path: &Path, owner: Root, root: &Path) -> Option<Vec<(String, Vec<Number
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    let file = File::open(path).ok()?;
+    let file = bounds::open(path).ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.len() > LARGEST || !owner.alone_writes(&metadata) {
         return None;

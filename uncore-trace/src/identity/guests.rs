@@ -7,9 +7,9 @@
 //! that of its neighbours, and nothing else happens.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::bounds;
 use crate::drain::Task;
 
 /// Time between two looks at a process, ns.
@@ -81,7 +81,7 @@ impl Guests {
     }
 
     fn look(&self, pid: u32) -> Option<bool> {
-        let stat = fs::read(self.proc.join(pid.to_string()).join("stat")).ok()?;
+        let stat = bounds::system_bytes(self.proc.join(pid.to_string()).join("stat")).ok()?;
         // The name is in parentheses and may contain anything, also these.
         let name = stat.iter().rposition(|byte| *byte == b')')?;
         let after = stat.get(name + 1..)?;
@@ -102,6 +102,8 @@ fn is_virtual_cpu(comm: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::drain::Comm;
 

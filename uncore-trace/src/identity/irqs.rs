@@ -1,8 +1,9 @@
 //! Names of interrupts.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::bounds;
 
 /// Names by number.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl IrqNames {
     pub fn irq(&mut self, number: u32) -> &str {
         let sysfs = &self.sysfs;
         self.irqs.entry(number).or_insert_with(|| {
-            let actions = fs::read_to_string(sysfs.join(number.to_string()).join("actions"));
+            let actions = bounds::system_text(sysfs.join(number.to_string()).join("actions"));
             match actions.as_deref().map(str::trim) {
                 Ok(name) if !name.is_empty() => format!("irq:{name}"),
                 _ => format!("irq:{number}"),
@@ -38,6 +39,8 @@ impl IrqNames {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -18,6 +18,7 @@ use h2::client::{Builder, SendRequest};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -31,8 +32,11 @@ const METHOD: &str = "http://localhost/v1.PodResourcesLister/List";
 /// Longest time for a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most bytes of an answer; kubectl's limit for its own is the same.
-const MOST: usize = 16 << 20;
+/// Most bytes of an answer. One of 500 pods with 30 devices each has less than 1 MiB.
+const MOST: usize = 4 << 20;
+
+/// Most fields of an answer. One of two bytes makes a message of some 100, and each id is looked up.
+const FIELDS: usize = 1 << 16;
 
 /// Most bytes that are under way, and of the headers.
 const WINDOW: u32 = 1 << 18;
@@ -210,7 +214,8 @@ impl Kubelet {
     pub async fn list(&self) -> Result<Listed> {
         let answered = timeout(PATIENCE, self.ask()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
-        Listed::decode(message.as_slice()).context("its answer is not of this method")
+        let message = message.get(EMPTY.len()..).unwrap_or_default();
+        decoded(message)
     }
 
     async fn ask(&self) -> Result<Vec<u8>> {
@@ -239,8 +244,44 @@ impl Kubelet {
         let [0, length @ ..] = prefix else { bail!("its answer is compressed") };
         let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         ensure!(length == message.len(), "its answer is not one message");
-        Ok(message.to_vec())
+        Ok(bytes)
     }
+}
+
+/// The messages of an answer, whose fields are counted before anything is made of them.
+fn decoded(message: &[u8]) -> Result<Listed> {
+    let mut left = FIELDS;
+    count(message, &LISTED, &mut left)?;
+    Listed::decode(message).context("its answer is not of this method")
+}
+
+/// The fields of a message that are messages themselves.
+struct Inner(&'static [(u32, Inner)]);
+
+const LISTED: Inner = Inner(&[(1, Inner(&[(3, CONTAINER)]))]);
+const CONTAINER: Inner = Inner(&[(2, Inner(&[])), (5, Inner(&[(4, Inner(&[(1, Inner(&[]))]))]))]);
+
+/// Takes the fields of a message from those that are left.
+fn count(mut message: &[u8], inner: &Inner, left: &mut usize) -> Result<()> {
+    let damaged = "its answer is not of this method";
+    while !message.is_empty() {
+        *left = left.checked_sub(1).with_context(|| {
+            format!("its answer has more than {FIELDS} fields, the most that are read")
+        })?;
+        let (tag, kind) = decode_key(&mut message).context(damaged)?;
+        if kind != WireType::LengthDelimited {
+            skip_field(kind, tag, &mut message, DecodeContext::default()).context(damaged)?;
+            continue;
+        }
+        let length = decode_varint(&mut message).context(damaged)?;
+        let length = usize::try_from(length).context(damaged)?;
+        let (field, after) = message.split_at_checked(length).context(damaged)?;
+        if let Some((_, inner)) = inner.0.iter().find(|(number, _)| *number == tag) {
+            count(field, inner, left)?;
+        }
+        message = after;
+    }
+    Ok(())
 }
 
 /// Whether the call has succeeded, by the trailers.
@@ -254,5 +295,35 @@ fn succeeded(trailers: &HeaderMap) -> Result<()> {
         "" => bail!("its answer has no status"),
         // Older than Kubernetes 1.20, or `List` is turned off.
         status => bail!("it answers with the error {status}: {}", text("grpc-message")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of this number with these bytes.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut field = vec![number << 3 | 2];
+        prost::encoding::encode_varint(bytes.len() as u64, &mut field);
+        field.extend_from_slice(bytes);
+        field
+    }
+
+    #[test]
+    fn an_answer_with_too_many_fields_is_refused_before_it_is_decoded() {
+        let empty = |number: u8, count: usize| [number << 3 | 2, 0].repeat(count);
+        let within = |bytes: &[u8]| field(1, &field(3, &field(2, bytes)));
+        let many = FIELDS + 1;
+        for bomb in [empty(1, many), field(1, &empty(3, many)), within(&empty(2, many))] {
+            let error = decoded(&bomb).unwrap_err().to_string();
+            assert!(error.contains("more than 65536 fields"), "{error}");
+        }
+        let listed = decoded(&within(&empty(2, 100))).unwrap();
+        assert_eq!(listed.pods[0].containers[0].devices[0].ids.len(), 100);
+        for damaged in [&[10, 9][..], &[0xff; 12]] {
+            let error = decoded(damaged).unwrap_err().to_string();
+            assert_eq!(error, "its answer is not of this method");
+        }
     }
 }

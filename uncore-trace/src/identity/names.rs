@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
+use crate::bounds;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
 use crate::entries::Owner;
 use crate::schema::cgroups::is_within;
@@ -149,7 +149,7 @@ impl Names {
         }
         let path = self.proc.join(task.pid.to_string()).join("comm");
         *self.leaders.entry(task.pid).or_insert_with(|| {
-            fs::read(path).map_or(task.comm, |name| {
+            bounds::system_bytes(path).map_or(task.comm, |name| {
                 Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name))
             })
         })
@@ -187,7 +187,7 @@ impl Names {
     ) -> Option<(Task, bool)> {
         let dir = self.proc.join(tid.to_string());
         // Names may contain any bytes.
-        let read = |file: &str| fs::read(dir.join(file));
+        let read = |file: &str| bounds::system_bytes(dir.join(file));
         let status = read("status").ok()?;
         let status = String::from_utf8_lossy(&status);
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
@@ -295,6 +295,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;

@@ -3,11 +3,11 @@
 //! A process can write over its command line, so it counts only where root runs QEMU: in a scope of Proxmox
 //! VE, whose path has only the number of the machine, and in a unit in which QEMU is the only process.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::trust::RUNTIMES;
+use crate::bounds;
 
 /// Most bytes of a file that is read; libvirt's command lines have some 10 KiB.
 const MOST: u64 = 1 << 17;
@@ -82,7 +82,7 @@ impl Qemu {
 
 fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    bounds::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

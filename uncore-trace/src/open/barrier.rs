@@ -4,11 +4,12 @@
 //! The error number alone does not say it: a profile answers EPERM, older ones ENOSYS, whatever the
 //! capabilities are.
 
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 use rustix::thread::CapabilitySet;
 
 use super::privileges::Privileges;
+use crate::bounds;
 
 /// A system call that a measurement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +90,9 @@ struct Process {
 
 impl Process {
     fn read() -> Option<Self> {
-        let status = fs::read_to_string("/proc/self/status").ok()?;
-        let map = fs::read_to_string("/proc/self/uid_map").ok();
-        let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        let status = bounds::system_text("/proc/self/status").ok()?;
+        let map = bounds::system_text("/proc/self/uid_map").ok();
+        let paranoid = bounds::system_text("/proc/sys/kernel/perf_event_paranoid");
         let is_paranoid =
             paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|it: i32| it > 2));
         Some(Self { privileges: Privileges::parse(&status, map.as_deref())?, is_paranoid })

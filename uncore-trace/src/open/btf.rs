@@ -98,7 +98,7 @@ impl Types {
     ///
     /// The file cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
-        let data = std::fs::read(path).with_context(|| {
+        let data = bounds::bytes(path, bounds::TYPES).with_context(|| {
             format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y, or --btf with a file of this kernel, is needed; `uncore-trace stat` counts without; see `uncore-trace doctor`; {SAMPLE})", path.display())
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))

@@ -11,7 +11,6 @@
 //! apart, and the ring is drained at least once between two changes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::mem;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -29,6 +28,7 @@ use super::programs;
 use super::sampler::{self, Running};
 use super::session::{Follower, Session};
 use super::shared;
+use crate::bounds;
 use crate::count::Count;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for. A look costs
@@ -387,7 +387,7 @@ impl Follower {
         // kernel/events/core.c).
         let package = |cpu: u32| -> Option<i16> {
             let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
-            fs::read_to_string(root.join(file)).ok()?.trim().parse().ok()
+            bounds::system_text(root.join(file)).ok()?.trim().parse().ok()
         };
         let at_home = |cpu: &u32| {
             counter.single || counter.socket.is_none() || package(*cpu) == counter.socket

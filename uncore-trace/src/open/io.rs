@@ -13,6 +13,7 @@ use uncore_trace_common::config::{self, MISSING};
 
 use super::btf::Types;
 use super::programs::attach_raw;
+use crate::bounds;
 
 /// Requests in flight whose owners are remembered: 64 queues of the default depth of the `NVMe`
 /// driver (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). They take 7 MiB of
@@ -161,7 +162,7 @@ impl Kernel {
                 return None;
             };
             let fd = program.fd().ok()?.as_fd().as_raw_fd();
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+            let info = bounds::system_text(format!("/proc/self/fdinfo/{fd}")).ok()?;
             let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
             line.trim().parse::<u64>().ok()
         });

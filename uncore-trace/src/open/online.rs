@@ -7,6 +7,7 @@ use std::str;
 
 use anyhow::{Context as _, Result};
 
+use crate::bounds;
 use crate::discover::CpuList;
 
 /// The kernel's list of online CPUs, kept open. A recorder reads it ten to twenty times a second;
@@ -28,7 +29,8 @@ impl Online {
     /// The file cannot be opened.
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("sys/devices/system/cpu/online");
-        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file =
+            bounds::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path, file, text: Vec::new(), cpus: Vec::new() })
     }
 

@@ -4,18 +4,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::bounds;
 use crate::discover::CpuList;
 
 /// The `type` of the PMU with this name; `None` if it does not exist.
 pub(super) fn attr_type(root: &Path, pmu: &str) -> Option<u32> {
-    let text = fs::read_to_string(directory(root, pmu).join("type")).ok()?;
+    let text = bounds::system_text(directory(root, pmu).join("type")).ok()?;
     text.trim().parse().ok()
 }
 
 /// The CPUs on which the PMU is read, as its driver says.
 pub(super) fn cpumask(root: &Path, pmu: &str) -> Option<CpuList> {
     let path = directory(root, pmu).join("cpumask");
-    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
+    bounds::system_text(path).ok().and_then(|text| text.trim().parse().ok())
 }
 
 /// The PMU's directory below its device, if the driver says which device that is. Drivers number

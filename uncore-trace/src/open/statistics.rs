@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::session::Unopened;
+use crate::bounds;
 use crate::discover::statistics::DeviceKind;
 use crate::plan::{Counter, Direction};
 
@@ -50,7 +51,7 @@ impl Statistics {
         let (mut sources, mut unopened) = (Vec::new(), Vec::new());
         for counter in counters.iter().filter(|its| its.is_statistic()) {
             let Some((path, field, unit)) = place(counter, root) else { continue };
-            match File::open(&path) {
+            match bounds::open(&path) {
                 Ok(file) => sources.push(Source { counter: counter.id, file, field, unit }),
                 Err(error) => unopened.push(Unopened {
                     counter: counter.id,

@@ -1,7 +1,6 @@
 //! The key-value metadata of a recording.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +10,7 @@ use serde::Serialize;
 
 use super::args::Options;
 use crate::assemble::{Ledger, Timeline};
+use crate::bounds;
 use crate::clock::Snapshot;
 use crate::open::{Timer, Unopened};
 use crate::plan::Plan;
@@ -36,7 +36,7 @@ pub(super) fn at_start(
 ) -> Result<BTreeMap<String, String>> {
     let host = uname();
     let boot_id =
-        fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+        bounds::system_text(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
         (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),

@@ -2,11 +2,11 @@
 //! assigned devices to. Threads whose descriptors are not those of their process are not looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
+use crate::bounds;
 use crate::discover::nodes::Number;
 use crate::discover::{Machine, open_files};
 use crate::identity::assignments::{Assignment, assignments};
@@ -94,7 +94,7 @@ pub(super) fn assigned(machine: &Machine) -> BTreeSet<Assignment> {
 
 fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
     let text = |name| {
-        let bytes = fs::read(dir.join(name)).unwrap_or_default();
+        let bytes = bounds::system_bytes(dir.join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let comm = text("comm").trim_end_matches('\n').to_owned();
@@ -120,6 +120,7 @@ fn holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> Holder {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::fs::File;
     use std::process::Command;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::bounds;
 use crate::discover::{CgroupView, read};
 
 /// Largest number of cgroups below that of a tenant.
@@ -53,7 +54,7 @@ pub fn threads_of(dir: &Path) -> Option<BTreeSet<u32>> {
     let mut left = MOST_CGROUPS;
     while let Some(dir) = waiting.pop() {
         left = left.checked_sub(1)?;
-        let text = fs::read_to_string(dir.join("cgroup.threads")).ok()?;
+        let text = bounds::system_text(dir.join("cgroup.threads")).ok()?;
         threads.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
         let dirs = fs::read_dir(&dir).ok()?.flatten();
         let dirs = dirs.filter(|its| its.file_type().is_ok_and(|kind| kind.is_dir()));

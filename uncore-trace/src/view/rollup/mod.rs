@@ -1,9 +1,17 @@
 //! Sums `fabric` in longer windows: the rows of the table [`rollup`].
 //!
 //! Counters of one PMU that count the same event on several CPUs are summed. Guarantees: every
-//! share of `fabric` is in exactly one row, so the shares of a counter's window sum to its total,
-//! as in `fabric`; a window of `fabric` without a value adds nothing, and is not in `known_ns`;
-//! memory is bounded by [`MOST_LINES`] of each window and [`OPEN`] windows.
+//! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as in
+//! `fabric`; a window of a counter is written once; a window of `fabric` without a value adds nothing,
+//! and is not in `known_ns`, which is at most `window_ns`; memory is bounded by [`MOST_LINES`] of all
+//! windows and [`OPEN`] windows.
+//!
+//! # Windows that are late
+//!
+//! A window of `fabric` extends over missing readings, so it may be longer than those of the roll-up
+//! or reach over their ends. It is spread over them ([`grid`]). So a window waits for each counter
+//! that has not come to its end, for 5 s. What comes later for a window that is written is in the next
+//! one of its counter.
 //!
 //! # Confidence
 //!
@@ -15,6 +23,8 @@
 //! counters have in common). If rows are summed again, the sums of `low` and of `high` are an
 //! interval that is never too narrow for errors that add up, as those of one owner do over time.
 
+mod closing;
+mod grid;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,24 +32,23 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::window::{Counted, OpenWindow, OwnerSum};
+use self::grid::{Grid, Part};
+use self::window::OpenWindow;
 use super::interval::Claim;
 use super::key::cause;
 use super::links::{Links, limit};
-use super::sums::Window;
 use crate::clock::Snapshot;
 use crate::schema::canary::Canary;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 use crate::schema::origin::Origin;
 use crate::schema::owner::TASK;
-use crate::schema::rollup;
 
-/// Most lines of a window; further ones are summed in `other_tasks`.
-pub const MOST_LINES: usize = 50_000;
+/// Most lines of all open windows, and of one of them; further ones are summed in `other_tasks`.
+pub const MOST_LINES: (usize, usize) = (400_000, 50_000);
 
-/// Most open windows: if there are more, the oldest is closed.
-pub const OPEN: usize = 8;
+/// Most open windows: if there are more, the oldest is closed, and a long row is not spread further.
+pub const OPEN: usize = 600;
 
 /// A counter, as its rows describe it. Counters with equal fields are summed: those of an event
 /// that is counted on each CPU.
@@ -106,6 +115,17 @@ pub struct Form {
     pub slack_ns: i64,
 }
 
+/// A counter that has rows.
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    /// Its place in `things`.
+    thing: usize,
+    /// The newest end of its windows of `fabric`, ns.
+    reached_ns: i64,
+    /// Whether a window has waited for it in vain since.
+    is_gone: bool,
+}
+
 /// Sums rows of `fabric`.
 #[derive(Debug)]
 pub struct Summer {
@@ -116,9 +136,15 @@ pub struct Summer {
     canary: Option<String>,
     /// The different counters.
     things: Vec<Counter>,
-    /// Index in `things`, by counter id.
-    counters: HashMap<i32, usize>,
+    /// By place in `things`, the end of the last window that was written, ns.
+    written: Vec<i64>,
+    /// By id.
+    counters: HashMap<i32, Met>,
+    grid: Grid,
+    /// By end, ns.
     open: BTreeMap<i64, OpenWindow>,
+    /// Number of lines of the open windows.
+    lines: usize,
     newest_ns: i64,
     /// The window of `fabric` that was last counted, for each source and counter.
     counted: HashMap<(u32, i32), i64>,
@@ -134,21 +160,27 @@ impl Summer {
     /// No rows yet.
     pub fn new(form: Form) -> Self {
         Self {
+            grid: Grid::new(form.window_ns),
             form,
             links: Links::default(),
             origin: Origin::default(),
             canary: None,
             things: Vec::new(),
+            written: Vec::new(),
             counters: HashMap::new(),
             open: BTreeMap::new(),
+            lines: 0,
             newest_ns: i64::MIN,
             counted: HashMap::new(),
             joined: 0,
         }
     }
 
-    /// Changes the form. All windows must be closed before.
+    /// Changes the form. Windows have the new length from the end of the newest one on, and those
+    /// that are open are closed with the new number of owners.
     pub fn set_form(&mut self, form: Form) {
+        let newest_ns = Some(self.newest_ns).filter(|newest| *newest != i64::MIN);
+        self.grid.change(form.window_ns, newest_ns);
         self.form = form;
     }
 
@@ -163,6 +195,7 @@ impl Summer {
         self.canary = Canary::of(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
         self.things.clear();
+        self.written.clear();
         Ok(())
     }
 
@@ -191,64 +224,77 @@ impl Summer {
         let confidences = columns::f32s(batch, "confidence")?;
         let lasting = columns::f32s(batch, "cgroup_confidence")?;
         let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
+        let (mut parts, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
             let counter = counters.value(row);
-            let thing = match self.counters.get(&counter) {
-                Some(thing) => *thing,
-                None => self.meet(counter, batch, row)?,
-            };
-            let window_ns = self.form.window_ns.max(1);
-            let close_ns = end_ns.saturating_add(window_ns - 1).div_euclid(window_ns) * window_ns;
-            self.newest_ns = self.newest_ns.max(end_ns);
-            let window = self.open.entry(close_ns).or_default();
-            window.label(end_ns, times.value(row));
-            let value = get(values, row);
-            let total = get(totals, row);
-            if self.counted.insert((source, counter), end_ns) != Some(end_ns) {
-                let of = Window::of(end_ns, length_ns, total.is_some());
-                window.count(thing, counter, of, total, running.value(row));
+            let thing = self.meet(counter, end_ns, batch, row)?;
+            if spread.replace((end_ns, length_ns, thing)) != Some((end_ns, length_ns, thing)) {
+                self.spread(thing, (end_ns.saturating_sub(length_ns), end_ns), &mut parts);
             }
-            let quick = (
-                close_ns,
-                counter,
-                kinds.key(row),
-                get(numbers, row).unwrap_or(-1),
-                comms.key(row),
-                cgroups.key(row),
-                containers.key(row),
-                pods.key(row),
-                jobs.key(row),
-                methods.key(row),
-            );
-            let (line, number) = *known.entry(quick).or_insert_with(|| {
-                let is_task = kinds.get(row) == Some(TASK);
-                let text = |word: Option<&str>| word.map(str::to_owned);
-                let owner = Owner {
-                    kind: kinds.get(row).unwrap_or_default().to_owned(),
-                    number: get(numbers, row),
-                    comm: text(comms.get(row)).filter(|_| !is_task),
-                    cgroup: text(cgroups.get(row)),
-                    container: text(containers.get(row)),
-                    pod: text(pods.get(row)),
-                    job: text(jobs.get(row)),
+            let (value, total) = (get(values, row), get(totals, row));
+            let is_new = self.counted.insert((source, counter), end_ns) != Some(end_ns);
+            for part in &parts {
+                let Part { window: (begin_ns, close_ns), time, fraction } = *part;
+                let window = self.open.entry(close_ns);
+                let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
+                window.label(end_ns, times.value(row));
+                let total = total.map(|total| total * fraction);
+                if is_new {
+                    window.count(thing, counter, time, total, running.value(row));
+                }
+                let quick = (
+                    close_ns,
+                    counter,
+                    kinds.key(row),
+                    get(numbers, row).unwrap_or(-1),
+                    comms.key(row),
+                    cgroups.key(row),
+                    containers.key(row),
+                    pods.key(row),
+                    jobs.key(row),
+                    methods.key(row),
+                );
+                let (line, number) = *known.entry(quick).or_insert_with(|| {
+                    let is_task = kinds.get(row) == Some(TASK);
+                    let text = |word: Option<&str>| word.map(str::to_owned);
+                    let owner = Owner {
+                        kind: kinds.get(row).unwrap_or_default().to_owned(),
+                        number: get(numbers, row),
+                        comm: text(comms.get(row)).filter(|_| !is_task),
+                        cgroup: text(cgroups.get(row)),
+                        container: text(containers.get(row)),
+                        pod: text(pods.get(row)),
+                        job: text(jobs.get(row)),
+                    };
+                    let method = methods.get(row).unwrap_or_default();
+                    let (line, is_joined) = window.line(thing, owner, method, &mut self.lines);
+                    self.joined += u64::from(is_joined);
+                    let socket = self.things.get(thing).and_then(|its| its.socket);
+                    let kind = kinds.get(row).unwrap_or_default();
+                    let cause = cause(kind, cgroups.get(row), comms.get(row));
+                    (line, window.cause(line, socket, cause))
+                });
+                let (Some(value), Some(total)) = (value, total) else { continue };
+                let confidence = get(confidences, row);
+                let of = (counter, end_ns, length_ns);
+                let claim = Claim {
+                    lasting: get(lasting, row).or(confidence),
+                    ..Claim::new(of, value * fraction, total, confidence)
                 };
-                let method = methods.get(row).unwrap_or_default();
-                let (line, is_joined) = window.line(thing, owner, method);
-                self.joined += u64::from(is_joined);
-                let socket = self.things.get(thing).and_then(|its| its.socket);
-                let kind = kinds.get(row).unwrap_or_default();
-                (line, window.cause(line, socket, cause(kind, cgroups.get(row), comms.get(row))))
-            });
-            let (Some(value), Some(total)) = (value, total) else { continue };
-            let confidence = get(confidences, row);
-            let claim = Claim {
-                lasting: get(lasting, row).or(confidence),
-                ..Claim::new((counter, end_ns, length_ns), value, total, confidence)
-            };
-            window.add(line, number, claim);
+                window.add(line, number, claim);
+            }
         }
         Ok(())
+    }
+
+    /// The windows that take a row of a counter.
+    fn spread(&mut self, thing: usize, row: (i64, i64), parts: &mut Vec<Part>) {
+        self.newest_ns = self.newest_ns.max(row.1);
+        let written_ns = self.written.get(thing).copied().unwrap_or(i64::MIN);
+        let open = &self.open;
+        let room = |end_ns, parts| open.contains_key(&end_ns) || open.len() + parts < OPEN;
+        self.grid.spread(row, written_ns, room, parts);
     }
 
     /// Forgets a source that has ended.
@@ -261,85 +307,23 @@ impl Summer {
         self.joined
     }
 
-    /// The rows of the oldest window, if it is complete.
-    pub fn closed(&mut self, label: Label) -> Option<Rows> {
-        let (&end_ns, _) = self.open.first_key_value()?;
-        let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
-        if is_over || self.open.len() > OPEN { self.close(label) } else { None }
-    }
-
-    /// The rows of the oldest window, complete or not.
-    pub fn close(&mut self, label: Label) -> Option<Rows> {
-        let (end_ns, window) = self.open.pop_first()?;
-        let ts_us = match label {
-            Label::Recorded => window.ts_us(end_ns),
-            Label::Clock(now) => now.wall(end_ns) / 1000,
-        };
-        let mut rows = rollup::Builder::default();
-        let (lines, counted) = window.into_lines(self.form.owners, self.canary.as_deref());
-        for line in lines {
-            if let Some(counted) = counted.get(&line.thing) {
-                self.append(&mut rows, (end_ns, ts_us), &line, counted);
-            }
+    /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in
+    /// `things`.
+    fn meet(&mut self, id: i32, end_ns: i64, batch: &RecordBatch, row: usize) -> Result<usize> {
+        if let Some(met) = self.counters.get_mut(&id) {
+            met.is_gone &= end_ns <= met.reached_ns;
+            met.reached_ns = met.reached_ns.max(end_ns);
+            return Ok(met.thing);
         }
-        Some(Rows { end: (ts_us, end_ns), batch: rows.finish() })
-    }
-
-    fn append(
-        &self,
-        rows: &mut rollup::Builder,
-        (end_ns, ts_us): (i64, i64),
-        line: &OwnerSum,
-        sum: &Counted,
-    ) {
-        let Some(counter) = self.things.get(line.thing) else { return };
-        let Origin { host, boot_id, cluster } = &self.origin;
-        let shown = line.shown(sum);
-        rows.append(&rollup::Row {
-            ts: ts_us.saturating_mul(1000),
-            mono_ns: end_ns,
-            window_ns: self.form.window_ns,
-            known_ns: sum.known_ns(),
-            host,
-            boot_id,
-            cluster: cluster.as_deref(),
-            socket: counter.socket,
-            subsystem: &counter.subsystem,
-            link: counter.link.as_deref(),
-            direction: counter.direction,
-            peak: counter.peak.map(|(peak, _)| peak),
-            peak_direction: counter.peak.map(|(_, direction)| direction.name()),
-            pmu: &counter.pmu,
-            event: &counter.event,
-            filter: &counter.filter,
-            unit: &counter.unit,
-            owner: &line.owner.kind,
-            number: line.owner.number,
-            comm: line.owner.comm.as_deref(),
-            cgroup: line.owner.cgroup.as_deref(),
-            container: line.owner.container.as_deref(),
-            pod: line.owner.pod.as_deref(),
-            job: line.owner.job.as_deref(),
-            value: shown.map(|it| it.value),
-            low: shown.map(|it| it.low),
-            high: shown.map(|it| it.high),
-            total: shown.map(|_| sum.total),
-            running: sum.running(),
-            method: &line.method,
-            confidence: shown.and_then(|it| it.confidence),
-        });
-    }
-
-    /// Adds the counter of a row, if it is new. Returns its index in `things`.
-    fn meet(&mut self, id: i32, batch: &RecordBatch, row: usize) -> Result<usize> {
         let described = self.described(id, batch, row)?;
         let place = self.things.iter().position(|thing| *thing == described);
-        let place = place.unwrap_or_else(|| {
+        let thing = place.unwrap_or_else(|| {
             self.things.push(described);
+            self.written.push(i64::MIN);
             self.things.len() - 1
         });
-        self.counters.insert(id, place);
-        Ok(place)
+        self.counters.insert(id, Met { thing, reached_ns: end_ns, is_gone: false });
+        Ok(thing)
     }
 
     fn described(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {

@@ -208,3 +208,97 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
         assert_eq!(ts_us, (super::super::sample::WALL + mono_ns) / 1000 + ahead_us);
     }
 }
+
+/// Windows of a roll-up: end, known time and total, of the counter of the rows.
+fn written(summer: &mut Summer, is_end: bool) -> Vec<(i64, i64, i64)> {
+    let next = |summer: &mut Summer| {
+        if is_end { summer.close(Label::Recorded) } else { summer.closed(Label::Recorded) }
+    };
+    let mut all = Vec::new();
+    while let Some(Rows { batch, .. }) = next(summer) {
+        let of = |name| columns::i64s(&batch, name).unwrap();
+        let total = columns::f64s(&batch, "total").unwrap();
+        assert_eq!(of("window_ns").values().iter().max(), Some(&WINDOW));
+        all.extend((0..batch.num_rows()).map(|row| {
+            (of("mono_ns").value(row), of("known_ns").value(row), total.value(row).round() as i64)
+        }));
+    }
+    all
+}
+
+/// A row of a counter: end and length in tenths of a window, count.
+fn row(counter: i32, end: i64, length: i64, count: f64) -> RecordBatch {
+    let tenth = WINDOW / 10;
+    let mut rows = fabric::Builder::default();
+    rows.append(&fabric::Row {
+        ts: end * tenth,
+        mono_ns: end * tenth,
+        window_ns: length * tenth,
+        host: "h",
+        boot_id: "b",
+        cluster: None,
+        counter,
+        socket: Some(0),
+        cpu: counter,
+        subsystem: "host",
+        pmu: "p",
+        event: "e",
+        filter: "",
+        unit: "events",
+        owner: "idle",
+        pid: None,
+        number: None,
+        comm: None,
+        cgroup_id: None,
+        cgroup: None,
+        container: None,
+        pod: None,
+        value: Some(count),
+        total: Some(count),
+        running: 1.0,
+        method: "exact",
+        confidence: Some(1.0),
+        cgroup_confidence: None,
+        processes: None,
+        job: None,
+    });
+    rows.finish()
+}
+
+#[test]
+fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once() {
+    let mut summer = summer(1, 100);
+    let mut add = |counter, end, length, count| {
+        summer.fabric(0, &row(counter, end, length, count)).unwrap();
+        written(&mut summer, false)
+    };
+    // Two counters of one event. The recorder was stopped after the first half of a window.
+    assert_eq!((add(0, 5, 5, 5.0), add(1, 5, 5, 5.0)), (Vec::new(), Vec::new()));
+    // The windows wait for the other counter, however late it is.
+    assert_eq!(add(0, 42, 37, 37.0), []);
+    let end = |window: i64| window * WINDOW;
+    let whole = |window| (end(window), WINDOW, 20);
+    assert_eq!(add(1, 42, 37, 37.0), [1, 2, 3, 4].map(whole));
+    assert_eq!(add(0, 48, 6, 6.0), []);
+    assert_eq!(add(1, 48, 6, 6.0), []);
+    // One goes away: the others go on after a while, and at once later.
+    assert_eq!(add(0, 50, 2, 2.0), []);
+    let patience = closing::PATIENCE_NS / WINDOW;
+    let later = add(0, 50 + patience * 10, patience * 10, patience as f64 * 10.0);
+    assert_eq!(later.first(), Some(&(end(5), WINDOW, 18)));
+    // It was not in the first one to its end.
+    assert_eq!(later.last(), Some(&(end(5 + patience), WINDOW, 10)));
+    assert_eq!(add(0, 60 + patience * 10, 10, 10.0), [(end(6 + patience), WINDOW, 10)]);
+    // What it counted meanwhile is in the next window.
+    assert_eq!(add(1, 65 + patience * 10, 17 + patience * 10, 77.0), []);
+    assert_eq!(written(&mut summer, true), [(end(7 + patience), WINDOW / 2, 77)]);
+}
+
+#[test]
+fn a_row_of_any_length_takes_no_more_than_a_limit() {
+    let mut summer = summer(1, 100);
+    summer.fabric(0, &row(0, 1 << 40, 1 << 40, 7e6)).unwrap();
+    assert_eq!(summer.open.len(), OPEN);
+    let total: i64 = written(&mut summer, true).iter().map(|window| window.2).sum();
+    assert!((6_999_000..=7_001_000).contains(&total), "{total}");
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::Claim;
 use super::super::sums::{Share, Time, Window};
+use super::grid::Span;
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
@@ -89,6 +90,9 @@ fn coarse_up(value: f64) -> f64 {
 /// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
 pub(super) struct OpenWindow {
+    begin_ns: i64,
+    /// The end of the newest row when it was first found to be over, ns.
+    over_since: Option<i64>,
     lines: Vec<OwnerSum>,
     index: HashMap<(usize, Owner, String), usize>,
     counted: HashMap<usize, Counted>,
@@ -97,6 +101,26 @@ pub(super) struct OpenWindow {
 }
 
 impl OpenWindow {
+    /// One that begins then.
+    pub(super) fn new(begin_ns: i64) -> Self {
+        Self { begin_ns, ..Self::default() }
+    }
+
+    /// When it begins, ns.
+    pub(super) const fn begin_ns(&self) -> i64 {
+        self.begin_ns
+    }
+
+    /// Number of its lines.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Notes that it is over at `newest_ns`. Returns when it was first so.
+    pub(super) fn over_since(&mut self, newest_ns: i64) -> i64 {
+        *self.over_since.get_or_insert(newest_ns)
+    }
+
     /// Notes the end of a window of `fabric` on both clocks.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
@@ -109,35 +133,48 @@ impl OpenWindow {
         self.label.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
     }
 
-    /// Adds the total of a counter in a window of `fabric`.
+    /// Adds the total of a counter in a part of it.
     pub(super) fn count(
         &mut self,
         thing: usize,
         counter: i32,
-        window: Window,
+        (begin_ns, end_ns): Span,
         total: Option<f64>,
         running: f32,
     ) {
         let its = self.counted.entry(thing).or_default();
-        its.time.add(counter, window, &());
-        let length = window.length_ns() as f64;
-        its.running.0 += f64::from(running) * length;
-        its.running.1 += length;
         its.total += total.unwrap_or(0.0);
+        let length_ns = end_ns.saturating_sub(begin_ns);
+        if length_ns <= 0 {
+            return;
+        }
+        its.time.add(counter, Window::of(end_ns, length_ns, total.is_some()), &());
+        its.running.0 += f64::from(running) * length_ns as f64;
+        its.running.1 += length_ns as f64;
     }
 
     /// Index of an owner's line, and whether it is the sum of owners for which there is no room.
-    pub(super) fn line(&mut self, thing: usize, owner: Owner, method: &str) -> (usize, bool) {
+    /// `lines` counts those of all open windows.
+    pub(super) fn line(
+        &mut self,
+        thing: usize,
+        owner: Owner,
+        method: &str,
+        lines: &mut usize,
+    ) -> (usize, bool) {
         let key = (thing, owner, method.to_owned());
         if let Some(line) = self.index.get(&key) {
             return (*line, false);
         }
-        let is_full = self.lines.len() >= MOST_LINES && key.1.kind == TASK;
+        let (most, most_of_one) = MOST_LINES;
+        let is_full = *lines >= most || self.lines.len() >= most_of_one;
+        let is_full = is_full && key.1.kind == TASK;
         let key = if is_full { (thing, Owner::bare(OTHER_TASKS), key.2) } else { key };
-        let lines = &mut self.lines;
+        let own = &mut self.lines;
         let line = *self.index.entry(key).or_insert_with_key(|(thing, owner, method)| {
-            lines.push(OwnerSum::new(*thing, owner.clone(), method.clone()));
-            lines.len() - 1
+            own.push(OwnerSum::new(*thing, owner.clone(), method.clone()));
+            *lines += 1;
+            own.len() - 1
         });
         (line, is_full)
     }

@@ -1,0 +1,177 @@
+//! Where windows of a roll-up begin and end, and how a row of `fabric` is spread over them.
+//!
+//! Guarantees: windows do not overlap, also where their length changes; the parts of a row lie in
+//! the windows that they are in, so that the known time of a window is at most its length.
+
+/// Changes of the length that are remembered, for rows that come late.
+const CHANGES: usize = 16;
+
+/// The windows: they end at multiples of their length on `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone)]
+pub(super) struct Grid {
+    window_ns: i64,
+    /// Earlier lengths, and the ends of the last windows that had them, ns.
+    earlier: Vec<(i64, i64)>,
+}
+
+/// Begin and end of a window or of a row, ns.
+pub(super) type Span = (i64, i64);
+
+/// The part of a row of `fabric` that is in one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    /// The window of the roll-up.
+    pub window: Span,
+    /// The time of the row in it; of no length where the windows of the row are written already.
+    pub time: Span,
+    /// The fraction of the row's count.
+    pub fraction: f64,
+}
+
+impl Grid {
+    pub(super) fn new(window_ns: i64) -> Self {
+        Self { window_ns: window_ns.max(1), earlier: Vec::new() }
+    }
+
+    /// Changes the length of the windows after the one with `newest_ns`. The first of them is shorter
+    /// if that one does not end at a multiple of the new length.
+    pub(super) fn change(&mut self, window_ns: i64, newest_ns: Option<i64>) {
+        let window_ns = window_ns.max(1);
+        let before = std::mem::replace(&mut self.window_ns, window_ns);
+        let Some(newest_ns) = newest_ns.filter(|_| before != window_ns) else { return };
+        if self.earlier.last().is_some_and(|(until, _)| newest_ns <= *until) {
+            return;
+        }
+        self.earlier.push((ceil(newest_ns, before), before));
+        if self.earlier.len() > CHANGES {
+            self.earlier.remove(0);
+        }
+    }
+
+    /// The window that has the moment before `time_ns`.
+    pub(super) fn window(&self, time_ns: i64) -> Span {
+        let mut after = i64::MIN;
+        for &(until, length) in &self.earlier {
+            if time_ns <= until {
+                return within(time_ns, length, after);
+            }
+            after = until;
+        }
+        within(time_ns, self.window_ns, after)
+    }
+
+    /// Spreads a row over the windows that it covers, in proportion to time, the last window first.
+    /// Windows up to `written_ns` cannot take any of it: what was counted in them is in the next
+    /// ones. Windows for which there is no `room` cannot either, but for the last one.
+    pub(super) fn spread(
+        &self,
+        (begin_ns, end_ns): Span,
+        written_ns: i64,
+        room: impl Fn(i64, usize) -> bool,
+        parts: &mut Vec<Part>,
+    ) {
+        parts.clear();
+        let begin_ns = begin_ns.max(written_ns);
+        let mut to = end_ns;
+        while begin_ns < to {
+            let window = self.window(to);
+            if !parts.is_empty() && !room(window.1, parts.len()) {
+                break;
+            }
+            let from = begin_ns.max(window.0);
+            parts.push(Part { window, time: (from, to), fraction: 1.0 });
+            to = from;
+        }
+        let length = end_ns.saturating_sub(to) as f64;
+        match parts.as_mut_slice() {
+            [] => {
+                let next = end_ns.max(written_ns.saturating_add(1));
+                let time = (end_ns, end_ns);
+                parts.push(Part { window: self.window(next), time, fraction: 1.0 });
+            }
+            [_] => {}
+            several => several.iter_mut().for_each(|part| {
+                part.fraction = part.time.1.saturating_sub(part.time.0) as f64 / length;
+            }),
+        }
+    }
+}
+
+fn ceil(time_ns: i64, length: i64) -> i64 {
+    time_ns.saturating_add(length - 1).div_euclid(length) * length
+}
+
+/// The window of this length with the moment before `time_ns`, which begins after `after` or then.
+fn within(time_ns: i64, length: i64, after: i64) -> Span {
+    let end_ns = ceil(time_ns, length);
+    (end_ns.saturating_sub(length).max(after), end_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spread(grid: &Grid, row: Span, written_ns: i64, most: usize) -> Vec<Part> {
+        let mut parts = Vec::new();
+        grid.spread(row, written_ns, |_, parts| parts < most, &mut parts);
+        parts
+    }
+
+    #[test]
+    fn a_row_is_spread_over_its_windows_and_those_that_are_not_written() {
+        let grid = Grid::new(10);
+        let part = |window, time, fraction| Part { window, time, fraction };
+        let whole = [part((10, 20), (12, 20), 1.0)];
+        assert_eq!(spread(&grid, (12, 20), i64::MIN, 9), whole);
+        let parts = [part((20, 30), (20, 25), 0.5), part((10, 20), (15, 20), 0.5)];
+        assert_eq!(spread(&grid, (15, 25), i64::MIN, 9), parts);
+        // What was counted in a window that is written, or for which there is no room, is in others.
+        let last = [part((20, 30), (20, 25), 1.0)];
+        assert_eq!(spread(&grid, (15, 25), 20, 9), last);
+        assert_eq!(spread(&grid, (-500, 25), i64::MIN, 1), last);
+        assert_eq!(spread(&grid, (15, 25), 40, 9), [part((40, 50), (25, 25), 1.0)]);
+        assert_eq!(spread(&grid, (25, 25), i64::MIN, 9), [part((20, 30), (25, 25), 1.0)]);
+    }
+
+    #[test]
+    fn a_new_length_begins_where_the_last_window_of_the_old_one_ends() {
+        let mut grid = Grid::new(10);
+        grid.change(7, None);
+        assert_eq!(grid.window(8), (7, 14));
+        grid.change(7, Some(8));
+        assert_eq!(grid.earlier, []);
+        grid.change(10, Some(15));
+        // Before the last window of 7 has ended.
+        grid.change(15, Some(20));
+        let windows = [8, 21, 22, 30, 31, 60].map(|time| grid.window(time));
+        assert_eq!(windows, [(7, 14), (14, 21), (21, 30), (21, 30), (30, 45), (45, 60)]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_cover_the_row_and_lie_in_windows_that_do_not_overlap(
+            lengths in prop::collection::vec((1_i64..40, 0_i64..60), 1..5),
+            begin in 0_i64..200, length in 1_i64..200,
+        ) {
+            let mut grid = Grid::new(lengths[0].0);
+            let mut newest = 0;
+            for (length, later) in lengths {
+                newest += later;
+                grid.change(length, Some(newest));
+            }
+            let parts = spread(&grid, (begin, begin + length), i64::MIN, usize::MAX);
+            let sum: f64 = parts.iter().map(|part| part.fraction).sum();
+            prop_assert!((sum - 1.0).abs() < 1e-9);
+            let mut end = begin + length;
+            for part in &parts {
+                prop_assert_eq!(part.time.1, end);
+                prop_assert!(part.window.0 <= part.time.0 && part.time.1 <= part.window.1);
+                end = part.time.0;
+            }
+            prop_assert_eq!(end, begin);
+            prop_assert!(parts.windows(2).all(|two| two[1].window.1 <= two[0].window.0));
+        }
+    }
+}
