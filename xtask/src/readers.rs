@@ -17,7 +17,6 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::command::{last_lines, quietly};
 use crate::engines::{self, Answers, NEW};
-use crate::pictures::screens::between;
 use crate::venv::Venv;
 
 /// A version of a reader.
@@ -87,9 +86,6 @@ const PLAIN_FILES: &[&str] = &[
     "marks",
     "run",
 ];
-
-/// The documents that name the versions.
-const DOCUMENTS: &[&str] = &["docs/tables.md", "python/README.md"];
 
 /// Reads the samples, the recording `run`, and a roll-up that `program` makes of a sample.
 pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
@@ -208,25 +204,29 @@ fn ask(venv: &Venv, what: &str, files: &[&Path]) -> Result<String> {
     String::from_utf8(output.stdout).context("the answer is not UTF-8")
 }
 
-/// The table of the documents.
-fn versions() -> String {
-    let mut names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
-    names.dedup();
-    let row = |name: &&str| {
-        let versions = READERS.iter().filter(|reader| reader.name == *name);
-        let versions: Vec<&str> = versions.map(|reader| reader.version).collect();
-        let [oldest, .., newest] = versions.as_slice() else {
-            return format!("| {name} | {0} | {0} |\n", versions.concat());
-        };
-        format!("| {name} | {oldest} | {newest} |\n")
-    };
-    let rows: String = names.iter().map(row).collect();
-    format!("| reader | oldest | newest |\n|---|---|---|\n{rows}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pictures::screens::between;
+
+    /// The documents that name the versions.
+    const DOCUMENTS: &[&str] = &["docs/tables.md", "python/README.md"];
+
+    /// The table of the documents.
+    fn versions() -> String {
+        let mut names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
+        names.dedup();
+        let row = |name: &&str| {
+            let versions = READERS.iter().filter(|reader| reader.name == *name);
+            let versions: Vec<&str> = versions.map(|reader| reader.version).collect();
+            let [oldest, .., newest] = versions.as_slice() else {
+                return format!("| {name} | {0} | {0} |\n", versions.concat());
+            };
+            format!("| {name} | {oldest} | {newest} |\n")
+        };
+        let rows: String = names.iter().map(row).collect();
+        format!("| reader | oldest | newest |\n|---|---|---|\n{rows}")
+    }
 
     /// `UPDATE_DOCS=1` writes them; look at the difference.
     #[test]

@@ -175,7 +175,8 @@ fn measure(args: &Args) -> Result<()> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    if matches!(args.by, By::Cgroup | By::Container | By::Pod | By::Job) {
+    let by = args.by.unwrap_or(By::Cgroup);
+    if matches!(by, By::Cgroup | By::Container | By::Pod | By::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";
         machine.cgroups.mount().context(act)?;
     }
