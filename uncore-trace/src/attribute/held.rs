@@ -20,8 +20,8 @@
 //! What was counted while one owner alone held all devices is its own. Of what was counted while several
 //! held some, any division is equally probable: one part of `k` has the
 //! distribution Beta(1, k - 1), the margin of a uniform distribution over all divisions. For two holders
-//! that is 0.1, and less for more, before it is multiplied. What devices count themselves does not raise it: how well that agrees with
-//! bytes on a link was not tried.
+//! that is 0.1, and less for more, before it is multiplied. What devices count themselves does not raise
+//! it: how well that agrees with bytes on a link was not tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) struct Claims {
 const MOST_WAITING: usize = 4096;
 
 /// The probability that no device is used by a process that is not seen to hold it. The kernel shows no file
-/// that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with io_uring: it is in no
+/// that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with `io_uring`: it is in no
 /// process's table of files. 0.9 is a choice, not a measurement: what drives a device usually keeps
 /// its file open for as long as it uses it, and nothing of the kernel says when it does not.
 const SEEN: f64 = 0.9;

@@ -123,7 +123,7 @@ fn one_tenant_that_holds_the_device_has_all() {
     assert_eq!(held, [half(1), half(2)]);
 }
 
-/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of io_uring, so a tenant
+/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a tenant
 /// that is the only one with an open file may not be the only one that uses the device.
 #[test]
 fn no_holder_is_sure_because_another_may_be_hidden() {

@@ -92,13 +92,15 @@ fn run() -> Result<()> {
         fs::write(above.join("cgroup.procs"), pid.to_string()).ok();
         let begin = Instant::now();
         // The kernel refuses it for a moment while a process leaves.
-        while fs::remove_dir(&cgroup).is_err_and(is_busy) && begin.elapsed() < REMOVES {
+        while fs::remove_dir(&cgroup).is_err_and(|error| is_busy(&error))
+            && begin.elapsed() < REMOVES
+        {
             thread::sleep(LOOK);
         }
     }
     Ok(())
 }
 
-fn is_busy(error: io::Error) -> bool {
+fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
