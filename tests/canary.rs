@@ -23,6 +23,9 @@ use crate::harness::{
 /// Each kind is moved in this time: two kinds, and at most 4.5 s and a burst before each.
 const LONG_ENOUGH: &str = "14s";
 
+/// Bit of `include/uapi/linux/capability.h`.
+const DAC_OVERRIDE: u64 = 1 << 1;
+
 fn mount() -> Result<PathBuf, String> {
     let mount = machine(Path::new("/")).unwrap().cgroups.v2;
     mount.ok_or_else(|| "no cgroup v2 hierarchy is mounted".to_owned())
@@ -162,6 +165,40 @@ fn nothing_of_it_is_left_behind() {
     assert!(ended.stderr.contains("the canary ended early"), "{}", ended.stderr);
     assert!(cgroup.exists());
     run_ok(["repair".as_ref(), run.as_os_str()]);
+    assert!(!cgroup.exists());
+}
+
+/// Also where its cgroup is removed with a capability, in the root of the hierarchy: that is the work of
+/// another process.
+#[test]
+fn it_keeps_no_capability() {
+    let _machine = root_or_skip!();
+    or_skip!(mount());
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(&dir.path().join("run.parquet"), &["-p", "io", "--canary"]);
+    let cgroup = cgroup_of(recorder.pid()).unwrap();
+    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    let tasks = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(Result::unwrap);
+    let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap();
+    // All five sets: CapInh, CapPrm, CapEff, CapBnd and CapAmb.
+    let sets = |pid: i32| -> Vec<(String, u64)> {
+        let all: Vec<String> = tasks(pid).map(status).collect();
+        let set = |line: &str| {
+            let (name, bits) = line.strip_prefix("Cap")?.split_once(":\t")?;
+            Some((name.to_owned(), u64::from_str_radix(bits, 16).unwrap()))
+        };
+        all.iter().flat_map(|text| text.lines().filter_map(set)).collect()
+    };
+    let canary = sets(own);
+    assert!(canary.len() >= 5 && canary.iter().all(|(_, bits)| *bits == 0), "{canary:x?}");
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let keeper = sets(children.trim().parse().unwrap());
+    let is_allowed = |(name, bits): &(String, u64)| match name.as_str() {
+        "Eff" | "Prm" => *bits & !DAC_OVERRIDE == 0,
+        _ => *bits == 0,
+    };
+    assert!(keeper.len() == 5 && keeper.iter().all(is_allowed), "{keeper:x?}");
+    recorder.stop_and_tell();
     assert!(!cgroup.exists());
 }
 

@@ -80,7 +80,6 @@ mod plans;
 mod platforms;
 mod ports;
 mod privileges;
-mod probe;
 mod published;
 mod readers;
 mod recording;

@@ -28,6 +28,8 @@ struct Thread {
     name: String,
     effective: u64,
     permitted: u64,
+    /// Inheritable, ambient and bounding.
+    others: [u64; 3],
     no_new_privs: bool,
     /// 2: by a filter (proc(5)).
     seccomp: String,
@@ -49,6 +51,7 @@ fn threads(pid: u32) -> Vec<Thread> {
             name: value("Name"),
             effective: set("CapEff"),
             permitted: set("CapPrm"),
+            others: ["CapInh", "CapAmb", "CapBnd"].map(set),
             no_new_privs: value("NoNewPrivs") == "1",
             seccomp: value("Seccomp"),
         }
@@ -131,6 +134,7 @@ fn root_keeps_what_it_needs_and_no_more() {
         let recorder = Recorder::start(&run.join(""), &options);
         let all = confined(recorder.pid());
         assert_capabilities(&all, &[&[("uncore-trace", own), ("tables", 0)], more].concat());
+        assert!(all.iter().all(|thread| thread.others == [0; 3]), "{all:x?}");
         recorder.stop_and_tell();
         assert_checked(&run);
     }

@@ -24,7 +24,6 @@ fn case() -> Case {
         window: 100,
         pauses: Pauses::Usual,
         quota: None,
-        probe: None,
         group: None,
         ports: None,
         plain: false,
@@ -39,7 +38,7 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
     let stream = |what| Random::at(case.seed, what, 0);
     let machine = Machine::draw(case, &mut stream(1));
     let len_ns = case.ticks() as u64 * TICK_NS;
-    let schedule = schedule::simulate(&machine, len_ns, 0.0, stream(2));
+    let schedule = schedule::simulate(&machine, len_ns, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let counters = logged::plan(case).counters;
     let counted = counters.iter().filter(|counter| counter.role == Role::Counted).count();
@@ -111,23 +110,6 @@ fn ports_count_what_their_cpus_move() {
     let at_ports: f64 = counted[SOCKETS..].iter().sum();
     assert!((0.7..1.4).contains(&(at_ports / moved)), "{at_ports} {moved}");
     assert!(counted[SOCKETS..].iter().all(|count| *count > 0.02 * moved), "{counted:?}");
-}
-
-#[test]
-fn probes_pause_tenants_and_no_longer_than_they_may() {
-    let case = Case { pauses: Pauses::Never, tenants: 3, seconds: 20.0, ..case() };
-    let machine = Machine::draw(&case, &mut Random::at(case.seed, 1, 0));
-    let len_ns = case.ticks() as u64 * TICK_NS;
-    let busy = |probe| {
-        let made = schedule::simulate(&machine, len_ns, probe, Random::at(case.seed, 2, 0));
-        let all = made.stretches.iter().flatten();
-        let ns: u64 = all.map(|stretch| stretch.end - stretch.begin).sum();
-        (made.paused, ns as f64)
-    };
-    let ((none, before), (paused, after)) = (busy(0.0), busy(0.02));
-    assert!(none == 0.0 && (0.012..=0.02).contains(&paused), "{none} {paused}");
-    let lost = 1.0 - after / before;
-    assert!((lost - paused).abs() < 0.002, "{lost} {paused}");
 }
 
 #[test]

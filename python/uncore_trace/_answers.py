@@ -28,7 +28,7 @@ By = Literal["cgroup", "container", "pod", "job", "comm", "owner"]
 #: What helps against a low confidence; docs/attribution.md has the reasons.
 _WITNESS = (
     "record with a witness (`record --method misses`, or `--witness ports`), with `--monitor` where the machine has"
-    " resctrl, or for longer; `--probe 0.5%` tells tenants apart that always run together"
+    " resctrl, or for longer"
 )
 _ADVICE = dict.fromkeys(["residency", "regression", "misses", "ports"], _WITNESS)
 _OTHER = "docs/attribution.md says when this method is wrong; `record --cause` says who causes counts of unknown cause"

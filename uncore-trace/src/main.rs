@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use uncore_trace::cmd;
-use uncore_trace::record::{canary, probe};
+use uncore_trace::record::canary;
 use uncore_trace::signals;
 
 /// musl's own allocator returns every large block to the kernel at once: with it, a recorder took 1.5 times the
@@ -15,7 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
     let name = std::env::args_os().next();
-    if let Some(code) = canary::main(name.as_deref()).or_else(|| probe::main(name.as_deref())) {
+    if let Some(code) = canary::main(name.as_deref()) {
         return code;
     }
     let cli: cmd::Cli = match cmd::typed::parse(std::env::args_os()) {

@@ -68,9 +68,6 @@ pub(crate) struct Case {
     /// The part of its time that each tenant that never pauses has as its quota.
     #[serde(default)]
     pub(crate) quota: Option<f64>,
-    /// The part of its time for which each tenant is paused at most, to learn what it moves.
-    #[serde(default)]
-    pub(crate) probe: Option<f64>,
     /// CPUs of a counter; without it each socket's memory has one.
     #[serde(default)]
     pub(crate) group: Option<usize>,
@@ -115,8 +112,6 @@ pub(crate) struct Line {
     #[serde(flatten)]
     pub(crate) figures: Figures,
     pub(crate) floor: Figures,
-    /// Mean part of its time for which a tenant was paused.
-    paused: f64,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -142,8 +137,7 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     ensure!(case.group != Some(0) && case.ports != Some(0), "a group and a port have CPUs");
     let stream = |what| Random::at(case.seed, what, 0);
     let machine = Machine::draw(case, &mut stream(1));
-    let probe = case.probe.unwrap_or(0.0);
-    let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, probe, stream(2));
+    let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, stream(2));
     let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
     let plan = ticks::plan(case);
     let counters = plan.counters.iter().filter(|counter| counter.role == Role::Counted).count();
@@ -153,7 +147,7 @@ pub(crate) fn run(case: &Case) -> Result<Line> {
     let scores = || Scores::new(tenant_of.clone(), counters, case.window, case.start());
     let monitors = case.monitors.map(|most| Monitors::new(most, tenant_of, stream(5)));
     let line = attribute(case, &plan, machine.tenants.len(), ticks(), (scores(), monitors))?;
-    Ok(Line { floor: floor(ticks(), scores())?, paused: schedule.paused, ..line })
+    Ok(Line { floor: floor(ticks(), scores())?, ..line })
 }
 
 fn floor(mut ticks: Ticks<'_>, mut scores: Scores) -> Result<Figures> {
@@ -263,7 +257,7 @@ fn attribute(
     let peak_mib = memory("VmHWM:")?.saturating_sub(before) as f64 / 1024.0;
     writer.finish(&pairs)?;
     let figures = scores.finish(Some(&path))?;
-    Ok(Line { figures, floor: Figures::default(), paused: 0.0, cpu_s: spent, peak_mib })
+    Ok(Line { figures, floor: Figures::default(), cpu_s: spent, peak_mib })
 }
 
 /// CPU time of this process, s.

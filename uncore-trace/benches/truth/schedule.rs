@@ -5,8 +5,7 @@
 //! the CPU's next timer tick, [`TIMER_NS`] apart, at times of its own. A thread wakes on its last CPU if that
 //! is idle, else on an idle one of its socket if one of [`SEARCHED`] is, else where the fewest of three wait.
 //! CPUs without work take a thread from others of their socket, and others do every 10 to 30 ms. A tenant that
-//! has used its quota waits for the next period. With probes, tenants are paused for a random 5 to
-//! 10 ms, at random times and in random order; none for more than its part of the time.
+//! has used its quota waits for the next period.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,8 +20,6 @@ const TIMER_NS: u64 = 1_000_000;
 const SEARCHED: usize = 16;
 /// A CPU is looked at this often at least, ns.
 const POLL_NS: u64 = 20_000_000;
-/// Shortest and longest pause of a probe, ns.
-const PROBE_NS: (f64, f64) = (5e6, 10e6);
 const FOREVER: i64 = 1 << 60;
 
 /// A time for which a CPU runs a thread, ns from the begin.
@@ -40,8 +37,6 @@ pub(crate) struct Schedule {
     pub(crate) stretches: Vec<Vec<Stretch>>,
     /// By process.
     pub(crate) tenant_of: Vec<usize>,
-    /// Part of its time for which a tenant was paused by probes: the mean, without the kernel.
-    pub(crate) paused: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,15 +47,13 @@ enum Event {
     Look(usize, u64),
     Balance(usize),
     Refill(usize),
-    Probe,
-    Thaw(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sleeping,
     Ready,
-    /// Its tenant has no quota left, or is paused.
+    /// Its tenant has no quota left.
     Parked,
 }
 
@@ -110,25 +103,11 @@ struct Simulator<'a> {
     threads: Vec<Thread>,
     used: Vec<u64>,
     throttled: Vec<bool>,
-    probes: Probes,
     made: Schedule,
 }
 
-/// Tenants that are paused to learn what they move.
-#[derive(Debug, Default)]
-struct Probes {
-    /// Part of its time for which a tenant is paused at most.
-    budget: f64,
-    /// By tenant.
-    paused: Vec<bool>,
-    /// Those that are still to be paused in this round.
-    round: Vec<usize>,
-    /// By tenant, ns.
-    spent: Vec<u64>,
-}
-
-/// Runs a machine for `len_ns`. Each tenant is paused for a part `probe` of its time at most.
-pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: Random) -> Schedule {
+/// Runs a machine for `len_ns`.
+pub(crate) fn simulate(machine: &Machine, len_ns: u64, mut random: Random) -> Schedule {
     let cpu = |random: &mut Random| Cpu {
         phase: random.below(TIMER_NS as usize) as u64,
         ..Cpu::default()
@@ -149,14 +128,8 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: R
             life: lifetime(thread.life, &mut random),
         });
     }
-    let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of, paused: 0.0 };
+    let made = Schedule { stretches: vec![Vec::new(); cpus.len()], tenant_of };
     let tenants = machine.tenants.len();
-    let probes = Probes {
-        budget: probe,
-        spent: vec![0; tenants],
-        paused: vec![false; tenants],
-        ..Probes::default()
-    };
     let mut simulator = Simulator {
         machine,
         random,
@@ -167,7 +140,6 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: R
         threads,
         used: vec![0; tenants],
         throttled: vec![false; tenants],
-        probes,
         made,
     };
     simulator.begin();
@@ -180,8 +152,6 @@ pub(crate) fn simulate(machine: &Machine, len_ns: u64, probe: f64, mut random: R
     }
     simulator.now = len_ns;
     (0..machine.all_cpus()).for_each(|cpu| simulator.leave(cpu));
-    let all: u64 = simulator.probes.spent.iter().sum();
-    simulator.made.paused = all as f64 / ((tenants - 1) as u64 * len_ns) as f64;
     simulator.made
 }
 
@@ -214,9 +184,6 @@ impl Simulator<'_> {
         for (id, _) in machine.tenants.iter().enumerate().filter(|(_, tenant)| tenant.quota > 0) {
             self.soon(QUOTA_NS as f64, Event::Refill(id));
         }
-        if self.probes.budget > 0.0 {
-            self.soon(PROBE_NS.1, Event::Probe);
-        }
         for (id, (period, _)) in machine.gangs.iter().enumerate() {
             self.soon(*period, Event::Gang(id));
         }
@@ -239,8 +206,6 @@ impl Simulator<'_> {
             Event::Look(..) => {}
             Event::Balance(cpu) => self.balance(cpu),
             Event::Refill(tenant) => self.refill(tenant),
-            Event::Probe => self.probe(),
-            Event::Thaw(tenant) => self.thaw(tenant),
         }
     }
 
@@ -261,7 +226,7 @@ impl Simulator<'_> {
             Kind::Gang(_) => (thread.run * random.uniform(0.5, 1.5)) as i64,
         };
         self.threads[id].left = left;
-        if self.throttled[thread.tenant] || self.probes.paused[thread.tenant] {
+        if self.throttled[thread.tenant] {
             self.threads[id].state = State::Parked;
             return;
         }
@@ -348,17 +313,17 @@ impl Simulator<'_> {
             if thread.left <= 0 {
                 self.leave(cpu);
                 self.sleep(id);
-            } else if self.throttled[tenant] || self.probes.paused[tenant] {
+            } else if self.throttled[tenant] {
                 thread.state = State::Parked;
                 self.leave(cpu);
             } else if thread.time >= thread.deadline {
                 thread.deadline = thread.time + SLICE_NS;
             }
         }
-        let Self { cpus, threads, throttled, probes, machine, .. } = self;
+        let Self { cpus, threads, throttled, machine, .. } = self;
         cpus[cpu].queue.retain(|id| {
             let tenant = machine.threads[*id].tenant;
-            let parks = throttled[tenant] || probes.paused[tenant];
+            let parks = throttled[tenant];
             if parks {
                 threads[*id].state = State::Parked;
             }
@@ -493,48 +458,7 @@ impl Simulator<'_> {
             return;
         }
         self.throttled[tenant] = false;
-        if !self.probes.paused[tenant] {
-            self.unpark(tenant);
-        }
-    }
-
-    /// Pauses a tenant that is still within its budget.
-    fn probe(&mut self) {
-        let tenants = self.machine.tenants.len() - 1;
-        if self.probes.round.is_empty() {
-            self.probes.round = self.random.permutation(tenants);
-        }
-        let len = self.random.uniform(PROBE_NS.0, PROBE_NS.1) as u64;
-        let budget = self.probes.budget * (self.now + len) as f64;
-        let each = self.probes.budget * tenants as f64;
-        // As many together as use the budget while nobody is paused for half of the time.
-        let together = (2.0 * each).ceil();
-        for _ in 0..together as usize {
-            let Probes { round, spent, paused, .. } = &mut self.probes;
-            let within = |tenant: &usize| (spent[*tenant] + len) as f64 <= budget;
-            let Some(at) = round.iter().position(within) else { break };
-            let tenant = round.swap_remove(at);
-            spent[tenant] += len;
-            paused[tenant] = true;
-            self.at(self.now + len, Event::Thaw(tenant));
-            for cpu in 0..self.cpus.len() {
-                let its = &self.cpus[cpu];
-                let is_of = |id: &usize| self.machine.threads[*id].tenant == tenant;
-                if its.running.iter().chain(&its.queue).any(is_of) {
-                    self.look_at(cpu, self.now);
-                }
-            }
-        }
-        let mean = f64::midpoint(PROBE_NS.0, PROBE_NS.1);
-        let pause = self.random.exponential(mean * (together / each - 1.0));
-        self.at(self.now + len + 1 + pause as u64, Event::Probe);
-    }
-
-    fn thaw(&mut self, tenant: usize) {
-        self.probes.paused[tenant] = false;
-        if !self.throttled[tenant] {
-            self.unpark(tenant);
-        }
+        self.unpark(tenant);
     }
 
     /// Lets the threads of a tenant run again.

@@ -497,12 +497,6 @@ impl Timeline {
         self.consumer.relieve(relief);
     }
 
-    /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
-    /// traffic in doubt first.
-    pub fn confused(&self) -> Vec<u64> {
-        self.consumer.confused()
-    }
-
     /// Enters the time that could not be closed before the recording ended as a loss. Rows of
     /// windows that are closed and wait for later ones are written.
     pub fn give_up(&mut self, now: u64, sink: &mut Sink) {

@@ -203,19 +203,6 @@ impl Consumer for Attributor {
         std::mem::take(&mut self.missing)
     }
 
-    fn confused(&self) -> Vec<u64> {
-        let mut doubt: BTreeMap<u64, f64> = BTreeMap::new();
-        for track in &self.tracks {
-            let Some(histories) = &self.histories[track.set] else { continue };
-            for (id, part) in track.confused(histories) {
-                *doubt.entry(id).or_default() += part;
-            }
-        }
-        let mut found: Vec<(u64, f64)> = doubt.into_iter().collect();
-        found.sort_by(|one, other| other.1.total_cmp(&one.1));
-        found.into_iter().map(|(id, _)| id).collect()
-    }
-
     fn reliefs(&self) -> Vec<Relief> {
         let has_effect = |relief: &Relief| match relief {
             Relief::None => false,

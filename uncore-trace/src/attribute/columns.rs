@@ -153,14 +153,6 @@ impl Columns {
         root
     }
 
-    /// The cgroup whose column on near CPUs a place is.
-    pub(super) fn cgroup(&self, place: usize) -> Option<u64> {
-        match self.get(place)? {
-            Column { who: Who::Group(Group::Cgroup(id)), is_far: false, .. } => Some(*id),
-            _ => None,
-        }
-    }
-
     /// The place of a source.
     pub(super) fn place(&self, source: TrafficSource) -> u16 {
         let TrafficSource { owner, is_far } = source;

@@ -426,11 +426,6 @@ impl Track {
         self.method.profile(by)
     }
 
-    /// The cgroups that the method cannot tell from others.
-    pub(super) fn confused(&self, histories: &Histories) -> Vec<(u64, f64)> {
-        self.method.confused(histories)
-    }
-
     /// Has the method find rates from the ticks so far.
     pub(super) fn solve(&mut self, histories: &Histories) {
         self.method.solve(histories);

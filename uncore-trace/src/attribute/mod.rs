@@ -332,12 +332,6 @@ pub trait Attribution: std::fmt::Debug + Send {
         None
     }
 
-    /// The cgroups whose traffic it cannot tell from that of others: the id, and the part of the
-    /// count that is in doubt.
-    fn confused(&self, _histories: &Histories) -> Vec<(u64, f64)> {
-        Vec::new()
-    }
-
     /// Finds rates from the ticks so far.
     fn solve(&mut self, _histories: &Histories) {}
 

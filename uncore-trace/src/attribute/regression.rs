@@ -80,9 +80,6 @@ const UNSEEN: f64 = 0.15;
 /// Factor for the confidence among owners that share a column.
 const SHARED: f64 = 0.7;
 
-/// A cgroup whose lasting confidence is as far below 1 as this cannot be told from others.
-const CONFUSED: f64 = 0.5;
-
 /// Shares below this part of the count are treated as if they had this part.
 const LEAST_PART: f64 = 0.01;
 
@@ -141,15 +138,6 @@ impl Attribution for Regression {
 
     fn profile(&self, by: Use) -> Option<Vec<f64>> {
         (by == self.by).then(|| self.learner.profile()).flatten()
-    }
-
-    fn confused(&self, histories: &Histories) -> Vec<(u64, f64)> {
-        let Some(history) = histories.of(self.by) else { return Vec::new() };
-        let doubt = |(id, part, of_group)| {
-            let doubt = 1.0 - Uncertain { of_group, ..Uncertain::default() }.lasting();
-            (part > 0.0 && doubt > CONFUSED).then_some((id, part * doubt))
-        };
-        self.learner.cgroups(history).filter_map(doubt).collect()
     }
 
     fn advance(&mut self, histories: &Histories, to: u64) {

@@ -102,14 +102,6 @@ impl Attribution for ByWitness {
         if by == Use::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
     }
 
-    /// Those that neither time nor witnesses tell from others.
-    fn confused(&self, histories: &Histories) -> Vec<(u64, f64)> {
-        let timed = self.timed.confused(histories);
-        let mut found = self.witnessed.confused(histories);
-        found.retain(|(id, _)| timed.iter().any(|(its, _)| its == id));
-        found
-    }
-
     fn advance(&mut self, histories: &Histories, to: u64) {
         self.timed.advance(histories, to);
         self.witnessed.advance(histories, to);

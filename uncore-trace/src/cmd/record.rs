@@ -75,9 +75,8 @@ pub fn run(args: &Args) -> Result<u8> {
         machine.cgroups.mount()?;
     }
     if args.dry_run {
-        let (canary, probe, method) = (args.canary, args.probe.is_some(), args.method);
         let monitor = args.monitor.map(usize::from);
-        record::check(&machine, &plan, Asked { canary, probe, monitor, method })?;
+        record::check(&machine, &plan, Asked { canary: args.canary, monitor })?;
         return dry_run(&plan, args.json);
     }
     if !args.root.is_here() {
@@ -217,7 +216,6 @@ fn options(
         witness_budget: args.witness.budget(args.method),
         io: args.io,
         canary: args.canary,
-        probe: args.probe,
         monitor: args.monitor.map(usize::from),
         timer: args.timer,
         btf: args.btf.clone(),

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+mod thaw;
+
 use super::output::print;
-use crate::record::{canary, monitors, probe};
+use crate::record::{canary, monitors};
 use crate::tables::names::parts_of;
 use crate::tables::repair::{Repaired, repair};
 use crate::text::printable;
@@ -17,8 +19,8 @@ use crate::units;
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
 /// A finished recording is not changed, and one that is being written is refused. FILE has the
 /// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired. An
-/// empty cgroup that a canary left on this machine is removed, one that a probe left frozen is thawed, and
-/// monitoring groups that --monitor left are removed.
+/// empty cgroup that a canary left on this machine and monitoring groups that --monitor left are
+/// removed, and cgroups that an older version left frozen are thawed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     for (did, all) in [
         ("removed the cgroup of a canary", canary::remove_left()),
-        ("thawed", probe::thaw_left()),
+        ("thawed", thaw::thaw_left()),
         ("removed the monitoring group", monitors::remove_left()),
     ] {
         for path in all {

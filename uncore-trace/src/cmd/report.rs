@@ -11,8 +11,6 @@ use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::output::{path, print};
 use super::page::save;
-use crate::schema::fabric;
-use crate::schema::probe::Probe;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
 use crate::text::{printable, wrapped};
@@ -22,7 +20,6 @@ use crate::view::headroom::{self, headroom};
 use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
 use crate::view::page;
-use crate::view::probe;
 use crate::view::programs;
 use crate::view::render::{self, Style};
 use crate::view::selected::Selected;
@@ -33,8 +30,7 @@ use crate::view::usage::{By, Question, Usage, top};
 /// Show how full each link was, and who used how much of each event
 ///
 /// First the answer in a sentence: who had most of what went over the fullest link. If there was a
-/// canary (`record --canary`), another sentence says how many of its bytes it was credited, and with
-/// `record --probe` one says which cgroup was paused for most of its time.
+/// canary (`record --canary`), another sentence says how many of its bytes it was credited.
 ///
 /// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and highest rate, both in percent
 /// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
@@ -266,10 +262,7 @@ fn answered(
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::credits(recording)?;
     let credited = credited.map(|credits| canary::sentence(&credits)).unwrap_or_default();
-    let paused = Probe::of(recording.table(&fabric::TABLE)?.metadata())?;
-    let paused = paused.map(|its| probe::sentence(&its)).unwrap_or_default();
-    for sentence in [answer, full, credited, paused].iter().filter(|sentence| !sentence.is_empty())
-    {
+    for sentence in [answer, full, credited].iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&wrapped("", sentence, style.width));
     }
     text.push('\n');

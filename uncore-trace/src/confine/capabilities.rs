@@ -6,7 +6,9 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::geteuid;
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
+};
 
 use super::Needs;
 
@@ -32,6 +34,10 @@ pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet
     // A unit may refuse capset(2) to who has nothing to give up.
     if (before.permitted | before.inheritable).is_empty() {
         return Ok(CapabilitySet::empty());
+    }
+    // No program is executed any more, so nothing is lost if this is refused (`CAP_SETPCAP`).
+    for capability in CapabilitySet::all().iter() {
+        remove_capability_from_bounding_set(capability).ok();
     }
     let wanted = wanted & before.permitted;
     let set = |effective, permitted| {

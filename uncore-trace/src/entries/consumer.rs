@@ -52,12 +52,6 @@ pub trait Consumer: Debug {
     /// Sets what is left out from now on, because a live recording cannot keep up.
     fn relieve(&mut self, _relief: Relief) {}
 
-    /// Ids of the cgroups whose traffic cannot be told from that of others, those with the most
-    /// traffic in doubt first.
-    fn confused(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
     /// Paths of the cgroups that were credited the most bytes of memory lately, the largest first;
     /// then those without any, by CPU time. What is credited is summed from the first call on.
     fn largest(&mut self) -> Vec<Arc<str>> {

@@ -90,8 +90,6 @@ pub struct Options {
     pub io: bool,
     /// Run a canary ([`super::canary`]).
     pub canary: bool,
-    /// Part of its time for which a cgroup is paused at most ([`super::probe`]), 0.001 to 0.05.
-    pub probe: Option<f64>,
     /// Number of monitoring groups that are made for the largest tenants at most
     /// ([`super::monitors`]); `None`: none are made.
     pub monitor: Option<usize>,
@@ -182,7 +180,6 @@ impl Options {
             witness_budget: None,
             io: Choice::Auto.sees_io(plan),
             canary: false,
-            probe: None,
             monitor: None,
             timer: Timer::Auto,
             btf: None,

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{canary, monitors, probe};
-use crate::attribute::Choice;
+use super::{canary, monitors};
 use crate::discover::Machine;
 use crate::plan::Plan;
 
@@ -15,12 +14,8 @@ use crate::plan::Plan;
 pub struct Asked {
     /// A canary.
     pub canary: bool,
-    /// Probes.
-    pub probe: bool,
     /// This many monitoring groups.
     pub monitor: Option<usize>,
-    /// How counts are divided.
-    pub method: Choice,
 }
 
 /// Checks that what was asked for can do something in a recording of `plan`.
@@ -31,9 +26,6 @@ pub struct Asked {
 pub fn check(machine: &Machine, plan: &Plan, asked: Asked) -> Result<()> {
     if asked.canary {
         canary::check(machine, plan, Path::new("."))?;
-    }
-    if asked.probe {
-        probe::check(machine, plan, asked.method)?;
     }
     if asked.monitor.is_some() {
         monitors::check(machine, plan, asked.monitor)?;

@@ -15,7 +15,6 @@ mod part;
 mod parts;
 mod planned;
 mod pods;
-pub mod probe;
 mod progress;
 mod recorder;
 mod room;

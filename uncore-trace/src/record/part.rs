@@ -25,7 +25,6 @@ use crate::plan::Plan;
 use crate::schema::canary::Canary;
 use crate::schema::loss::Cause;
 use crate::schema::origin::Origin;
-use crate::schema::probe::Probe;
 use crate::tables::thread::{Finishing, WriterHandle};
 use crate::tables::writer::{Create, Target};
 
@@ -252,11 +251,6 @@ impl Part {
         }
         let Sink { rows, origin, .. } = &mut self.sink;
         rows.canary.burst(burst, device.as_deref(), links, origin)
-    }
-
-    /// Writes what was paused into the metadata.
-    pub(super) fn note_probe(&mut self, probe: &Probe) -> Result<()> {
-        probe.note(&mut self.pairs)
     }
 
     /// Writes what the canary moved into the metadata.

@@ -13,7 +13,6 @@ use anyhow::Result;
 use super::canary::{self, Canary};
 use super::marks::Marks;
 use super::part::{Common, Draft, Part};
-use super::probe::Probe;
 use super::room::{Room, is_large};
 use super::rotate::Rotation;
 use crate::assemble::Ledger;
@@ -38,7 +37,6 @@ pub(super) struct Parts {
     next: Option<Part>,
     pub marks: Marks,
     canary: Option<Canary>,
-    probe: Option<Probe>,
     rotation: Option<Rotation>,
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
@@ -65,7 +63,7 @@ impl Parts {
         live: Part,
         rotation: Option<Rotation>,
         marks: Marks,
-        (canary, probe): (Option<Canary>, Option<Probe>),
+        canary: Option<Canary>,
         timer: Timer,
     ) -> Self {
         Self {
@@ -73,7 +71,6 @@ impl Parts {
             next: None,
             marks,
             canary,
-            probe,
             rotation,
             finishing: None,
             room: Room::default(),
@@ -133,23 +130,6 @@ impl Parts {
     pub(super) fn stop_canary(&mut self) -> Result<()> {
         let ended = self.canary.as_mut().map(Canary::stop);
         self.enter(ended.unwrap_or_default())
-    }
-
-    /// Tells the process that pauses cgroups which of them cannot be told apart, and notes what it
-    /// paused.
-    pub(super) fn probe(&mut self) -> Result<()> {
-        let Some(probe) = &mut self.probe else { return Ok(()) };
-        if probe.ask(|| self.live.timeline.confused()) {
-            self.live.note_probe(probe.about())?;
-        }
-        Ok(())
-    }
-
-    /// Ends pauses.
-    pub(super) fn stop_probe(&mut self) -> Result<()> {
-        let Some(probe) = &mut self.probe else { return Ok(()) };
-        probe.stop();
-        self.live.note_probe(probe.about())
     }
 
     fn enter(&mut self, bursts: Vec<canary::Ended>) -> Result<()> {

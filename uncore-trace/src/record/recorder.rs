@@ -22,7 +22,6 @@ use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
 use super::planned::warn_of_unopened;
 use super::pods::{self, Pods};
-use super::probe::{self, Probe};
 use super::progress::Progress;
 use super::rotate::Rotation;
 use super::witness::Watch;
@@ -123,14 +122,11 @@ pub async fn record(
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    // A recorder that was killed may have left a cgroup frozen, or monitoring groups.
-    probe::thaw_left();
+    // A recorder that was killed may have left monitoring groups.
     monitors::remove_left();
     let ready = monitors::Ready::of(machine, plan, options.monitor)?;
     let marks = Marks::open(options, &target)?;
     let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
-    let start = |budget| Probe::start(machine, plan, options.method, budget);
-    let probe = options.probe.map(start).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
     let rotation = Rotation::open(&target, options)?;
     let (rotation, first) = match rotation {
@@ -180,7 +176,7 @@ pub async fn record(
         common,
         merge: Merge::new(rings),
         session,
-        parts: Parts::new(live, rotation, marks, (canary, probe), timer),
+        parts: Parts::new(live, rotation, marks, canary, timer),
         drops: Drops::default(),
         watch,
         monitors: None,
@@ -207,8 +203,7 @@ pub async fn record(
     recorder.pods = pods.map(pods::Ready::start);
     recorder.accounts = accounts.and_then(accounts::Ready::start);
     let rotated = recorder.parts.needs();
-    let thaws = options.probe.map(|_| probe::needs(machine)).unwrap_or_default();
-    confine::process(&needs(machine, options, workload).and(rotated).and(thaws));
+    confine::process(&needs(machine, options, workload).and(rotated));
     if !over {
         recorder.run(workload, signals).await?;
     }
@@ -235,7 +230,6 @@ impl Recorder<'_> {
                         tokio::task::yield_now().await;
                     }
                     self.parts.take_bursts()?;
-                    self.parts.probe()?;
                     self.rank();
                     self.seal_if_due()?;
                     self.parts.rotate(&self.common, &self.session, self.fed)?;
@@ -256,7 +250,6 @@ impl Recorder<'_> {
         self.watch = None;
         // Before the last tick, so that all its bytes are counted.
         self.parts.stop_canary()?;
-        self.parts.stop_probe()?;
         self.settle(signals).await?;
         let now = mono_ns() as u64;
         self.parts.live.timeline.stop_at(now / tick_ns + 1);

@@ -55,8 +55,6 @@ pub const LOSS_FIRST: &str = "uncore_trace.loss_first";
 pub const MARKS: &str = "uncore_trace.marks";
 /// JSON, see [`super::canary::Canary`]: what the canary moved; absent without `--canary`.
 pub const CANARY: &str = "uncore_trace.canary";
-/// JSON, see [`super::probe::Probe`]: what was paused; absent without `--probe`.
-pub const PROBE: &str = "uncore_trace.probe";
 /// JSON, one object per CPU: how its time is divided over the owners.
 pub const CPU_TIME: &str = "uncore_trace.cpu_time";
 /// JSON: resources that the recorder used, `{"cpu_ns":..,"max_rss_bytes":..}`.

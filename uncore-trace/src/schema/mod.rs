@@ -34,7 +34,6 @@ pub mod metric;
 pub mod monitors;
 pub mod origin;
 pub mod owner;
-pub mod probe;
 pub mod readings;
 pub mod rollup;
 pub mod run;

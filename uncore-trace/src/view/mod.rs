@@ -27,7 +27,6 @@ pub mod mark_list;
 pub mod marks;
 pub mod page;
 mod parallel;
-pub mod probe;
 pub mod programs;
 pub mod render;
 pub mod rollup;

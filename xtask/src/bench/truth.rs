@@ -5,7 +5,7 @@
 
 use std::env;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use jiff::Zoned;
 use serde::{Deserialize, Serialize};
@@ -60,22 +60,12 @@ struct Kind {
     /// The part of its time that each tenant which never pauses has as its quota
     #[arg(long, value_name = "PART")]
     quota: Option<f64>,
-    /// Pause each tenant for this part of its time at most, in %, to learn what it moves
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    probe: Option<f64>,
     /// Count misses, with this noise in 50 us
     #[arg(long, value_name = "NOISE")]
     misses: Option<f64>,
     /// Measure the bytes of this number of tenants, those with the most, as monitors of the hardware do
     #[arg(long, value_name = "N")]
     monitors: Option<u32>,
-}
-
-/// A part, from percent.
-fn percent(text: &str) -> Result<f64> {
-    let percent: f64 = text.trim_end_matches('%').parse()?;
-    ensure!(percent > 0.0 && percent < 100.0, "it is above 0 and below 100 %");
-    Ok(percent / 100.0)
 }
 
 /// Whether the tenants of a machine sleep.
@@ -103,7 +93,6 @@ const NONE: Kind = Kind {
     ports: None,
     peak: None,
     quota: None,
-    probe: None,
     misses: None,
     monitors: None,
 };
@@ -148,7 +137,6 @@ struct Figures {
     many: [u32; 2],
     sure: [u32; 2],
     floor: Floor,
-    paused: f64,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -165,10 +153,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!(
         "| machine | method | median error, % | 95th percentile | misplaced, % | bill, % | floor: \
          median / misplaced, % | confidence: \
-         said / right (rms) | intervals that hold: few processes, many | sure bills within 15 % | paused, % | CPU, s \
+         said / right (rms) | intervals that hold: few processes, many | sure bills within 15 % | CPU, s \
          | memory, MiB |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for machine in machines(args) {
         for method in &args.methods {
             let mut sum = Figures::default();
@@ -239,7 +227,6 @@ impl Figures {
                 median: self.floor.median + other.floor.median,
                 misplaced: self.floor.misplaced + other.floor.misplaced,
             },
-            paused: self.paused + other.paused,
             cpu_s: self.cpu_s + other.cpu_s,
             peak_mib: self.peak_mib + other.peak_mib,
         }
@@ -251,7 +238,6 @@ fn name(machine: &Machine) -> String {
     let mut parts = vec![format!("{cpus} CPUs"), format!("{tenants} tenants")];
     parts.extend((*pauses == Pauses::Never).then(|| "never pausing".to_owned()));
     parts.extend(kind.quota.map(|part| format!("quota of {:.0} %", part * 100.0)));
-    parts.extend(kind.probe.map(|part| format!("probe {} %", part * 100.0)));
     parts.extend(kind.plain.then(|| "plain".to_owned()));
     parts.extend(kind.group.map(|cpus| format!("counters of {cpus} CPUs")));
     parts.extend(kind.ports.map(|cpus| format!("ports of {cpus} CPUs")));
@@ -269,11 +255,10 @@ fn row(machine: &str, method: &str, sum: &Figures, seeds: f64) -> String {
     let [said, right, rms] = [sum.said, sum.right, sum.rms].map(|part| part / seeds);
     let [few, many, sure] =
         [sum.few, sum.many, sum.sure].map(|[its, all]| format!("{its} of {all}"));
-    let paused = sum.paused / seeds * 100.0;
     let (cpu, peak) = (sum.cpu_s / seeds, sum.peak_mib / seeds);
     format!(
         "| {machine} | {method} | {errors} | {floor} | {said:.2} / {right:.2} ({rms:.2}) | {few}, {many} | {sure} | \
-         {paused:.2} | {cpu:.1} | {peak:.0} |"
+         {cpu:.1} | {peak:.0} |"
     )
 }
 
@@ -287,7 +272,7 @@ mod tests {
         let two = Figures { median: 0.2, few: [5, 6], cpu_s: 2.0, said: 0.7, ..Figures::default() };
         let sum = Figures::default().and(&one).and(&two);
         let expected = "| a | auto | 15.0 | 0.0 | 0.0 | 0.0 | 0.0 / 0.0 | 0.60 / 0.00 (0.00) | \
-                        8 of 10, 0 of 0 | 0 of 0 | 0.00 | 1.5 | 0 |";
+                        8 of 10, 0 of 0 | 0 of 0 | 1.5 | 0 |";
         assert_eq!(row("a", "auto", &sum, 2.0), expected);
     }
 }

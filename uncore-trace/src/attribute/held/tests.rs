@@ -115,12 +115,29 @@ fn one_tenant_that_holds_the_device_has_all() {
     let [one, other] = [process(1, 7), process(2, 7)];
     let held =
         window(&[(GPU, false)], &[(100, &[(GPU, one, TICK)]), (300, &[]), (0, &[]), (50, &[])]);
-    assert_eq!(held, [line(Some(1), 450.0, (1.0, 1.0), "held")]);
+    assert_eq!(held, [line(Some(1), 450.0, (0.9, 0.9), "held")]);
     // Two processes of one cgroup: how much each has is not known.
     let changes: &[_] = &[(GPU, one, TICK), (GPU, other, TICK)];
     let held = window(&[(GPU, false)], &[(100, changes), (300, &[]), (0, &[]), (50, &[])]);
-    let half = |pid| line(Some(pid), 225.0, (0.1, 1.0), "held");
+    let half = |pid| line(Some(pid), 225.0, (0.09, 0.9), "held");
     assert_eq!(held, [half(1), half(2)]);
+}
+
+/// Nothing shows a file that is only mapped, in flight in a socket or in a slot of `io_uring`, so a tenant
+/// that is the only one with an open file may not be the only one that uses the device.
+#[test]
+fn no_holder_is_sure_because_another_may_be_hidden() {
+    let (one, other) = (process(1, 7), process(2, 8));
+    // The other sends its file away in the second tick, and uses the device all the same.
+    let sent: &[(u64, &[_])] = &[
+        (100, &[(GPU, other, TICK)]),
+        (300, &[(GPU, other, 0), (GPU, one, TICK)]),
+        (300, &[]),
+        (300, &[]),
+    ];
+    for line in window(&[(GPU, false)], sent).iter().chain(&window(&[(GPU, false)], &sent[1..])) {
+        assert!(line.2 <= 0.9 && line.3 <= 0.9, "{line:?}");
+    }
 }
 
 #[test]
@@ -134,7 +151,7 @@ fn nobody_has_what_is_counted_while_nobody_holds_it() {
     ];
     let held = window(&[(GPU, false)], ticks);
     let expected =
-        [line(None, 180.0, (1.0, 1.0), "source"), line(Some(1), 320.0, (1.0, 1.0), "held")];
+        [line(None, 180.0, (1.0, 1.0), "source"), line(Some(1), 320.0, (0.9, 0.9), "held")];
     assert_eq!(held, expected);
     let never = window(&[(GPU, false)], &[(100, &[]), (300, &[]), (0, &[]), (0, &[])]);
     assert_eq!(never, [line(None, 400.0, (1.0, 1.0), "source")]);
@@ -156,7 +173,7 @@ fn a_hand_over_is_seen_in_its_tick() {
     let values: Vec<_> = held.iter().map(|line| (line.0, line.1)).collect();
     assert_eq!(values, [(Some(1), 200.0), (Some(2), 1300.0)]);
     // At most 100 of 1300 are in doubt, and up to 100 of 200.
-    assert!(held[1].2 >= 1.0 && held[0].2 < 0.5, "{held:?}");
+    assert!(held[1].2 >= 0.9 && held[0].2 < 0.5, "{held:?}");
 }
 
 #[test]
@@ -165,13 +182,13 @@ fn several_tenants_have_equal_parts_of_the_time() {
     let changes: &[_] = &[(GPU, one, TICK), (GPU, two, TICK), (GPU, three, TICK)];
     let held = window(&[(GPU, false)], &[(400, changes), (0, &[]), (0, &[]), (0, &[])]);
     let values: Vec<_> = held.iter().map(|line| (line.0, line.1, line.3)).collect();
-    assert_eq!(values, [(Some(1), 200.0, 0.1), (Some(2), 100.0, 0.1), (Some(3), 100.0, 0.1)]);
+    assert_eq!(values, [(Some(1), 200.0, 0.09), (Some(2), 100.0, 0.09), (Some(3), 100.0, 0.09)]);
     // A function in another network namespace may move some of it.
     let changes: &[_] = &[(GPU, one, TICK)];
     let ticks: &[(u64, &[_])] = &[(400, changes), (0, &[]), (0, &[]), (0, &[])];
     let held = window(&[(GPU, false), (NIC, true)], ticks);
     let expected =
-        [line(None, 200.0, (0.1, 0.1), "source"), line(Some(1), 200.0, (0.1, 0.1), "held")];
+        [line(None, 200.0, (0.1, 0.1), "source"), line(Some(1), 200.0, (0.09, 0.09), "held")];
     assert_eq!(held, expected);
 }
 
@@ -269,5 +286,5 @@ fn many_processes_of_a_tenant_are_one() {
     let owners: Vec<Owner> = (1..=100).map(|pid| process(pid, 7)).collect();
     let changes: Vec<Change<'_>> = owners.iter().map(|owner| (GPU, *owner, TICK)).collect();
     let held = window(&[(GPU, false)], &[(400, &changes), (0, &[]), (0, &[]), (0, &[])]);
-    assert_eq!(held, [line(None, 400.0, (1.0, 1.0), "held")]);
+    assert_eq!(held, [line(None, 400.0, (0.9, 0.9), "held")]);
 }

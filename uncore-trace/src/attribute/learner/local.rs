@@ -111,14 +111,11 @@ pub(in super::super) struct Variance {
     pub now: f64,
     /// Of the part of its group, near and far and with all processes: the learnt rates.
     pub of_group: f64,
-    /// The part of its group in the count.
-    pub group: f64,
 }
 
 impl Variance {
     /// Of a place that nothing is known of.
-    pub(in super::super) const UNKNOWN: Self =
-        Self { learnt: 1.0, now: 1.0, of_group: 1.0, group: 0.0 };
+    pub(in super::super) const UNKNOWN: Self = Self { learnt: 1.0, now: 1.0, of_group: 1.0 };
 }
 
 impl Local {
@@ -219,7 +216,6 @@ fn variances(
     let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
     for members in groups.values() {
         let of_group = of_group(members);
-        let group = members.iter().map(|at| parts[*at]).sum();
         for at in members {
             let learnt = both(*at, *at) - 2.0 * common[*at] + of_all;
             let now = now[*at] * (1.0 - 2.0 * parts[*at]) + now_of_all;
@@ -227,7 +223,6 @@ fn variances(
                 learnt: learnt.max(0.0),
                 now: now.max(0.0),
                 of_group: of_group.unwrap_or(learnt).max(0.0),
-                group,
             };
         }
     }

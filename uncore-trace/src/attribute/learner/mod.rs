@@ -413,18 +413,6 @@ impl Learner {
         self.parted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The cgroups with a column of their own: the id, the part of the count in the block that was
-    /// divided last, and the variance of that part.
-    pub(super) fn cgroups<'a>(
-        &'a self,
-        history: &'a History,
-    ) -> impl Iterator<Item = (u64, f64, f64)> + 'a {
-        let variance = self.local.iter().flat_map(|local| &local.variance).enumerate();
-        variance.filter_map(|(place, its)| {
-            Some((history.columns().cgroup(place)?, its.group, its.of_group))
-        })
-    }
-
     /// The oldest tick that is still needed.
     pub(super) fn needs(&self) -> u64 {
         let first = self.observations.front().map(|one| one.from);

@@ -158,12 +158,6 @@ pub struct Args {
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
 
-    /// Pause cgroups whose traffic cannot be told apart, each for at most this part of its time, from
-    /// 0.1% to 5%: for a random 5 to 10 ms, at random times (cgroup.freeze). This recorder, init
-    /// and what contains them are never paused
-    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = DIVIDE)]
-    pub(super) probe: Option<f64>,
-
     /// Make monitoring groups of resctrl for the largest tenants, at most N and as many as the CPU has
     /// RMIDs for, and remove them at the end: their bytes of memory are measured. Where there are fewer
     /// groups than tenants, a quarter of the groups go from tenant to tenant. Threads that are in
@@ -266,11 +260,4 @@ pub struct Args {
     /// Command to run; the recording ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
-}
-
-/// The part of its time for which a cgroup is paused at most.
-fn budget(text: &str) -> Result<f64, String> {
-    let percent = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
-    let in_range = percent.filter(|percent| (0.1..=5.0).contains(percent));
-    in_range.map(|percent| percent / 100.0).ok_or_else(|| "write 0.1% to 5%".to_owned())
 }

@@ -4,10 +4,11 @@
 //! [`Canary`] is the recorder's end. It says what may be moved ([`routes`]: only what a counter of
 //! the plan counts), starts the process ([`process`]), and takes a line for each burst. Guarantees:
 //! the process moves bytes only between [`Canary::go`] and [`Canary::stop`]; it ends when the
-//! recorder does, also by `kill -9`, because its standard input ends then; it removes its cgroup
-//! itself. If both are killed, the next canary or `repair` removes it ([`place::remove_left`]).
+//! recorder does, also by `kill -9`, because its standard input ends then; its
+//! cgroup is removed then ([`keeper`]). If both are killed, the next canary or `repair` removes it ([`place::remove_left`]).
 
 mod disk;
+mod keeper;
 mod memory;
 mod network;
 mod orders;
@@ -42,9 +43,13 @@ const PREPARES: Duration = Duration::from_secs(30);
 /// How long it may take to end a burst, which is a read of a disk at most.
 const ENDS: Duration = Duration::from_secs(2);
 
-/// Runs the canary if this process was started as one; `None` otherwise.
+/// Runs the canary or the keeper of its cgroup if this process was started as one; `None` otherwise.
 pub fn main(name: Option<&OsStr>) -> Option<ExitCode> {
-    (name? == NAME).then(process::main)
+    match name? {
+        name if name == NAME => Some(process::main()),
+        name if name == keeper::NAME => Some(keeper::main()),
+        _ => None,
+    }
 }
 
 /// Checks that there is something to move, and that it would be counted.

@@ -6,6 +6,7 @@ use std::{fs, process};
 
 use anyhow::{Context as _, Result};
 
+use super::keeper::Keeper;
 use crate::discover::mounts::MountTable;
 use crate::discover::{CgroupMounts, CgroupView};
 
@@ -16,13 +17,15 @@ const PREFIX: &str = "uncore-trace-canary-";
 const REMEDY: &str = "record as root with a cgroup v2 hierarchy that can be written (systemd: \
                       Delegate=yes and ProtectControlGroups=no), or leave out the canary";
 
-/// The cgroup with this process in it. When it is dropped, the process goes back and the cgroup is
-/// removed.
+/// The cgroup with this process in it. When it is dropped, the keeper takes the process back and removes
+/// the cgroup.
 #[derive(Debug)]
 pub(super) struct Place {
     /// Its path in the hierarchy.
     pub path: String,
     directory: PathBuf,
+    /// `None` while there is nothing to remove.
+    keeper: Option<Keeper>,
 }
 
 impl Place {
@@ -42,9 +45,15 @@ impl Place {
             format!("cannot {act} a cgroup for the canary in {shown}: {REMEDY}")
         };
         fs::create_dir(&directory).with_context(|| failed("make"))?;
-        let place = Self { path: format!("{}/{name}", own.trim_end_matches('/')), directory };
-        enter(&place.directory).with_context(|| failed("enter"))?;
-        Ok(place)
+        // It is started before, so that it stays outside.
+        let started = Keeper::start(&directory).and_then(|keeper| {
+            fs::write(directory.join("cgroup.procs"), process::id().to_string())
+                .with_context(|| failed("enter"))?;
+            Ok(keeper)
+        });
+        let keeper = started.inspect_err(|_| drop(fs::remove_dir(&directory)))?;
+        let path = format!("{}/{name}", own.trim_end_matches('/'));
+        Ok(Self { path, directory, keeper: Some(keeper) })
     }
 
     /// Bytes that the memory limits of the cgroups up to the mount point leave; `None`: no limit.
@@ -58,18 +67,12 @@ impl Place {
         let all = self.directory.ancestors().take_while(|directory| directory.starts_with(mount));
         all.filter_map(left).min()
     }
-
-    /// The directory in which it is removed.
-    pub(super) fn above(&self) -> &Path {
-        self.directory.parent().unwrap_or(&self.directory)
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         // If this fails the next canary removes it.
-        enter(self.above()).ok();
-        fs::remove_dir(&self.directory).ok();
+        self.keeper.iter_mut().for_each(Keeper::remove);
     }
 }
 
@@ -79,10 +82,6 @@ fn own(memberships: &str, view: &CgroupView) -> Result<String> {
     let path = membership.and_then(|path| view.path_of(Path::new(path)));
     path.and_then(|path| path.into_os_string().into_string().ok())
         .with_context(|| format!("the recorder is in no cgroup v2 that it can see: {REMEDY}"))
-}
-
-fn enter(directory: &Path) -> std::io::Result<()> {
-    fs::write(directory.join("cgroup.procs"), process::id().to_string())
 }
 
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
@@ -137,7 +136,7 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let directory = mount.path().join("a/b");
         fs::create_dir_all(&directory).unwrap();
-        let place = Place { path: "/a/b".to_owned(), directory };
+        let place = Place { path: "/a/b".to_owned(), directory, keeper: None };
         assert_eq!(place.room(mount.path()), None);
         for (file, text) in [
             ("a/memory.max", "1000\n"),

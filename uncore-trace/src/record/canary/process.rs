@@ -40,18 +40,14 @@ fn run() -> Result<()> {
     let mut skipped = Vec::new();
     let room = place.room(&orders.mount);
     let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
-    confine::process(&needs(&place));
+    // Its cgroup is left and removed by the keeper: all else that it uses is open.
+    confine::process(&Needs::default());
     tell(&Told::Ready { cgroup: place.path.clone(), skipped })?;
     // No line is the end: the recording never began.
     if lines.wait(i64::MAX)?.is_some() {
         bursts(&mut movers, &mut lines, &mut random)?;
     }
     tell(&Told::Ended)
-}
-
-/// Leaving its cgroup is writing to the file `cgroup.procs` above it.
-fn needs(place: &Place) -> Needs {
-    Needs { writes: vec![place.above().to_owned()], ..Needs::default() }
 }
 
 /// Moves bytes until standard input ends.

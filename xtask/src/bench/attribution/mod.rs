@@ -39,8 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A..B", value_parser = range)]
     seeds: Option<Range<u64>>,
     /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or both
-    /// in turn; witness: on a CPU of its own, while core PMUs count misses; probe: on a CPU of its own, and
-    /// it pauses tenants for up to 2 % of their time
+    /// in turn; witness: on a CPU of its own, while core PMUs count misses
     #[arg(long, value_enum, default_value_t = Arrangements::Both)]
     arrangement: Arrangements,
     /// Only these mixes
@@ -79,7 +78,6 @@ enum Arrangements {
     Shared,
     Both,
     Witness,
-    Probe,
 }
 
 impl Arrangements {
@@ -88,7 +86,6 @@ impl Arrangements {
             Self::Housekeeping => &[Arrangement::Housekeeping],
             Self::Shared => &[Arrangement::Shared],
             Self::Witness => &[Arrangement::Witness],
-            Self::Probe => &[Arrangement::Probe],
             Self::Both => &[Arrangement::Housekeeping, Arrangement::Shared],
         }
     }

@@ -25,8 +25,6 @@ pub(super) enum Arrangement {
     Shared,
     /// On a CPU of its own, and the core PMUs count misses.
     Witness,
-    /// On a CPU of its own, and it pauses tenants that cannot be told apart.
-    Probe,
 }
 
 impl Arrangement {
@@ -36,7 +34,6 @@ impl Arrangement {
             Self::Housekeeping => "housekeeping",
             Self::Shared => "shared",
             Self::Witness => "witness",
-            Self::Probe => "probe",
         }
     }
 
@@ -49,16 +46,15 @@ impl Arrangement {
             Self::Witness => {
                 &["--interval", "100ms", "--method", "misses", "--catalog", witness::CATALOG]
             }
-            Self::Probe => &["--interval", "100ms", "--method", "regression", "--probe", "2%"],
         }
     }
 
     /// The machine for a mix; `None` if it is recorded only in the other arrangement.
     fn machine(self, mix: &Mix) -> Option<&'static str> {
         match (self, mix.machine()) {
-            (Self::Housekeeping | Self::Witness | Self::Probe, None) => Some("grace-housekeeping"),
+            (Self::Housekeeping | Self::Witness, None) => Some("grace-housekeeping"),
             (Self::Shared, None) => Some("grace-mixes"),
-            (Self::Housekeeping | Self::Witness | Self::Probe, own) => own,
+            (Self::Housekeeping | Self::Witness, own) => own,
             (Self::Shared, Some(_)) => None,
         }
     }

@@ -118,7 +118,6 @@ fn about(view: View<'_>) -> String {
         Arrangement::Housekeeping => "The recorder runs on a CPU of its own",
         Arrangement::Shared => "The recorder runs among the tenants",
         Arrangement::Witness => "With witnesses. The recorder runs on a CPU of its own",
-        Arrangement::Probe => "With probes. The recorder runs on a CPU of its own",
     };
     let parts = Summary::of(view.cells().map(|cell| cell.recorder));
     let part = parts.map_or(0.0, |parts| parts.max);
