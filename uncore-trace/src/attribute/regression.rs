@@ -32,14 +32,12 @@
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum of
 //! all columns of the cgroup, so that errors between its processes cancel out, and [`LASTING`].
 
-use std::collections::HashMap;
-
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, Use};
 use super::learner::{Effort, Learner, Parted, Variance};
 use super::ports::Said;
-use super::residency::residency;
+use super::residency::{add_residency, residency_of};
 use super::window_parts::{OwnerPart, WindowParts};
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
 use crate::entries::{Owner, Relief};
@@ -303,27 +301,10 @@ impl Regression {
             }
         }
         if unknown > 0.0 {
-            unite_all(&mut shares, residency_of(window.total - total, window));
+            add_residency(&mut shares, window.total - total, window);
         }
         leave_rest(&mut shares, window.total);
         Some(shares)
-    }
-}
-
-/// The shares of a part of a window's count by time.
-fn residency_of(value: f64, window: &CountedWindow<'_>) -> Vec<Share> {
-    residency(value, window.time, window.own_cpu, window.running)
-}
-
-/// Adds shares to those of the same owners.
-fn unite_all(shares: &mut Vec<Share>, later: Vec<Share>) {
-    let places: HashMap<Owner, usize> =
-        shares.iter().enumerate().map(|(at, share)| (share.who, at)).collect();
-    for share in later {
-        match places.get(&share.who).and_then(|at| shares.get_mut(*at)) {
-            Some(first) => first.unite(&share),
-            None => shares.push(share),
-        }
     }
 }
 
