@@ -16,7 +16,7 @@ ADVICE = dict.fromkeys(
 )
 ADVICE |= dict.fromkeys(["ring_full", "run_gap", "lost_sample"], "use a larger --buffer")
 ADVICE |= dict.fromkeys(
-    ["read_failed", "io_unseen"], "record into a directory (-o DIR/) and see `detail` in its table loss"
+    ["read_failed", "disorder", "io_unseen"], "record into a directory (-o DIR/) and see `detail` in its table loss"
 )
 ADVICE |= {
     "not_scheduled": "record fewer events at a time",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLost;
-use super::sink::{Dropped, Sink};
+use super::sink::{Dropped, Refused, Sink};
 use crate::entries::{Lack, Missing, Relief};
 use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
@@ -194,10 +194,16 @@ impl Ledger {
         self.pending.push(entry);
     }
 
-    /// Moves all new entries to the table `loss`, including rows that `sink` dropped.
+    /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of the log that
+    /// were refused.
     pub fn rows(&mut self, sink: &mut Sink) {
         for dropped in sink.take_dropped() {
             self.dropped(dropped);
+        }
+        if let Some(Refused { count, time, why }) = sink.take_refused() {
+            let detail = Some(why.to_string());
+            let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
+            self.enter(Entry { cause, time, span, cpu, counter, count, detail });
         }
         let Origin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {

@@ -101,15 +101,16 @@ pub(super) mod tests {
     use crate::schema::columns::{bits, i64s};
     use crate::schema::fabric;
 
-    /// Keeps the bytes of monitors, and accounts.
+    /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if there is one.
     #[derive(Debug, Default)]
-    pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>);
+    pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
     impl Consumer for Kept {
         fn take(&mut self, entry: Entry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
             match entry {
                 Entry::Monitored(monitored) => self.0.push(monitored.bytes),
                 Entry::Account(accounted) => self.1.push(accounted.clone()),
+                Entry::EndOfTick { .. } => return self.2.map_or(Ok(()), Err),
                 _ => {}
             }
             Ok(())

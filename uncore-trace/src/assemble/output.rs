@@ -22,10 +22,11 @@ pub(super) struct Output<'a> {
 impl Output<'_> {
     /// Gives an entry to the consumer.
     pub(super) fn entry(&mut self, entry: Entry<'_>) {
-        if let Err(error) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
-            // The order of entries is made in this module, so an error here is a bug.
-            log::error!("{error}");
-            debug_assert!(false, "{error}");
+        // The order of entries is made in this module, so an error here is a bug. It costs what the entry
+        // says, which is a loss like any other.
+        if let Err(disorder) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
+            log::error!("{disorder}");
+            self.sink.refuse(disorder);
         }
     }
 
@@ -79,7 +80,9 @@ fn table_row<'a>(
         value: value.map(|value| value.value),
         enabled: times.map(|(enabled, _)| enabled),
         running: times.map(|(_, running)| running),
-        width_ns: row.width_ns as i32,
+        // A CPU that stands still during a sweep, as that of a virtual machine may, takes longer than the
+        // column can say: 2.1 s.
+        width_ns: i32::try_from(row.width_ns).unwrap_or(i32::MAX),
         trigger: row.trigger,
         error,
         pid: row.task.map(|task| task.pid as i32),
@@ -89,5 +92,54 @@ fn table_row<'a>(
         process: owner.and_then(|owner| owner.process.as_deref()),
         owner_cgroup_id: owner.and_then(|owner| owner.cgroup_id),
         number: owner.and_then(|owner| owner.number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assemble::Ledger;
+    use crate::assemble::monitors::tests::Kept;
+    use crate::entries::{Disorder, Trigger};
+    use crate::schema::columns::{i64s, words};
+
+    #[test]
+    fn an_entry_that_was_refused_is_a_loss() {
+        let (mut consumer, mut sink) = (Kept::default(), Sink::default());
+        let mut ledger = Ledger::default();
+        for tick in [3, 4] {
+            let entry = Entry::EndOfTick { tick, is_last: false };
+            Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
+        }
+        ledger.rows(&mut sink);
+        assert!(ledger.losses().is_complete());
+        consumer.2 = Some(Disorder::Tick(4));
+        for tick in [4, 5] {
+            let entry = Entry::EndOfTick { tick, is_last: false };
+            Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
+        }
+        ledger.rows(&mut sink);
+        assert!(!ledger.losses().is_complete());
+        let rows = sink.rows.loss.finish();
+        assert_eq!(words(&rows, "cause").unwrap().get(0), Some("disorder"));
+        assert_eq!(i64s(&rows, "count").unwrap().values(), &[2]);
+    }
+
+    #[test]
+    fn a_sweep_that_took_longer_than_the_column_can_say_is_as_long_as_it_can() {
+        let reading = Reading {
+            tick: 1,
+            time: 1,
+            counter: 0,
+            cpu: 0,
+            trigger: Trigger::Timer,
+            value: Err(0),
+            owner: None,
+        };
+        let width = |width_ns| {
+            let row = readers::ReadingColumns { width_ns, ..readers::ReadingColumns::default() };
+            table_row(&reading, &Columns::default(), &row).width_ns
+        };
+        assert_eq!([1500, 3_000_000_000, u64::MAX].map(width), [1500, i32::MAX, i32::MAX]);
     }
 }

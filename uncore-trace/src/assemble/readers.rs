@@ -379,7 +379,8 @@ impl Readers {
             // This reader has read the last tick.
             return;
         }
-        let lost = reader.sequence.map_or(0, |last| sample.sequence.saturating_sub(last + 1));
+        let after = |last: u64| sample.sequence.saturating_sub(last).saturating_sub(1);
+        let lost = reader.sequence.map_or(0, after);
         reader.sequence = Some(sample.sequence);
         if lost > 0 {
             ledger.add(Cause::LostSample, sample.begin, 0, Some(sample.cpu), None, lost);
@@ -391,7 +392,7 @@ impl Readers {
         }
         let row = ReadingColumns {
             trigger: sample.trigger.name(),
-            width_ns: sample.end - sample.begin,
+            width_ns: sample.end.saturating_sub(sample.begin),
             task: Some(&sample.task),
         };
         let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };

@@ -8,8 +8,9 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
+use crate::clock::mono_ns;
 use crate::drain::Task;
-use crate::entries::ROWS_AT_ONCE;
+use crate::entries::{Disorder, ROWS_AT_ONCE};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
@@ -32,6 +33,18 @@ pub struct Sink {
     /// Rows of `fabric` that were handed to the writer.
     handed: u64,
     dropped: Vec<Dropped>,
+    refused: Option<Refused>,
+}
+
+/// Entries of the log that were refused because they were out of order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Number of entries.
+    pub count: u64,
+    /// When the first one was, ns on `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Why the first one was.
+    pub why: Disorder,
 }
 
 /// Rows of `slices` that were dropped because they came faster than they could be written.
@@ -96,7 +109,7 @@ impl Sink {
     }
 
     fn hand(&mut self, writer: &mut dyn Store, least: usize) -> Result<()> {
-        let Self { wanted: _, origin: _, rows, handed, dropped } = self;
+        let Self { wanted: _, origin: _, rows, handed, dropped, refused: _ } = self;
         rows.finish(least, |table, batch| {
             if table.name == fabric::TABLE.name {
                 *handed += batch.num_rows() as u64;
@@ -122,6 +135,17 @@ impl Sink {
     /// The rows of `slices` that were dropped since the last call.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped)
+    }
+
+    /// Notes that an entry was refused.
+    pub(super) fn refuse(&mut self, why: Disorder) {
+        let first = Refused { count: 0, time: mono_ns() as u64, why };
+        self.refused.get_or_insert(first).count += 1;
+    }
+
+    /// The entries that were refused since the last call.
+    pub(super) const fn take_refused(&mut self) -> Option<Refused> {
+        self.refused.take()
     }
 
     /// A row of `tasks`.

@@ -18,8 +18,9 @@ use super::rows::{Making, Rows};
 use super::series::Clock;
 use super::small::Large;
 use super::switches::Switches;
+use super::turn::Turn;
 use super::usage::{self, CpuSet, TickUse, Usage};
-use super::waiting::{Ended, Schedule, Slot, Waiting};
+use super::waiting::{Ended, LEARN_INTERVAL_NS, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
 use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
@@ -107,34 +108,6 @@ pub struct Attributor {
 const LONGER: u64 = 10;
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// What a counter does when it is its turn.
-struct Turn<'a> {
-    track: &'a mut Track,
-    histories: &'a Histories,
-    /// Whether it learns.
-    learns: bool,
-    /// The last tick that it divides.
-    to: u64,
-    /// Its windows, with their ends.
-    slots: Vec<(u64, &'a mut Slot)>,
-}
-
-impl Turn<'_> {
-    fn take(&mut self, tick_ns: u64, names: &Names) {
-        let Self { track, histories, to, .. } = self;
-        if self.learns {
-            track.solve(histories);
-        }
-        for (tick, slot) in &mut self.slots {
-            let Slot::Waits(span) = slot else { continue };
-            let divided = track.divide(*tick, tick_ns, span, Some(histories), names);
-            **slot =
-                if track.counter.role.counts() { Slot::Divided(divided) } else { Slot::Nothing };
-        }
-        track.advance(histories, *to);
-    }
-}
-
 impl Consumer for Attributor {
     /// Takes an entry. At the end of a window, rows go to `fabric`.
     fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
@@ -189,9 +162,9 @@ impl Consumer for Attributor {
         self.switches.are_wanted()
     }
 
-    /// Whether a window ends or methods learn at the end of this tick.
+    /// Whether a window ends or entries are applied within one at the end of this tick.
     fn needs_readings(&self, tick: u64) -> bool {
-        self.clock.ends_window(tick) || self.learns_at(tick)
+        self.clock.ends_window(tick) || self.settles_at(tick)
     }
 
     fn open_tick(&self) -> u64 {
@@ -311,8 +284,11 @@ impl Attributor {
         self.histories.iter().any(Option::is_some)
     }
 
-    fn learns_at(&self, tick: u64) -> bool {
-        self.learns() && self.schedule.learns(tick)
+    /// Whether entries are applied at this tick also if no window ends. What waits does not grow with
+    /// the length of a window.
+    fn settles_at(&self, tick: u64) -> bool {
+        let is_long = self.window_ns > LEARN_INTERVAL_NS;
+        (is_long || self.learns()) && self.schedule.learns(tick)
     }
 
     fn end_tick(&mut self, tick: u64, is_last: bool) {
@@ -321,7 +297,7 @@ impl Attributor {
         self.holders.end_tick(tick, &self.tracks);
         let ends_window = is_last || self.clock.ends_window(tick);
         let learns = self.learns() && (is_last || self.schedule.learns(tick));
-        if ends_window || learns {
+        if ends_window || learns || self.settles_at(tick) {
             self.settle(tick, is_last);
         }
         if ends_window {

@@ -10,6 +10,7 @@ use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
 use super::names::Names;
 use super::series::{Clock, End, Series};
+use super::waiting::Schedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
@@ -45,6 +46,11 @@ pub(super) struct Track {
     /// The shares of its windows since they were last taken, if it is a port.
     said: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
+    schedule: Schedule,
+    /// The tick at which the window begins that is to be divided next, and the last tick of it that
+    /// the method has divided.
+    begin: u64,
+    advanced: u64,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
 }
@@ -179,6 +185,9 @@ impl Track {
             io: BTreeMap::new(),
             claims: Claims::default(),
             said: Vec::new(),
+            schedule: Schedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
+            begin: clock.start_tick,
+            advanced: clock.start_tick,
             is_failing: false,
         }
     }
@@ -313,6 +322,12 @@ impl Track {
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
+        if let Some(histories) = histories
+            && self.schedule.is_long(to - from)
+        {
+            self.step(histories, to);
+        }
+        self.begin = to;
         let (method, mut shares) = match total.zip(factor) {
             Some((total, factor)) if total > 0.0 => self.method.divide(&CountedWindow {
                 total,
@@ -436,9 +451,22 @@ impl Track {
         self.method.relieve(relief);
     }
 
-    /// Has the method divide the ticks up to `to`.
+    /// Has the method divide the ticks up to `to` of the next window.
     pub(super) fn advance(&mut self, histories: &Histories, to: u64) {
-        self.method.advance(histories, to);
+        self.step(histories, to);
+        self.method.advance(histories, self.begin, to);
+    }
+
+    /// Has the method divide the ticks of the next window before `to`, in pieces that are the same for all
+    /// counters, which so share the sums of their use.
+    fn step(&mut self, histories: &Histories, to: u64) {
+        let first = self.begin.max(self.advanced);
+        let mut end = self.schedule.next(first);
+        while end < to {
+            self.method.advance(histories, self.begin, end);
+            end = self.schedule.next(end);
+        }
+        self.advanced = self.advanced.max(to);
     }
 
     /// The parts of each tick's count since the last call, if it is a port.

@@ -303,7 +303,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerUse {
     /// The owner.
-    pub owner: Owner,
+    pub source: TrafficSource,
     /// The place of its column.
     pub column: u16,
     /// The amount.
@@ -583,11 +583,11 @@ impl History {
         let of = |((source, column), amount): ((u32, u16), f64)| {
             let source = self.source(source)?;
             let unseen = if self.kind == Use::Time { self.of_edges(source, edge) } else { 0.0 };
-            Some((source, OwnerUse { owner: source.owner, column, amount, unseen }))
+            Some(OwnerUse { source, column, amount, unseen })
         };
         let mut found: Vec<_> = amounts.into_iter().filter_map(of).collect();
-        found.sort_unstable_by_key(|(source, its)| (cgroup(&source.owner), *source, its.column));
-        WindowUse { of: found.into_iter().map(|(_, its)| its).collect(), by_place }
+        found.sort_unstable_by_key(|used| (cgroup(&used.source.owner), used.source, used.column));
+        WindowUse { of: found, by_place }
     }
 
     /// The block with this number.

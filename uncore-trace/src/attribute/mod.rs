@@ -34,9 +34,11 @@ mod source;
 mod sums;
 mod switches;
 mod symmetric;
+mod turn;
 mod usage;
 mod waiting;
 mod wide;
+mod window_parts;
 mod witnessed;
 mod witnesses;
 mod workers;
@@ -338,8 +340,9 @@ pub trait Attribution: std::fmt::Debug + Send {
     /// Sets what is left out from now on.
     fn relieve(&mut self, _relief: Relief) {}
 
-    /// Divides the ticks up to `to` with the current rates, for a window that is not over.
-    fn advance(&mut self, _histories: &Histories, _to: u64) {}
+    /// Divides the ticks up to `to` with the current rates, for a window that began at the tick `from` and
+    /// is not over. The use of these ticks may be forgotten then.
+    fn advance(&mut self, _histories: &Histories, _from: u64, _to: u64) {}
 
     /// The parts of each tick's count that it divided since the last call, if it is a port.
     fn take_parted(&mut self) -> Vec<Parted> {

@@ -70,8 +70,6 @@ struct Link {
 #[derive(Debug)]
 pub(super) struct Monitors {
     links: Vec<Link>,
-    /// The bytes of the current window.
-    bytes: Vec<Monitored>,
 }
 
 impl Monitors {
@@ -100,7 +98,7 @@ impl Monitors {
                 bytes: MonitoredSum::default(),
             })
         });
-        Self { links: links.collect(), bytes: Vec::new() }
+        Self { links: links.collect() }
     }
 
     /// Whether the counter at this index counts bytes of memory that can be measured.
@@ -110,16 +108,15 @@ impl Monitors {
 
     /// Takes bytes of the current window.
     pub(super) fn add(&mut self, monitored: &Monitored) {
-        self.bytes.push(monitored.clone());
+        let is_seen = |link: &&mut Link| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
+        for link in self.links.iter_mut().filter(is_seen) {
+            link.bytes.add(monitored);
+        }
     }
 
     /// Notes in each counter's window, which ends at `tick`, the parts that were measured.
     pub(super) fn measure(&mut self, tick: u64, tracks: &[Track], ended: &mut [Ended]) {
-        let bytes = std::mem::take(&mut self.bytes);
         for link in &mut self.links {
-            for its in bytes.iter().filter(|its| [link.socket, ALL_SOCKETS].contains(&its.socket)) {
-                link.bytes.add(its);
-            }
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()

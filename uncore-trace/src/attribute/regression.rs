@@ -34,10 +34,11 @@
 
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
-use super::history::{Histories, History, OwnerUse, Use};
-use super::learner::{Contributions, Effort, Learner, Parted, Variance};
+use super::history::{Histories, History, Use};
+use super::learner::{Effort, Learner, Parted, Variance};
 use super::ports::Said;
-use super::residency::residency;
+use super::residency::{add_residency, residency_of};
+use super::window_parts::{OwnerPart, WindowParts};
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
 use crate::entries::{Owner, Relief};
 
@@ -88,12 +89,14 @@ const LEAST_PART: f64 = 0.01;
 pub(super) struct Regression {
     by: Use,
     learner: Learner,
+    /// The parts of the window that is to be divided next.
+    parts: WindowParts,
 }
 
 impl Regression {
     /// A method for ticks of `tick_ns`.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
-        Self { by, learner: Learner::new(by, tick_ns, effort) }
+        Self { by, learner: Learner::new(by, tick_ns, effort), parts: WindowParts::default() }
     }
 
     /// Keeps the parts of each tick's count.
@@ -102,12 +105,20 @@ impl Regression {
         self
     }
 
+    /// Number of the parts that are kept of the window that is to be divided next.
+    #[cfg(test)]
+    pub(super) const fn kept_parts(&self) -> usize {
+        self.parts.owners.len()
+    }
+
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
         self.learner.advance(history, window.to);
         let contributions = self.learner.take_contributions();
-        self.learner.is_ready().then(|| self.shares(&contributions, history, window)).flatten()
+        self.parts.add(&contributions, history, (window.from(history.tick_ns()), window.to));
+        let parts = std::mem::take(&mut self.parts);
+        self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
     }
 }
 
@@ -140,9 +151,13 @@ impl Attribution for Regression {
         (by == self.by).then(|| self.learner.profile()).flatten()
     }
 
-    fn advance(&mut self, histories: &Histories, to: u64) {
-        if let Some(history) = histories.of(self.by) {
-            self.learner.advance(history, to);
+    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
+        let Some(history) = histories.of(self.by) else { return };
+        self.learner.advance(history, to);
+        // A count that begins before and ends after `to` is in the next piece.
+        let end = self.learner.divided();
+        if end > self.parts.end(from) {
+            self.parts.add(&self.learner.take_contributions(), history, (from, end));
         }
     }
 
@@ -159,10 +174,11 @@ impl Attribution for Regression {
             self.learner.advance(history, to);
         }
         self.learner.take_contributions();
+        self.parts = WindowParts::default();
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let by_time = residency(window.total, window.time, window.own_cpu, window.running);
+        let by_time = residency_of(window.total, window);
         match self.learnt(window) {
             Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
@@ -191,8 +207,8 @@ struct Uncertain {
 
 impl Uncertain {
     /// Adds the uncertainty of the use of an owner in the window.
-    fn with_measure(self, history: &History, used: &OwnerUse, said: Option<&Said>) -> Self {
-        let OwnerUse { owner, amount, unseen, .. } = *used;
+    fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&Said>) -> Self {
+        let OwnerPart { source, amount, unseen, .. } = *part;
         match history.kind() {
             Use::Time => {
                 let edges = history.edge();
@@ -200,7 +216,7 @@ impl Uncertain {
             }
             Use::Misses => Self { measure: 1.0 / amount, ..self },
             Use::Ports => {
-                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(owner));
+                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
                 let measure = variance_of(now / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING).max(0.0);
                 Self { measure, lasting, ..self }
@@ -221,35 +237,30 @@ impl Uncertain {
 }
 
 impl Regression {
-    /// Divides a window by its parts, if there are any. Owners of a column have parts in proportion
-    /// to their use.
+    /// The shares of a window by its parts, if there are any. Counts for which there were no rates are divided
+    /// by time.
     fn shares(
         &self,
-        contributions: &Contributions,
+        parts: &WindowParts,
         history: &History,
         window: &CountedWindow<'_>,
     ) -> Option<Vec<Share>> {
-        let value: f64 = contributions.value.iter().sum();
-        if value <= 0.0 || !value.is_finite() {
+        let &WindowParts { value, noise, unknown, .. } = parts;
+        if value <= 0.0 {
             return None;
         }
+        let total =
+            if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
         let said = window.histories.and_then(|histories| histories.said.get(&window.to));
-        let used = history.window(window.from(history.tick_ns()), window.to);
-        let noise: f64 = contributions.noise.iter().sum();
         let weights = Weights::of(self.by);
-        let mut shares: Vec<Share> = Vec::with_capacity(used.of.len() + 1);
-        for its in &used.of {
-            let place = usize::from(its.column);
-            let in_column = |of: &[f64]| of.get(place).copied().unwrap_or(0.0);
-            let within = its.amount / in_column(&used.by_place);
-            let part = in_column(&contributions.value) * within / value;
-            if part <= 0.0 || !part.is_finite() || its.owner == Owner::Unattributed {
+        let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
+        for owned in &parts.owners {
+            let (owner, part) = (owned.source.owner, owned.value / value);
+            if part <= 0.0 || !part.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, now, of_group, .. } =
-                contributions.variance.get(place).copied().unwrap_or(Variance::UNKNOWN);
-            let of_noise = in_column(&contributions.noise) * within * within;
-            let of_noise = of_noise * (1.0 - of_noise / noise.max(1e-300)).max(0.0);
+            let Variance { learnt, now, of_group, .. } = owned.variance;
+            let of_noise = owned.noise * (1.0 - owned.noise / noise.max(1e-300)).max(0.0);
             let share = part.max(1e-9);
             let uncertain = Uncertain {
                 rates: LEARNT * learnt + weights.now * now,
@@ -258,24 +269,27 @@ impl Regression {
                 of_group,
                 ..Uncertain::default()
             };
-            let uncertain = uncertain.with_measure(history, its, said);
+            let uncertain = uncertain.with_measure(history, owned, said);
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if within < 0.999 {
-                confidence *= SHARED * within;
-                if columns::is_rest(its.column) {
-                    lasting *= SHARED * within;
+            if owned.within < 0.999 {
+                confidence *= SHARED * owned.within;
+                if columns::is_rest(owned.column) {
+                    lasting *= SHARED * owned.within;
                 }
             }
             let share = Share {
                 lasting: lasting as f32 * window.running,
-                ..Share::new(its.owner, window.total * part, confidence as f32 * window.running)
+                ..Share::new(owner, total * part, confidence as f32 * window.running)
             };
             match shares.last_mut() {
-                Some(last) if last.who == its.owner => last.unite(&share),
+                Some(last) if last.who == owner => last.unite(&share),
                 _ => shares.push(share),
             }
+        }
+        if unknown > 0.0 {
+            add_residency(&mut shares, window.total - total, window);
         }
         leave_rest(&mut shares, window.total);
         Some(shares)

@@ -9,6 +9,8 @@
 //! width of that interval, `0.2 s`. It is multiplied by the part of the window in which the counter
 //! ran.
 
+use std::collections::HashMap;
+
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::entries::Owner;
 
@@ -18,19 +20,30 @@ pub(super) struct Residency;
 
 impl Attribution for Residency {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let CountedWindow { total, time, own_cpu, running, .. } = *window;
-        (Method::Residency, residency(total, time, own_cpu, running))
+        (Method::Residency, residency_of(window.total, window))
+    }
+}
+
+/// The shares of a part of a window's count.
+pub(super) fn residency_of(value: f64, window: &CountedWindow<'_>) -> Vec<Share> {
+    residency(value, window.time, window.own_cpu, window.running)
+}
+
+/// Adds the shares of a part of a window's count to those of its other part.
+pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &CountedWindow<'_>) {
+    let places: HashMap<Owner, usize> =
+        shares.iter().enumerate().map(|(place, share)| (share.who, place)).collect();
+    for share in residency_of(value, window) {
+        match places.get(&share.who).and_then(|place| shares.get_mut(*place)) {
+            Some(known) => known.unite(&share),
+            None => shares.push(share),
+        }
     }
 }
 
 /// Divides `total` by nanoseconds. `own_cpu` says that the counter sees only the one CPU whose time
 /// is given; `running` is the part of the window in which the counter ran.
-pub(super) fn residency(
-    total: f64,
-    time: &[(Owner, u64)],
-    own_cpu: bool,
-    running: f32,
-) -> Vec<Share> {
+fn residency(total: f64, time: &[(Owner, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
     let all: u64 = time.iter().map(|(_, ns)| ns).sum();
     if all == 0 {
         return vec![Share::new(Owner::Unattributed, total, 0.0)];

@@ -128,6 +128,12 @@ impl Series {
         self.learns = true;
     }
 
+    /// Number of readings that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.pending.len() + self.ticks.len()
+    }
+
     /// Sets the length of windows from here, ns.
     pub(super) const fn set_window(&mut self, window_ns: u64) {
         self.clock.window_ns = window_ns;

@@ -234,7 +234,7 @@ impl<M: Attribution> Lagged<M> {
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let divided =
             self.method.divide(&CountedWindow { histories: Some(&self.histories), ..*window });
-        self.method.advance(&self.histories, window.to);
+        self.method.advance(&self.histories, window.to, window.to);
         self.histories.forget(self.method.needs().min(self.tick));
         divided
     }

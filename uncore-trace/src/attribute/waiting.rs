@@ -12,7 +12,7 @@ use super::counter::{Divided, Span};
 
 /// Shortest interval at which methods learn from ticks, ns. Methods also learn within longer
 /// windows, so memory does not grow with the length of a window.
-const LEARN_INTERVAL_NS: u64 = 100_000_000;
+pub(super) const LEARN_INTERVAL_NS: u64 = 100_000_000;
 
 /// The first intervals, after which every counter learns: the first rates come from few ticks.
 const FIRST: [u64; 5] = [1, 2, 3, 5, 7];
@@ -50,6 +50,16 @@ impl Schedule {
     /// Whether counters learn at the end of `tick`.
     pub(super) const fn learns(&self, tick: u64) -> bool {
         tick > self.start && (tick - self.start).is_multiple_of(self.interval)
+    }
+
+    /// The first tick after `tick` at whose end counters learn.
+    pub(super) const fn next(&self, tick: u64) -> u64 {
+        tick + self.interval - tick.saturating_sub(self.start) % self.interval
+    }
+
+    /// Whether counters learn more than once in so many ticks.
+    pub(super) const fn is_long(&self, ticks: u64) -> bool {
+        ticks > self.interval
     }
 
     /// Whether the counter at this index learns at the end of `tick`.

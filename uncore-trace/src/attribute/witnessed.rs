@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::history::{Histories, Use};
+use super::history::{Histories, History, Use};
 use super::learner::Effort;
 use super::regression::Regression;
 use super::{Attribution, CountedWindow, Method, Share, trust};
@@ -36,6 +36,29 @@ pub(super) struct ByWitness {
     counts: VecDeque<(u64, Option<f64>)>,
     /// The count since the use was last known.
     carried: f64,
+    seen: Seen,
+}
+
+/// What is known of the use in the window that is to be divided next. Its first ticks may be forgotten.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// The last tick that was looked at.
+    to: u64,
+    /// Whether there was use that no witness counts.
+    is_blind: bool,
+    /// Whether all use up to its begin was known; `None` if no tick was looked at.
+    begins_whole: Option<bool>,
+}
+
+impl Seen {
+    /// The same after the ticks up to `to` of a window that begins after `from`.
+    fn up_to(self, history: &History, from: u64, to: u64) -> Self {
+        Self {
+            to,
+            is_blind: self.is_blind || history.is_blind(self.to.max(from) + 1..=to),
+            begins_whole: self.begins_whole.or_else(|| Some(history.is_whole(from))),
+        }
+    }
 }
 
 impl ByWitness {
@@ -49,6 +72,7 @@ impl ByWitness {
             compare,
             counts: VecDeque::new(),
             carried: 0.0,
+            seen: Seen::default(),
         }
     }
 
@@ -102,9 +126,12 @@ impl Attribution for ByWitness {
         if by == Use::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
     }
 
-    fn advance(&mut self, histories: &Histories, to: u64) {
-        self.timed.advance(histories, to);
-        self.witnessed.advance(histories, to);
+    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
+        if let Some(history) = histories.of(self.by).filter(|_| to > from) {
+            self.seen = self.seen.up_to(history, from, to);
+        }
+        self.timed.advance(histories, from, to);
+        self.witnessed.advance(histories, from, to);
     }
 
     fn needs(&self) -> u64 {
@@ -115,6 +142,7 @@ impl Attribution for ByWitness {
         if let Some(histories) = histories {
             self.catch_up(histories);
         }
+        self.seen = Seen::default();
         self.timed.skip(histories, to);
         self.witnessed.skip(histories, to);
     }
@@ -126,12 +154,13 @@ impl Attribution for ByWitness {
         // Both learn from every window, whichever divides it.
         let other = self.timed.divide(window);
         let history = window.histories.and_then(|histories| histories.of(self.by));
+        let seen = std::mem::take(&mut self.seen);
         let is_known = history.is_some_and(|history| {
-            let from = window.from(history.tick_ns());
-            let ends = [window.to, from];
-            !history.is_blind(from + 1..=window.to)
+            let seen = seen.up_to(history, window.from(history.tick_ns()), window.to);
+            !seen.is_blind
+                && seen.begins_whole == Some(true)
                 && history.last() >= window.to
-                && ends.iter().all(|tick| history.is_whole(*tick))
+                && history.is_whole(window.to)
         });
         match self.witnessed.learnt(window).filter(|_| is_known) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
@@ -218,7 +247,7 @@ mod tests {
                 method.solve(&histories);
                 if tick < TICKS {
                     method.skip(Some(&histories), tick);
-                    method.advance(&histories, tick);
+                    method.advance(&histories, tick, tick);
                     histories.forget(method.needs().min(tick));
                 }
             }

@@ -424,6 +424,9 @@ fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
     let begin = data.try_get_u64_ne()?;
     let end = data.try_get_u64_ne()?;
     let sequence = data.try_get_u64_ne()?;
+    if end < begin {
+        return Err(Undecodable::Value(KIND_SAMPLE));
+    }
     let trigger = match data.try_get_u32_ne()? {
         TRIGGER_TIMER => Trigger::Timer,
         TRIGGER_SCHED => Trigger::Sched,

@@ -146,6 +146,9 @@ causes! {
     /// A record that could not be decoded.
     Undecodable = "undecodable", ["record could not be decoded", "records could not be decoded"],
         Cost::Counts("build uncore-trace anew: its BPF programs do not fit it");
+    /// An entry of the log was out of order, and what it says is in no row of `fabric`. `detail` has the
+    /// first one.
+    Disorder = "disorder", ["entry of the log was out of order", "entries of the log were out of order"], Cost::Counts(SEE_DETAIL);
     /// A timer could not be restarted.
     TimerStopped = "timer_stopped", ["timer stopped", "timers stopped"], Cost::Counts("use --timer run-on-cpu");
     /// Counters moved to another CPU because their reader CPU went offline. They do not count while

@@ -1,7 +1,9 @@
+mod long;
+
 use std::collections::BTreeMap;
 
 use arrow::array::AsArray as _;
-use arrow::datatypes::{Float64Type, Int64Type};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 
 use super::*;
 use crate::attribute::Choice;
@@ -51,10 +53,14 @@ fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
 }
 
 fn attributor(plan: &Plan, choice: Choice) -> Attributor {
+    attributor_of(plan, Methods { choice, ..Methods::default() })
+}
+
+fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order(plan, |_| false),
-        methods: Methods { choice, ..Methods::default() },
+        methods,
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),

@@ -116,6 +116,16 @@ pub(in super::super) struct Variance {
 impl Variance {
     /// Of a place that nothing is known of.
     pub(in super::super) const UNKNOWN: Self = Self { learnt: 1.0, now: 1.0, of_group: 1.0 };
+
+    /// Moves it to another by this part of the difference.
+    pub(in super::super) fn approach(&mut self, later: &Self, weight: f64) {
+        let Self { learnt, now, of_group } = self;
+        for (value, next) in
+            [(learnt, later.learnt), (now, later.now), (of_group, later.of_group)]
+        {
+            *value += weight * (next - *value);
+        }
+    }
 }
 
 impl Local {

@@ -158,6 +158,8 @@ pub(super) struct Learner {
     skips: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
     pending: Option<u64>,
+    /// The last tick whose count was divided.
+    divided: u64,
     /// What is left out.
     relief: Relief,
 }
@@ -189,6 +191,7 @@ impl Learner {
             parted: None,
             skips: false,
             pending: None,
+            divided: 0,
             relief: Relief::None,
         }
     }
@@ -354,15 +357,16 @@ impl Learner {
     /// Divides the counts of the ticks up to `to`.
     pub(super) fn advance(&mut self, history: &History, to: u64) {
         while let Some(one) = self.observations.pop_front_if(|one| one.to <= to) {
+            self.divided = one.to;
             if one.restarts {
-                self.contributions.clear();
+                self.contributions.restart();
                 if let Some(all) = &mut self.parted {
                     all.push(Parted { tick: one.to, parts: None });
                 }
                 continue;
             }
             if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
-                self.contributions.clear();
+                self.contributions.unknown += one.count;
                 if let Some(all) = &mut self.parted {
                     all.push(Parted::by_use(&one, history));
                 }
@@ -401,6 +405,11 @@ impl Learner {
     /// The parts that were divided since the last call.
     pub(super) fn take_contributions(&mut self) -> Contributions {
         std::mem::take(&mut self.contributions)
+    }
+
+    /// The last tick whose count was divided.
+    pub(super) const fn divided(&self) -> u64 {
+        self.divided
     }
 
     /// Keeps the parts of each count.

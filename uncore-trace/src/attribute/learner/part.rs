@@ -42,13 +42,16 @@ pub(in super::super) struct Contributions {
     pub noise: Vec<f64>,
     /// Of parts.
     pub variance: Vec<Variance>,
+    /// The sum of the counts for which there were no rates.
+    pub unknown: f64,
+    /// Whether the counter was restarted: what was counted before belongs to other owners.
+    pub restarts: bool,
 }
 
 impl Contributions {
-    /// Removes all parts.
-    pub(super) fn clear(&mut self) {
-        self.value.clear();
-        self.noise.clear();
+    /// Removes all parts of counts from before a restart.
+    pub(super) fn restart(&mut self) {
+        *self = Self { restarts: true, ..Self::default() };
     }
 
     /// Divides a count in proportion to rate x use. The variance of a tick's count is `error`, times

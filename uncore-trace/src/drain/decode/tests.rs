@@ -141,6 +141,14 @@ fn unknown_kinds_and_values_are_errors() {
     assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
 }
 
+#[test]
+fn a_sample_that_ends_before_its_begin_is_an_error() {
+    let mut bytes = bytes_of_a_sample();
+    bytes[8..16].copy_from_slice(&2000_u64.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&1999_u64.to_ne_bytes());
+    assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
+}
+
 /// A record of these 32-bit words, followed by 64-bit words.
 fn bytes_of(words: &[u32], more: &[u64]) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
