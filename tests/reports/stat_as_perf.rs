@@ -1,7 +1,5 @@
 //! What scripts that were written for `perf stat` find in the output of `stat`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::path::Path;
 use std::process::Command;
 
@@ -22,7 +20,7 @@ fn rows<'a>(answer: &'a Answer, separator: &str) -> Vec<Vec<&'a str>> {
     lines.map(|line| line.split(separator).collect()).collect()
 }
 
-/// The checks of tools/perf/tests/shell/stat+csv_summary.sh (Linux 7.2), with a `perf` that executes
+/// The checks of `tools/perf/tests/shell/stat+csv_summary.sh` (Linux 7.2), with a `perf` that executes
 /// this program, and an event that every machine has.
 #[test]
 fn perfs_own_test_of_the_csv_summary_passes() {
