@@ -38,8 +38,7 @@ pub(crate) fn python() -> PathBuf {
 }
 
 /// Modules that the tests' scripts import.
-const IMPORTS: &str =
-    "import duckdb, grpc, mcp, opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow, \
+const IMPORTS: &str = "import duckdb, grpc, mcp, opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow, \
      xxhash";
 
 fn python_in(target: &Path) -> PathBuf {

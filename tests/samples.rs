@@ -81,8 +81,7 @@ fn a_report_begins_with_the_answer_and_says_once_that_all_is_exact() {
     };
     let first =
         |sample: &str, options: &[&str]| of(sample, options).lines().next().unwrap().to_owned();
-    let train =
-        "train had 96 % (85 to 100 %) of what went over memory of other sockets 0 (in): ";
+    let train = "train had 96 % (85 to 100 %) of what went over memory of other sockets 0 (in): ";
     assert!(first("grace", &[]).starts_with(train));
     assert!(first("grace", &["--by", "pmu", "--top", "1"]).starts_with(train));
     assert!(first("vm.parquet", &["--by", "pid"]).starts_with("dd ("));

@@ -120,8 +120,7 @@ impl Variance {
     /// Moves it to another by this part of the difference.
     pub(in super::super) fn approach(&mut self, later: &Self, weight: f64) {
         let Self { learnt, now, of_group } = self;
-        for (value, next) in
-            [(learnt, later.learnt), (now, later.now), (of_group, later.of_group)]
+        for (value, next) in [(learnt, later.learnt), (now, later.now), (of_group, later.of_group)]
         {
             *value += weight * (next - *value);
         }

@@ -175,7 +175,8 @@ pub(super) fn events(
 ) -> Result<(i64, Vec<Event>)> {
     let (mut start_ns, mut events) = (0, Vec::new());
     if !links.links.is_empty() {
-        let sums = usage_of_tenants(recording, &Question { links: Some(links), ..question.clone() })?;
+        let sums =
+            usage_of_tenants(recording, &Question { links: Some(links), ..question.clone() })?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
     let names = |plan: &Planned| plan.apart(links).map(|its| its.event.clone()).collect();
