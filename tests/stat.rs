@@ -412,7 +412,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     refused("-o /no/such/dir/file -- true", &["cannot write /no/such/dir/file"]);
     refused(
         "--for-each-cgroup no/such/cgroup -- true",
-        &["no cgroup /no/such/cgroup", "; the nearest are /"],
+        &["no cgroup /no/such/cgroup", "; the nearest "],
     );
     refused("--for-each-cgroup (x -- true", &["not a regular expression"]);
     refused("--for-each-cgroup / -D -1 -- true", &["--control"]);
