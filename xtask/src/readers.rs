@@ -150,7 +150,8 @@ fn install() -> Result<()> {
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     });
     for result in results {
-        result.map_err(|_| anyhow!("the installation of a reader panicked"))??;
+        let Ok(installed) = result else { bail!("the installation of a reader panicked") };
+        installed?;
     }
     Ok(())
 }

@@ -142,14 +142,13 @@ impl Event {
             Some(pmu.clone())
         };
         let name = plain(begin).to_ascii_lowercase();
-        let (pmu, name, terms) = match known(&name) {
-            Some(pmu) => (pmu, name, terms.as_slice()),
-            None => {
-                let (first, terms) = terms.split_first()?;
-                let event = plain(first).to_ascii_lowercase();
-                let pmu = NAMED_BY_SYSFS.contains(&name.as_str()).then(|| name.clone());
-                (pmu.or_else(|| known(&event))?, event, terms)
-            }
+        let (pmu, name, terms) = if let Some(pmu) = known(&name) {
+            (pmu, name, terms.as_slice())
+        } else {
+            let (first, terms) = terms.split_first()?;
+            let event = plain(first).to_ascii_lowercase();
+            let pmu = NAMED_BY_SYSFS.contains(&name.as_str()).then(|| name.clone());
+            (pmu.or_else(|| known(&event))?, event, terms)
         };
         let mut input = name.clone();
         let mut own = vec![name];

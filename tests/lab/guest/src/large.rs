@@ -101,8 +101,8 @@ fn add_cpus(made: &mut Tree, size: Size) -> Result<()> {
     }
     for socket in 0..size.sockets {
         let (first, last) = (socket * size.cores, socket * size.cores + size.cores - 1);
-        let list = format!("{first}-{last},{}-{}", half + first, half + last);
-        made.add(&system.join(format!("node/node{socket}/cpulist")), text(&list))?;
+        let cpus = format!("{first}-{last},{}-{}", half + first, half + last);
+        made.add(&system.join(format!("node/node{socket}/cpulist")), text(&cpus))?;
     }
     Ok(())
 }
