@@ -116,3 +116,29 @@ fn each_import_list_is_of_one_module() {
     }
     assert!(wrong.is_empty(), "one line for each module:\n{}", wrong.join("\n"));
 }
+
+/// Stages that read files of a machine, which may be a tree below `--root`.
+const OF_THE_MACHINE: [&str; 7] =
+    ["discover", "catalog", "plan", "open", "identity", "assemble", "doctor"];
+
+/// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links have no
+/// such content, and a loop of links is an error.
+#[test]
+fn files_of_the_machine_are_read_within_bounds() {
+    let mut paths = Vec::new();
+    OF_THE_MACHINE.iter().for_each(|stage| files(&source().join(stage), &mut paths).unwrap());
+    let is_for_tests =
+        |path: &PathBuf| ["fake.rs", "document.rs"].iter().any(|name| path.ends_with(name));
+    let mut around = Vec::new();
+    for path in paths.into_iter().filter(|path| !is_for_tests(path)) {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let readers = ["fs::read(", "fs::read_to_string(", "File::open("];
+            if readers.iter().any(|reader| line.contains(reader)) {
+                around.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(around.is_empty(), "use bounds.rs: {around:#?}");
+}
