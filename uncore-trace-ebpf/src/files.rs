@@ -146,15 +146,21 @@ pub fn got(file: *const u8) {
 #[inline(always)]
 pub fn left(file: *const u8) {
     let Some(device) = Device::watched(file) else { return };
-    let what = match still(device) {
-        Some(true) => return,
-        Some(false) => FILE_LEFT,
-        None => FILE_DOUBT,
-    };
     let mut who = NO_TASK;
     task::fill(&mut who);
-    let _unknown = HELD.remove(device.of(who.pid));
-    send(&device.event(what, who));
+    let key = device.of(who.pid);
+    // Another thread may get a file of the device meanwhile. If it does so after this removal, it
+    // reports that; the report below has a time from before that one. If it does so before, its file
+    // is found below, unless it is not in the table yet: this program is called before `fd_install`
+    // stores the file, and no lock covers both. Such a file is found when all files are read again.
+    let _unknown = HELD.remove(key);
+    let mut event = device.event(FILE_LEFT, who);
+    match still(device) {
+        Some(true) => return remember(&key, who.pid),
+        Some(false) => {}
+        None => event.what = FILE_DOUBT,
+    }
+    send(&event);
 }
 
 /// Remembers that a process holds a device.

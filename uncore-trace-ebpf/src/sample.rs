@@ -10,7 +10,7 @@ use uncore_trace_common::record::{
     CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
     SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
 };
-use uncore_trace_common::state::Sampler;
+use uncore_trace_common::state::{Sampler, Sweep};
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
@@ -52,7 +52,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
             only_changes = true;
         }
     }
-    if sweep.busy != 0 {
+    if is_busy(sweep) {
         // The interrupted sweep would be sent after this one, with older readings.
         // SAFETY: a field of the value that is given.
         emit::count(|drops| unsafe { &raw mut (*drops).nested });
@@ -61,27 +61,30 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
         return;
     };
+    // Before the turn: a program that interrupts this one would find that this CPU has it.
+    set_busy(sweep, 1);
     let mut has_turn = false;
     if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
         if trigger == TRIGGER_TIMER {
-            has_turn = turn::wait(turn);
+            has_turn = turn::wait(turn, cpu);
         } else if turn::is_due(turn, now(), MIN_GAP_NS.load()) {
-            has_turn = turn::take(turn);
+            has_turn = turn::take(turn, cpu);
         }
         if !has_turn {
             if trigger == TRIGGER_TIMER {
                 // SAFETY: a field of the value that is given.
                 emit::count(|drops| unsafe { &raw mut (*drops).nested });
+                set_busy(sweep, 0);
                 return;
             }
             if trigger != TRIGGER_SCHED || at_switch == 0 {
+                set_busy(sweep, 0);
                 return;
             }
             wanted = at_switch;
             only_changes = true;
         }
     }
-    sweep.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
@@ -92,7 +95,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let read = read_slots(first, wanted, sample, &raw mut sweep.changed);
     if only_changes {
         if sweep.changed == 0 {
-            sweep.busy = 0;
+            set_busy(sweep, 0);
             return;
         }
         // The clock costs as much as a counter, so it is read only if the readings are sent. No
@@ -122,7 +125,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     if has_turn {
         turn::leave(turn);
     }
-    sweep.busy = 0;
+    set_busy(sweep, 0);
 }
 
 /// Reads the counters of another CPU that this CPU reads at switches, if it has any, the last
@@ -142,16 +145,17 @@ pub fn read_others() {
     };
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
     let sweep = unsafe { &mut *sweep };
-    if sweep.busy != 0 {
+    if is_busy(sweep) {
         return;
     }
     let Some(sample) = SCRATCH.get_ptr_mut(TRIGGER_SCHED) else {
         return;
     };
-    if !turn::take(turn) {
+    set_busy(sweep, 1);
+    if !turn::take(turn, cpu) {
+        set_busy(sweep, 0);
         return;
     }
-    sweep.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     sample.begin = now();
@@ -172,7 +176,7 @@ pub fn read_others() {
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };
     turn::leave(turn);
-    sweep.busy = 0;
+    set_busy(sweep, 0);
 }
 
 /// A reading by the sampler's timer, which runs inside the softirq that serves timers, on `cpu`,
@@ -192,6 +196,19 @@ pub fn read_on_timer(cpu: u32) {
         }
     }
     read_on(cpu, TRIGGER_TIMER, context, number);
+}
+
+/// Whether a program that was interrupted by this one is reading.
+#[inline(always)]
+fn is_busy(sweep: &Sweep) -> bool {
+    // SAFETY: a reference is readable.
+    unsafe { (&raw const sweep.busy).read_volatile() != 0 }
+}
+
+#[inline(always)]
+fn set_busy(sweep: &mut Sweep, busy: u64) {
+    // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
+    unsafe { (&raw mut sweep.busy).write_volatile(busy) };
 }
 
 /// The time, ns on `CLOCK_MONOTONIC`.

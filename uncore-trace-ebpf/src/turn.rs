@@ -7,6 +7,10 @@
 //! `local64_add`): two CPUs that read at the same time would count twice or lose what is new. So a
 //! CPU reads such counters only while it has their turn, an entry of a hash map. Its insertion is
 //! atomic on every kernel; a compare-and-exchange needs instructions that this object does without.
+//!
+//! The kernel may refuse to remove an entry, because it does not get the lock of the map
+//! (`htab_lock_bucket`, kernel/bpf/hashtab.c, Linux 6.18). So the entry has the CPU that took the turn: the
+//! turn of a CPU that reads nothing now is left over, and that CPU takes it again.
 
 use core::ffi::c_void;
 
@@ -14,7 +18,7 @@ use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::helpers::generated::bpf_loop;
 use aya_ebpf::macros::btf_map;
 
-/// The turns that are taken, by number.
+/// The CPUs that have the turns which are taken, by number of the turn.
 #[btf_map]
 static TURNS: HashMap<u32, u32, 1> = HashMap::new();
 
@@ -29,26 +33,27 @@ const NO_EXIST: u64 = 1;
 /// reads: 1 us for each counter.
 const TRIES: u32 = 4096;
 
-/// Takes a turn; `false` if another CPU has it.
+/// Takes a turn for this CPU, `cpu`, which reads nothing now; `false` if another CPU has it.
 #[inline(always)]
-pub fn take(turn: u32) -> bool {
-    TURNS.insert(turn, turn, NO_EXIST).is_ok()
+pub fn take(turn: u32, cpu: u32) -> bool {
+    // SAFETY: the value is a number.
+    TURNS.insert(turn, cpu, NO_EXIST).is_ok() || unsafe { TURNS.get(turn) } == Some(&cpu)
 }
 
-/// Takes a turn, and waits for it if another CPU has it; `false` if it has it for too long.
+/// As [`take`], and waits for the turn if another CPU has it; `false` if it has it for too long.
 #[inline(always)]
-pub fn wait(turn: u32) -> bool {
-    let mut wanted = Wanted { turn, has: 0 };
+pub fn wait(turn: u32, cpu: u32) -> bool {
+    let mut wanted = Wanted { turn, cpu, has: 0 };
     let callback: unsafe extern "C" fn(u64, *mut Wanted) -> i64 = again;
     // SAFETY: the callback takes what is given here, which lives as long as the call.
     unsafe { bpf_loop(TRIES, callback as *mut c_void, (&raw mut wanted).cast(), 0) };
     wanted.has != 0
 }
 
-/// Lets others have the turn.
+/// Lets others have the turn. If the kernel refuses that, the next turn of this CPU ends it.
 #[inline(always)]
 pub fn leave(turn: u32) {
-    let _gone = TURNS.remove(turn);
+    let _left_over = TURNS.remove(turn);
 }
 
 /// Whether the counters of a turn were last read at least `gap` ns before `now`.
@@ -69,13 +74,14 @@ pub fn note(turn: u32, now: u64) {
 
 struct Wanted {
     turn: u32,
+    cpu: u32,
     has: u32,
 }
 
 unsafe extern "C" fn again(_try: u64, wanted: *mut Wanted) -> i64 {
     // SAFETY: the kernel passes the pointer that `wait` gave.
     let wanted = unsafe { &mut *wanted };
-    let has = take(wanted.turn);
+    let has = take(wanted.turn, wanted.cpu);
     wanted.has = u32::from(has);
     i64::from(has)
 }

@@ -81,7 +81,13 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
 /// started the timer in between, user space starts it again.
 #[inline(always)]
 fn moved(sampler: &mut Sampler) {
-    sampler.state = SAMPLER_MOVED;
+    // The count below is what user space looks at first, and instructions that order the two are not in
+    // the set of this object. If user space sees the count before the state, it looks at the state again
+    // with the next change of CPUs. If it writes here what it has read before (`assign`,
+    // uncore-trace/src/open/sampler.rs), this timer stays off. In both cases each missing tick is a row of
+    // `loss`.
+    // SAFETY: a reference is writable. Volatile, so that the compiler keeps the order.
+    unsafe { (&raw mut sampler.state).write_volatile(SAMPLER_MOVED) };
     // SAFETY: a field of the value that is given.
     emit::count(|drops| unsafe { &raw mut (*drops).moved });
 }
