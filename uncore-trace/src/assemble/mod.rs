@@ -252,7 +252,7 @@ impl Timeline {
             }
             Record::Sample(sample) => self.sample(&sample, sink),
             Record::Task(event) => self.task_event(&event, sink),
-            Record::Cgroup(event) => self.cgroup_event(event, sink),
+            Record::Cgroup(event) => self.cgroup_event(&event, sink),
             Record::Io(moved) => {
                 if let Some(io) = &mut self.io {
                     io.feed(&moved, &mut self.names);
@@ -793,7 +793,7 @@ impl Timeline {
         }
     }
 
-    fn cgroup_event(&mut self, event: CgroupEvent, sink: &mut Sink) {
+    fn cgroup_event(&mut self, event: &CgroupEvent, sink: &mut Sink) {
         if let CgroupChange::Attached(tid) = event.change
             && sink.wants(&tasks::TABLE)
         {

@@ -22,11 +22,11 @@ use super::mounts::{Mount, MountTable};
 use super::read::{self, Problems};
 
 /// The inode number, and so the id, of the root of the v2 hierarchy (`kernfs_create_root`,
-/// fs/kernfs/dir.c, Linux 7.2: numbers begin at 1).
+/// `fs/kernfs/dir.c`, Linux 7.2: numbers begin at 1).
 const ROOT_ID: u64 = 1;
 
 /// The link that names the cgroup namespace of a process, and its target for the initial one
-/// (`PROC_CGROUP_INIT_INO`, include/linux/proc_ns.h, Linux 7.2).
+/// (`PROC_CGROUP_INIT_INO`, `include/linux/proc_ns.h`, Linux 7.2).
 const NAMESPACE: &str = "proc/self/ns/cgroup";
 const INITIAL_NAMESPACE: &str = "cgroup:[4026531835]";
 

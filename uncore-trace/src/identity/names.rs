@@ -264,7 +264,7 @@ impl Names {
     }
 
     /// Updates the names after a change of the cgroup hierarchy.
-    pub fn cgroup_event(&mut self, event: CgroupEvent) {
+    pub fn cgroup_event(&mut self, event: &CgroupEvent) {
         match event.change {
             CgroupChange::Created => {
                 if let Some(path) = &event.path {
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(task.cgroup_id, from, "the record of the move is still to come");
         names.split(&task, 10, 20);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(CgroupEvent { time: 25, cgroup_id: to, change, path: None });
+        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: to, change, path: None });
         let parts = names.split(&running(&names), 20, 30);
         let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
         assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
@@ -363,7 +363,7 @@ mod tests {
         let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
         names.split(&task(1), 0, 10);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(CgroupEvent { time: 25, cgroup_id: 2, change, path: None });
+        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: 2, change, path: None });
         let mut parts = |begin, end| -> Vec<(u64, u64, u64)> {
             let parts = names.split(&task(2), begin, end);
             parts.into_iter().map(|(task, from, to)| (task.cgroup_id, from, to)).collect()

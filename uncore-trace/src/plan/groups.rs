@@ -145,7 +145,7 @@ impl<'a> Resolver<'a> {
                 opened.extend(all.iter().flat_map(|glob| self.matching(*words, glob, group)));
             }
             if !self.narrowing.is_by_device() {
-                self.warnings.extend(self.boxes_left_out(group, &here, &opened));
+                self.warnings.extend(Self::boxes_left_out(group, &here, &opened));
             }
             resolved.extend(opened);
         }

@@ -94,8 +94,8 @@ impl Plan {
         }
         let is_witness = |counter: &&Counter| counter.is_witness() && is_there(counter.id);
         let witnesses = self.counters.iter().filter(is_witness);
-        let witnessed: CpuList = witnesses.map(|witness| witness.cpu).collect();
-        counter.sees.is_subset(&witnessed)
+        let covered: CpuList = witnesses.map(|witness| witness.cpu).collect();
+        counter.sees.is_subset(&covered)
     }
 }
 
@@ -178,8 +178,8 @@ impl<'a> Assembly<'a> {
         let mut encoder = WitnessEncoder::default();
         let mut missing = Vec::new();
         for (cpu, source) in sources {
-            let encoded = &encoder.resolved(*source)?.encoded;
-            if !self.seen.contains_key(&(encoded.attr_type, encoded.config, *cpu)) {
+            let event = &encoder.resolved(*source)?.encoded;
+            if !self.seen.contains_key(&(event.attr_type, event.config, *cpu)) {
                 missing.push(*cpu);
             }
         }

@@ -78,7 +78,6 @@ impl<'a> Resolver<'a> {
 
     /// A warning on the boxes of a group that have none of its events, unlike others of their kind.
     pub(super) fn boxes_left_out(
-        &self,
         group: Group,
         here: &[Words<'a>],
         resolved: &[Resolved<'a>],

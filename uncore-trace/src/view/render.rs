@@ -133,10 +133,10 @@ fn headline(usage: &Usage, event: &Event, style: Style) -> String {
     let rate = event.rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
     let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     if let Some(line) = sole_owner(usage, event) {
-        total.push_str(&format!(", all of {}", line_name(line)));
+        total = format!("{total}, all of {}", line_name(line));
     }
     if let Some(cgroup) = in_cgroup(event) {
-        total.push_str(&format!(", {cgroup}"));
+        total = format!("{total}, {cgroup}");
     }
     match style.width {
         Some(width) if cells(&name) + cells(&total) > width => {

@@ -283,7 +283,7 @@ fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
         track.run(&Run { cpu: 0, begin, last: begin, end, slots: vec![slot] }, &mut names);
         if end == 1030 {
             let change = CgroupChange::Attached(1);
-            names.cgroup_event(CgroupEvent { time: 1080, change, cgroup_id: 8, path: None });
+            names.cgroup_event(&CgroupEvent { time: 1080, change, cgroup_id: 8, path: None });
         }
     };
     // The record of a slice has the cgroup at its end.

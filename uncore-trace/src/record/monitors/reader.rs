@@ -77,7 +77,9 @@ impl Reader {
         )?;
         let mut domains = domains(&machine.root, &machine.cpus);
         if !resctrl.counts_local() && domains.iter().any(|its| its.socket != domains[0].socket) {
-            domains.iter_mut().for_each(|domain| domain.socket = ALL_SOCKETS);
+            for domain in &mut domains {
+                domain.socket = ALL_SOCKETS;
+            }
         }
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
         let places = machine.cpus.places().values();
