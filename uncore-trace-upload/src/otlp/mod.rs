@@ -122,8 +122,9 @@ impl Push {
 
     /// Logs a warning, unless one like it was logged within the hour.
     fn warn(&mut self, text: &str) {
-        let line = self.repeats.line(text, Instant::now());
-        line.iter().for_each(|line| log::warn!("{line}"));
+        if let Some(line) = self.repeats.line(text, Instant::now()) {
+            log::warn!("{line}");
+        }
     }
 
     /// Sends what the agent serves now.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use parquet::basic::{ColumnOrder, Encoding};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::cost::readings_of;
 use super::{pairs, windows};
@@ -26,7 +26,7 @@ fn assert_old_readers_read(path: &Path, what: &str) {
     }
     // With version 2 there are data pages of version 2.
     assert_eq!(file.file_metadata().version(), 1, "{what}");
-    for column in file.row_groups().iter().flat_map(|group| group.columns()) {
+    for column in file.row_groups().iter().flat_map(RowGroupMetaData::columns) {
         let what = format!("{what}.{}", column.column_path());
         assert_eq!(column.bloom_filter_offset(), None, "{what}");
         assert_eq!(column.column_index_offset(), None, "{what}");
