@@ -1,6 +1,5 @@
 //! Mounts of a command's own, for tests that change what it sees of the machine.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(unsafe_code, reason = "a namespace is entered between fork and exec")]
 
 use std::ffi::CStr;
@@ -31,21 +30,23 @@ fn separate() -> Result<()> {
     if make_private().is_ok() {
         return Ok(());
     }
-    // SAFETY: system calls with constant strings.
-    unsafe {
-        let root = libc::open(c"/".as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC);
-        done(root)?;
-        // With the root in a directory that the working directory is not in, `..` leads above the root.
-        enter(c"/proc")?;
-        done(libc::fchdir(root))?;
-        for _ in 0..MOST_ABOVE {
-            done(libc::chdir(c"..".as_ptr()))?;
-        }
-        enter(c".")?;
-        make_private()?;
-        done(libc::fchdir(root))?;
-        enter(c".")
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a constant string.
+    let root = unsafe { libc::open(c"/".as_ptr(), flags) };
+    done(root)?;
+    // With the root in a directory that the working directory is not in, `..` leads above the root.
+    enter(c"/proc")?;
+    // SAFETY: a descriptor that is open.
+    done(unsafe { libc::fchdir(root) })?;
+    for _ in 0..MOST_ABOVE {
+        // SAFETY: a constant string.
+        done(unsafe { libc::chdir(c"..".as_ptr()) })?;
     }
+    enter(c".")?;
+    make_private()?;
+    // SAFETY: a descriptor that is open.
+    done(unsafe { libc::fchdir(root) })?;
+    enter(c".")
 }
 
 fn make_private() -> Result<()> {
