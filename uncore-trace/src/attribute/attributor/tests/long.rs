@@ -54,13 +54,14 @@ fn given(
     sums
 }
 
-/// Both owners run at random, and from tick 4000 on one after the other, each for 1 s.
+/// Both owners run at random, and after tick 4000 one after the other, each for 1 s. None of them runs in the last
+/// tick of the other's second.
 fn in_turns(tick: u64) -> [u64; 2] {
     let mut random = fastrand::Rng::with_seed(tick);
     let times = [random.u64(0..800_000), random.u64(0..200_000)];
     match tick {
-        0..4000 => times,
-        _ if tick % 2000 < 1000 => [times[0], 0],
+        0..=4000 => times,
+        _ if (tick - 1) % 2000 < 1000 => [times[0], 0],
         _ => [0, times[1]],
     }
 }
