@@ -161,7 +161,7 @@ fn python_reads_neither_tables_of_another_recording_nor_files_without_digests() 
     made::write(&run, SIZE);
     let read =
         |path: &Path, table: &str| script("damage.py", &["read", path.to_str().unwrap(), table]);
-    assert!(read(&run, "readings").as_u64() > Some(0));
+    assert!(read(&run, "fabric").as_u64() > Some(0));
     let grace = root().join("samples/grace");
     fs::copy(grace.join("readings.parquet"), run.join("readings.parquet")).unwrap();
     let refused = read(&run, "readings").to_string();

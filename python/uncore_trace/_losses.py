@@ -11,7 +11,7 @@ from ._text import printable
 #: What to do about each cause; empty: it costs precision only, and no count is missing.
 ADVICE = dict.fromkeys(
     "late_tick no_boundary nested_reading unseen_switch unseen_request cpu_offline witness_lost monitor_lost overload"
-    " mark_lost name_refused holder_unseen account_unread".split(),
+    " mark_lost name_refused holder_unseen account_unread cgroups_unnamed cgroups_partial".split(),
     "",
 )
 ADVICE |= dict.fromkeys(["ring_full", "run_gap", "lost_sample"], "use a larger --buffer")
