@@ -7,7 +7,8 @@
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
-//! - `bombs` has small files that become large, and pipes in the place of files.
+//! - `bombs` has small files that become large, and pipes in the place of files; `swapped` has something else in
+//!   the place of each file of a captured machine.
 //! - `trust` has names of cgroups that users and runtimes give.
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it;
@@ -101,6 +102,7 @@ mod structure;
 mod sums;
 mod sums_in_sql;
 mod survive;
+mod swapped;
 mod terminal;
 mod ticks;
 mod top;

@@ -50,6 +50,10 @@ pub const METRICS: u64 = 8 << 20;
 /// have a page.
 pub const SYSTEM: u64 = 16 << 20;
 
+/// Largest attribute of a PMU, a CPU or a device in sysfs, bytes. The kernel gives a page, of at most 64 KiB;
+/// its longest list of CPUs, of every second of 8192, has some 20 KiB.
+pub const ATTRIBUTE: u64 = 256 << 10;
+
 /// Opens a file to read it, if it is a regular one. A FIFO, a device or a socket is an error, and is
 /// not waited for.
 ///

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Cpus;
 use super::processor::Processor;
 use super::read::{Problems, bytes};
+use crate::bounds;
 
 /// Path of the file, below the root.
 pub const FILE: &str = "var/lib/uncore-trace/calibration.json";
@@ -81,7 +82,7 @@ impl Calibration {
     /// used is a problem.
     pub(super) fn read(root: &Path, identity: &Identity, problems: &mut Problems) -> Option<Self> {
         let path = root.join(FILE);
-        let text = problems.text(&path)?;
+        let text = problems.text_up_to(&path, bounds::TEXT)?;
         let read: Result<Self, _> = serde_json::from_str(&text);
         match read {
             Ok(calibration) if calibration.machine == *identity => Some(calibration),

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mounts::{Mount, MountTable};
 use super::read::{self, Problems};
+use crate::bounds;
 
 /// The inode number, and so the id, of the root of the v2 hierarchy (`kernfs_create_root`,
 /// `fs/kernfs/dir.c`, Linux 7.2: numbers begin at 1).
@@ -203,13 +204,13 @@ fn above_and_below(path: &Path) -> (usize, &Path) {
 /// The root of this process's cgroup namespace, as a path of `ups` components below `mount`: no file
 /// has it, so this process is looked for, which knows its path from that root.
 fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
-    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let text = bounds::system_text(root.join("proc/self/cgroup")).ok()?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     let own_pid = std::process::id().to_string();
     let has_own = |dir: &Path| {
         // A threaded cgroup has no processes.
-        let members = fs::read_to_string(dir.join("cgroup.procs"))
-            .or_else(|_| fs::read_to_string(dir.join("cgroup.threads")));
+        let members = bounds::system_text(dir.join("cgroup.procs"))
+            .or_else(|_| bounds::system_text(dir.join("cgroup.threads")));
         members.is_ok_and(|members| members.lines().any(|pid| pid == own_pid))
     };
     let mut waiting = vec![mount.to_owned()];

@@ -30,16 +30,15 @@ impl Problems {
         self.0.push(line);
     }
 
-    /// The whole file as text.
+    /// The whole attribute of sysfs as text.
     pub(super) fn text(&mut self, path: &Path) -> Option<String> {
-        match bytes(path) {
-            Ok(bytes) => match String::from_utf8(bytes) {
-                Ok(text) => Some(text),
-                Err(error) => {
-                    self.note(path, &error);
-                    None
-                }
-            },
+        self.text_up_to(path, bounds::ATTRIBUTE)
+    }
+
+    /// The whole file as text, if it has at most `most` bytes.
+    pub(super) fn text_up_to(&mut self, path: &Path, most: u64) -> Option<String> {
+        match bounds::text(path, most) {
+            Ok(text) => Some(text),
             Err(error) if absent(&error) => None,
             Err(error) => {
                 self.note(path, &error);

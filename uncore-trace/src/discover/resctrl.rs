@@ -149,7 +149,7 @@ impl Resctrl {
 
     /// Whether the local part of the bytes is counted. Arm MPAM counts totals only.
     pub fn counts_local(&self) -> bool {
-        let features = fs::read_to_string(self.dir.join("info/L3_MON/mon_features"));
+        let features = bounds::system_text(self.dir.join("info/L3_MON/mon_features"));
         features.map_or(true, |text| text.lines().any(|line| line.trim() == Event::Local.file()))
     }
 

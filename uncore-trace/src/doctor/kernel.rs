@@ -16,9 +16,13 @@ const NAME: &str = "kernel";
 const OLDEST: Version = Version(6, 1);
 const PINNED_TIMER: Version = Version(6, 7);
 
+/// Longest release of a kernel, bytes (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
+const LONGEST_RELEASE: usize = 64;
+
 /// The kernel's release, as `uname -r` prints it.
 pub(super) fn release(machine: &Machine) -> Option<String> {
-    let read = machine.text("proc/sys/kernel/osrelease").ok().filter(|release| !release.is_empty());
+    let is_release = |text: &String| !text.is_empty() && text.len() <= LONGEST_RELEASE;
+    let read = machine.text("proc/sys/kernel/osrelease").ok().filter(is_release);
     // Without procfs, the kernel of the running machine says it too.
     let own = || uname().release().to_str().ok().map(str::to_owned);
     read.or_else(|| (machine.root() == Path::new("/")).then(own).flatten())
