@@ -1,4 +1,4 @@
-//! Sums `fabric` in longer windows: the rows of the table [`rollup`].
+//! Sums `fabric` in longer windows: the rows of the table [`crate::schema::rollup`].
 //!
 //! Counters of one PMU that count the same event on several CPUs are summed. Guarantees: every
 //! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as in
