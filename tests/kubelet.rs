@@ -79,7 +79,7 @@ fn a_kubelet_says_which_devices_pods_have() {
 fn answers_are_bounded_in_size_and_time() {
     let _machine = root_or_skip!();
     for (how, why) in [
-        ("huge", "more than 16777216 bytes"),
+        ("huge", "more than 4194304 bytes"),
         ("error", "the error 12"),
         ("late", "does not answer in 5s"),
         ("nonsense", "not of this method"),

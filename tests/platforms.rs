@@ -18,6 +18,7 @@ use crate::reports::causes::OF_DRIVERS;
 /// Machines that were written from the source of drivers, not captured.
 const WRITTEN: &[&str] = &[
     "altra-2s",
+    "amlogic-g12",
     "ampereone",
     "broadwell-ep",
     "client-alder-lake",
@@ -25,6 +26,8 @@ const WRITTEN: &[&str] = &[
     "cmn-s3",
     "cn10k",
     "granite-rapids-2s",
+    "imx8mm",
+    "rk3588",
     "granite-rapids-old-kernel-2s",
     "kunpeng-920",
     "kunpeng-hip09",

@@ -29,6 +29,9 @@ pub(super) fn pmu(name: &str, processor: &str) -> Pmu {
         ("occ_sel", "config:14-15"),
         ("ch_mask", "config:36-47"),
         ("fc_mask", "config:48-50"),
+        ("cmask", "config:24-28"),
+        ("thresh", "config:24-31"),
+        ("filter_opc", "config1:20-28"),
     ];
     let format = |(name, text): (&str, &str)| (name.to_owned(), text.parse().unwrap());
     Pmu {
