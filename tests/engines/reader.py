@@ -130,7 +130,7 @@ def main():
             with open(listed) as text:
                 files = json.load(text)
             for file, columns in files.items():
-                rows, sums = READERS[reader](file, columns)
+                rows, sums = READERS[reader](file, dict(sorted(columns.items())))
                 answer[file] = [["rows", str(rows)]]
                 answer[file] += [[column, str(count), plain(total or 0)] for column, (count, total) in sums.items()]
         case unknown:

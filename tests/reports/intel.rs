@@ -31,7 +31,10 @@ pub(super) fn pmu(name: &str, processor: &str) -> Pmu {
         ("fc_mask", "config:48-50"),
         ("cmask", "config:24-28"),
         ("thresh", "config:24-31"),
+        ("filter_tid", "config1:0-4"),
         ("filter_opc", "config1:20-28"),
+        ("filter_opc0", "config1:41-50"),
+        ("filter_opc1", "config1:51-60"),
     ];
     let format = |(name, text): (&str, &str)| (name.to_owned(), text.parse().unwrap());
     Pmu {
