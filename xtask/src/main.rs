@@ -19,6 +19,7 @@ mod fuzz;
 mod import;
 mod lab;
 mod man;
+mod oracle;
 mod pictures;
 mod readers;
 mod samples;
@@ -65,6 +66,8 @@ enum Task {
     Lab(lab::Args),
     /// Make the manual pages from the help texts
     Man,
+    /// Compare with perf what is opened and computed on the captured machines
+    Oracle(oracle::Args),
     /// Make the text of a captured machine from such a directory
     Pack(fixture::Pack),
     /// Make the pictures and the terminal screens in docs/
@@ -103,6 +106,7 @@ fn run(task: Task) -> Result<()> {
         Task::Import(import) => import::run(&import),
         Task::Lab(args) => lab::run(&args),
         Task::Man => man::run(),
+        Task::Oracle(args) => oracle::run(&args),
         Task::Pack(args) => fixture::pack(&args),
         Task::Pictures(args) => pictures::run(&args),
         Task::Samples(args) => samples::run(&args),
