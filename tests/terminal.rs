@@ -66,10 +66,10 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
         assert_eq!(code, 0, "{text}");
         text
     };
-    let whole = place.typed("report x.parquet").ok();
+    let whole = place.typed("report x.parquet --by cgroup").ok();
     assert!(widest(&whole) > 132, "{whole}");
     for (columns, variable, most) in [(80, "", 80), (132, "", 132), (0, "", 80), (80, "100", 100)] {
-        let text = report("", columns, variable);
+        let text = report("--by cgroup", columns, variable);
         assert!(widest(&text) <= most, "{columns} {variable}: {text}");
         for what in [
             "value",
@@ -83,16 +83,16 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
             assert!(text.contains(what), "{what}: {text}");
         }
     }
-    assert!(widest(&report("", 80, "100")) > 80);
-    assert_eq!(report("--wide", 80, ""), whole);
+    assert!(widest(&report("--by cgroup", 80, "100")) > 80);
+    assert_eq!(report("--by cgroup --wide", 80, ""), whole);
     // `COLUMNS` also sets the width in a pipe.
     let piped = |options: &str| {
         let args = ["report", "x.parquet"].into_iter().chain(options.split_whitespace());
         let output = place.tool(args).env("COLUMNS", "100").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(piped(""), report("", 100, ""));
-    assert_eq!(piped("--wide"), whole);
+    assert_eq!(piped("--by cgroup"), report("--by cgroup", 100, ""));
+    assert_eq!(piped("--by cgroup --wide"), whole);
     // Output for programs does not depend on the terminal.
     assert_eq!(report("--csv", 80, ""), place.typed("report x.parquet --csv").ok());
     assert!(report("--ascii --by pid", 80, "").is_ascii());

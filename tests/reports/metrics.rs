@@ -19,8 +19,6 @@ fn metrics_of_perf_7_are_counted() {
     for (machine, metric, unit) in [
         ("zen4-2s", "lpm_l3_accesses", "accesses/s"),
         ("zen4-2s", "lpm_l3_hits", "%"),
-        ("zen4-2s", "iotlb_miss_rate", "%"),
-        ("zen4-2s", "iotlb_interrupt_cache_lookup", "lookups"),
         ("sapphire-rapids-2s", "lpm_mem_bw_ddr_total", "MB/s"),
         ("icelake-2s", "lpm_mem_bw_pmm_read", "MB/s"),
         ("icelake-2s", "iotlb_interrupt_cache_miss", "misses"),
