@@ -9,17 +9,17 @@ pub(super) trait Real:
     Copy + Default + AddAssign + MulAssign + Mul<Output = Self> + Into<f64>
 {
     /// The nearest number of this type.
-    fn of(value: f64) -> Self;
+    fn from_f64(value: f64) -> Self;
 }
 
 impl Real for f64 {
-    fn of(value: f64) -> Self {
+    fn from_f64(value: f64) -> Self {
         value
     }
 }
 
 impl Real for f32 {
-    fn of(value: f64) -> Self {
+    fn from_f64(value: f64) -> Self {
         value as Self
     }
 }
@@ -30,13 +30,13 @@ pub(super) const TOGETHER: usize = 8;
 /// Some rows by place, all of the same length.
 #[derive(Clone, Debug)]
 pub(super) struct Rows<T> {
-    of: [Vec<T>; TOGETHER],
+    rows: [Vec<T>; TOGETHER],
     len: usize,
 }
 
 impl<T: Real> Default for Rows<T> {
     fn default() -> Self {
-        Self { of: std::array::from_fn(|_| Vec::new()), len: 0 }
+        Self { rows: std::array::from_fn(|_| Vec::new()), len: 0 }
     }
 }
 
@@ -48,30 +48,30 @@ impl<T: Real> Rows<T> {
 
     /// Number of places.
     fn places(&self) -> usize {
-        self.of[0].len()
+        self.rows[0].len()
     }
 
     /// Adds a row, multiplied by `by`.
     pub(super) fn push(&mut self, row: &[(u16, f32)], by: f64) {
         let most = row.last().map_or(0, |(place, _)| usize::from(*place) + 1);
         if self.places() < most {
-            self.of.iter_mut().for_each(|row| row.resize(most, T::default()));
+            self.rows.iter_mut().for_each(|row| row.resize(most, T::default()));
         }
-        let to = &mut self.of[self.len];
+        let to = &mut self.rows[self.len];
         for (place, amount) in row {
-            to[usize::from(*place)] = T::of(by * f64::from(*amount));
+            to[usize::from(*place)] = T::from_f64(by * f64::from(*amount));
         }
         self.len += 1;
     }
 
     /// The rows.
     pub(super) fn rows_mut(&mut self) -> &mut [Vec<T>] {
-        &mut self.of[..self.len]
+        &mut self.rows[..self.len]
     }
 
     /// Removes all rows.
     fn clear(&mut self) {
-        for row in &mut self.of[..self.len] {
+        for row in &mut self.rows[..self.len] {
             row.fill(T::default());
         }
         self.len = 0;
@@ -82,7 +82,7 @@ impl<T: Real> Rows<T> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Symmetric<T> {
     n: usize,
-    of: Vec<T>,
+    data: Vec<T>,
 }
 
 /// Where a row begins.
@@ -93,7 +93,7 @@ const fn begin(row: usize) -> usize {
 impl<T: Real> Symmetric<T> {
     /// A matrix of `n` rows of 0.
     pub(super) fn zero(n: usize) -> Self {
-        Self { n, of: vec![T::default(); begin(n)] }
+        Self { n, data: vec![T::default(); begin(n)] }
     }
 
     /// Number of rows.
@@ -103,12 +103,12 @@ impl<T: Real> Symmetric<T> {
 
     /// The row of a place, up to the diagonal; empty if the matrix is smaller.
     pub(super) fn row(&self, place: usize) -> &[T] {
-        self.of.get(begin(place)..begin(place + 1)).unwrap_or_default()
+        self.data.get(begin(place)..begin(place + 1)).unwrap_or_default()
     }
 
     /// The same to write.
     pub(super) fn row_mut(&mut self, place: usize) -> &mut [T] {
-        self.of.get_mut(begin(place)..begin(place + 1)).unwrap_or_default()
+        self.data.get_mut(begin(place)..begin(place + 1)).unwrap_or_default()
     }
 
     /// Adds `weight x row x row'` for each of the rows, and removes them.
@@ -116,10 +116,10 @@ impl<T: Real> Symmetric<T> {
         let n = rows.places();
         if n > self.n {
             self.n = n;
-            self.of.resize(begin(n), T::default());
+            self.data.resize(begin(n), T::default());
         }
-        let of = &mut self.of;
-        wide(|| products(of, &rows.of, T::of(weight)));
+        let of = &mut self.data;
+        wide(|| products(of, &rows.rows, T::from_f64(weight)));
         rows.clear();
     }
 
@@ -127,16 +127,16 @@ impl<T: Real> Symmetric<T> {
     pub(super) fn add_all(&mut self, other: &Self, weight: f64) {
         if other.n > self.n {
             self.n = other.n;
-            self.of.resize(other.of.len(), T::default());
+            self.data.resize(other.data.len(), T::default());
         }
-        let (of, weight) = (&mut self.of, T::of(weight));
-        wide(|| of.iter_mut().zip(&other.of).for_each(|(to, its)| *to += weight * *its));
+        let (of, weight) = (&mut self.data, T::from_f64(weight));
+        wide(|| of.iter_mut().zip(&other.data).for_each(|(to, its)| *to += weight * *its));
     }
 
     /// Multiplies it.
     pub(super) fn scale(&mut self, by: f64) {
-        let by = T::of(by);
-        self.of.iter_mut().for_each(|its| *its *= by);
+        let by = T::from_f64(by);
+        self.data.iter_mut().for_each(|its| *its *= by);
     }
 
     /// The product with a vector.
@@ -162,7 +162,7 @@ impl<T: Real> Symmetric<T> {
     pub(super) fn clear(&mut self, place: usize) {
         self.row_mut(place).fill(T::default());
         for row in place + 1..self.n {
-            self.of[begin(row) + place] = T::default();
+            self.data[begin(row) + place] = T::default();
         }
     }
 }

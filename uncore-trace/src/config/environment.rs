@@ -7,40 +7,40 @@ use std::net::Ipv6Addr;
 /// A container learns the address of its node from its environment alone. A variable without a
 /// value stays as it is, as in Kubernetes, and so does one whose value could end a string of TOML.
 /// An IPv6 address gets brackets, because a port follows it.
-pub(super) fn expanded(text: &str, of: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("$(") {
-        out.push_str(before);
-        let found = after.split_once(')');
-        if let Some((value, tail)) = found.and_then(|(name, tail)| Some((value(of(name)?)?, tail)))
+pub(super) fn expand_variables(text: &str, variable_value: impl Fn(&str) -> Option<String>) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut unexpanded = text;
+    while let Some((literal, variable_begin)) = unexpanded.split_once("$(") {
+        expanded.push_str(literal);
+        let expansion = variable_begin.split_once(')');
+        if let Some((value, tail)) = expansion.and_then(|(name, tail)| Some((escaped_value(variable_value(name)?)?, tail)))
         {
-            out.push_str(&value);
-            rest = tail;
+            expanded.push_str(&value);
+            unexpanded = tail;
         } else {
-            out.push_str("$(");
-            rest = after;
+            expanded.push_str("$(");
+            unexpanded = variable_begin;
         }
     }
-    out.push_str(rest);
-    out
+    expanded.push_str(unexpanded);
+    expanded
 }
 
-fn value(text: String) -> Option<String> {
+fn escaped_value(text: String) -> Option<String> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Some(format!("[{text}]"));
     }
-    let is_plain = text.chars().all(|it| it.is_ascii_alphanumeric() || "._-".contains(it));
+    let is_plain = text.chars().all(|character| character.is_ascii_alphanumeric() || "._-".contains(character));
     (is_plain && !text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::expanded;
+    use super::expand_variables;
 
     #[test]
     fn variables_have_their_values() {
-        let of = |name: &str| {
+        let variable_value = |name: &str| {
             let value = match name {
                 "POD_IP" => "192.0.2.7",
                 "SIX" => "2001:db8::7",
@@ -60,7 +60,7 @@ mod tests {
             ("$(NODE", "$(NODE"),
             ("$NODE ${NODE}", "$NODE ${NODE}"),
         ] {
-            assert_eq!(expanded(text, of), wanted);
+            assert_eq!(expand_variables(text, variable_value), wanted);
         }
     }
 }

@@ -414,7 +414,7 @@ impl Config {
         let text = bounds::text(path, bounds::TEXT).map_err(|error| {
             anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
         })?;
-        let text = environment::expanded(&text, |name| std::env::var(name).ok());
+        let text = environment::expand_variables(&text, |name| std::env::var(name).ok());
         Self::parse(&text).with_context(|| shown.to_string())
     }
 
