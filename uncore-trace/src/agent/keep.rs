@@ -67,7 +67,7 @@ impl Keeping {
     ///
     /// No part of the ring overlaps the span, or the parts cannot be linked.
     pub(super) fn start(wish: Wish) -> Result<Self> {
-        let parts = series::within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
+        let parts = series::parts_within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
         ensure!(!parts.is_empty(), "no finished part of the ring covers that time");
         let name = wish.name.clone();
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));

@@ -90,7 +90,7 @@ pub fn run(
     // Before anything is repaired: only the lock shows that no other agent is writing there.
     let _locks = locks(config)?;
     if let Some(ring) = &config.ring {
-        series::repair(&ring.directory)?;
+        series::repair_parts(&ring.directory)?;
         keep::clean(&ring.directory);
         keep::clean(&kept_directory(&config.kept, ring));
     }

@@ -32,7 +32,7 @@ pub(super) struct Size(pub u64);
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        series::bytes(&text).map(Self).map_err(de::Error::custom)
+        series::parse_size(&text).map(Self).map_err(de::Error::custom)
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Error, Result};
 
 use super::args::{Control, Options, parse_duration};
 use crate::confine::Needs;
-use crate::tables::series::{Series, bytes, is_size};
+use crate::tables::series::{Series, parse_size, is_size};
 use crate::tables::writer::Target;
 
 /// The shortest length of a part. Attribution learns anew in each part.
@@ -33,7 +33,7 @@ impl FromStr for Rotate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if is_size(text) {
-            let size = bytes(text)?;
+            let size = parse_size(text)?;
             if size < SMALLEST {
                 return Err("choose at least 1MiB".to_owned());
             }
@@ -79,7 +79,7 @@ impl Rotation {
 
     /// What creating and removing parts needs.
     pub(super) fn needs(&self) -> Needs {
-        self.series.needs()
+        self.series.access_needs()
     }
 
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
@@ -121,7 +121,7 @@ impl Rotation {
 
     /// Removes old parts. A part that cannot be removed does not end the recording.
     pub(super) fn trim(&mut self, live_bytes: u64) {
-        if let Err(error) = self.series.trim(live_bytes)
+        if let Err(error) = self.series.trim_parts(live_bytes)
             && !self.warned
         {
             self.warned = true;

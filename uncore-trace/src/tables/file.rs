@@ -316,7 +316,7 @@ impl FileScan {
                 self.group = None;
                 continue;
             };
-            pages::texts(&batch)?;
+            pages::check_text_lengths(&batch)?;
             group.rows += batch.num_rows() as i64;
             self.rows += batch.num_rows() as i64;
             return later::completed(group.filled(batch)?, &self.absent).map(Some);

@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use super::lock::{self, Act, Lock};
 use super::manifest::Manifest;
 use super::mode::Mode;
-use super::names::{bare, table_path};
+use super::names::{without_slash, table_path};
 use super::segment::{Partial, partial_dir};
 use super::{disk, finish, lost, place};
 use crate::confine::Needs;
@@ -159,7 +159,7 @@ impl Files {
         // An empty first segment of `fabric`: a recorder that is killed in its first second leaves
         // its metadata, and `*.parquet` always matches a file.
         if let Some(fabric) = self.tables.last_mut() {
-            fabric.partial.seal(&[], &self.pairs)?;
+            fabric.partial.write_next_segment(&[], &self.pairs)?;
         }
         Ok(self)
     }
@@ -261,7 +261,7 @@ impl Files {
         self.set_metadata(metadata)?;
         self.seal()?;
         for at in 0..self.tables.len() {
-            let there = self.tables[at].partial.require().map(|()| false);
+            let there = self.tables[at].partial.require_unchanged().map(|()| false);
             self.note(there)?;
         }
         // From here on only the segments have the rows: an error must not remove them.
@@ -310,7 +310,7 @@ impl TableSink {
             own = version.map(|(key, value)| (key.clone(), value.clone())).collect();
             &own
         };
-        self.partial.seal(&self.pending, pairs)?;
+        self.partial.write_next_segment(&self.pending, pairs)?;
         self.pending.clear();
         self.rows = 0;
         Ok(true)
@@ -324,7 +324,7 @@ impl Drop for Files {
             return;
         }
         // A directory that has replaced ours belongs to somebody else.
-        for table in self.tables.iter().filter(|table| table.partial.is_there()) {
+        for table in self.tables.iter().filter(|table| table.partial.is_unchanged()) {
             // Nobody is left who could handle an error.
             disk::remove_tree(&table.partial.dir).ok();
         }
@@ -341,10 +341,10 @@ fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     place::parent_exists(path)?;
-    if disk::occupied(&bare(path))? {
+    if disk::occupied(&without_slash(path))? {
         bail!(
             "{} is a file; a directory with the raw tables needs another name",
-            bare(path).display()
+            without_slash(path).display()
         );
     }
     disk::doing("create directory", path, mode.create_directory(path))?;

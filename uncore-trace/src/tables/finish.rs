@@ -35,13 +35,13 @@ pub(super) fn assemble(
     pairs: &BTreeMap<String, String>,
 ) -> Result<Assembled> {
     if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
-        partial.seal(&[run::of(pairs)], pairs)?;
+        partial.write_next_segment(&[run::of(pairs)], pairs)?;
     }
     merge_small(partial, pairs)?;
-    partial.require()?;
+    partial.require_unchanged()?;
     let temporary = partial.dir.join(TEMPORARY);
-    let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.path(*range)).collect();
-    let written = encode::concatenated(&temporary, &partial.form(pairs), &parts)
+    let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
+    let written = encode::concatenated(&temporary, &partial.file_properties(pairs), &parts)
         .and_then(|written| Ok(Assembled { written, bytes: disk::size(&temporary)? }))
         .and_then(|done| disk::publish(&temporary, target).map(|()| done));
     if written.is_err() {
@@ -57,14 +57,14 @@ pub(super) fn assemble(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        let (_, footer) = encode::footer(&partial.path(*range))?;
+        let (_, footer) = encode::footer(&partial.segment_path(*range))?;
         large.push(encode::is_large(partial.def, &footer));
     }
     // Backwards, so that a merge does not change earlier indices.
     let mut end = large.len();
     while end > 0 {
         let begin = large[..end].iter().rposition(|large| *large).map_or(0, |at| at + 1);
-        partial.merge(begin..end, pairs)?;
+        partial.merge_segments(begin..end, pairs)?;
         end = begin.saturating_sub(1);
     }
     Ok(())

@@ -373,7 +373,7 @@ impl Found {
             // A file that is about to lose its partial directory has both names.
             let file = path.with_extension("");
             if !self.files[first..].iter().any(|(_, paths)| paths.contains(&file)) {
-                self.files.push((partition.clone(), segment::sealed(&path)?));
+                self.files.push((partition.clone(), segment::sealed_files(&path)?));
             }
         }
         for (path, inner) in below {

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use super::disk;
 use super::file::TableFile;
 use super::lock::Holder;
-use super::segment::{partial_dir, sealed};
+use super::segment::{partial_dir, sealed_files};
 use super::table::Table;
 use crate::schema::{TableDef, fabric};
 
@@ -80,7 +80,7 @@ fn open(def: &'static TableDef, target: &Path) -> Result<Table> {
 fn once(def: &'static TableDef, target: &Path) -> Result<Table> {
     let dir = partial_dir(target);
     let held = |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::held(def, path)).collect();
-    let segments: Result<Vec<TableFile>> = sealed(&dir).and_then(held);
+    let segments: Result<Vec<TableFile>> = sealed_files(&dir).and_then(held);
     // Only after that: the segments go once the file is there.
     if disk::occupied(target)? {
         Table::open(def, target)

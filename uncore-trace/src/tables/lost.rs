@@ -9,7 +9,7 @@ pub(super) fn kept(partials: &[&Partial], output: &Path) -> String {
     let repair = format!("run `uncore-trace repair {}`", output.display());
     let (mut damaged, mut left) = (Vec::new(), 0);
     for partial in partials {
-        let (all, missing) = (partial.segments.len(), partial.missing());
+        let (all, missing) = (partial.segments.len(), partial.missing_count());
         left += all - missing;
         if missing > 0 {
             damaged.push(format!("{missing} of {all} segments of {}", partial.def.name));

@@ -36,14 +36,14 @@ pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Re
     if builder.is_empty() {
         return Ok(());
     }
-    partial.seal(&[builder.finish()], pairs)
+    partial.write_next_segment(&[builder.finish()], pairs)
 }
 
 /// Begin and name of each mark in the segments.
 fn rows(partial: &Partial) -> Result<HashSet<(i64, String)>> {
     let mut there = HashSet::new();
     for range in &partial.segments {
-        let path = partial.path(*range);
+        let path = partial.segment_path(*range);
         for batch in encode::reader(&path, BATCH_ROWS)? {
             let batch = disk::doing("read", &path, batch)?;
             let (begin, text) = (i64s(&batch, "mono_ns")?, texts(&batch, "text")?);
@@ -84,7 +84,7 @@ mod tests {
         for mark in [span(2, Some(5)), span(3, Some(4))] {
             builder.append(&mark.row(&Origin::default()));
         }
-        partial.seal(&[builder.finish()], &pairs).unwrap();
+        partial.write_next_segment(&[builder.finish()], &pairs).unwrap();
         for _ in 0..2 {
             add(&mut partial, &pairs).unwrap();
             let it = |begin| (begin, "it".to_owned());

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
 use super::disk;
-use super::names::{bare, table_path};
+use super::names::{without_slash, table_path};
 use super::reader::Recording;
 use super::writer::Target;
 use crate::schema::{ALL, fabric};
@@ -118,7 +118,7 @@ pub fn parent_exists(output: &Path) -> Result<()> {
 /// Checks that the directory `path` is not a symbolic link, whose owner could redirect the
 /// recording.
 pub fn no_link(path: &Path) -> Result<()> {
-    let path = bare(path);
+    let path = without_slash(path);
     if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
         bail!(
             "cannot record into {}: it is a symbolic link; name the directory that it leads to",
@@ -167,7 +167,7 @@ pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
 /// matches its parts.
 pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
     let root = disk::doing("look at", dir, fs::metadata(dir))?;
-    let parent = fs::canonicalize(disk::parent(&bare(output))).unwrap_or_default();
+    let parent = fs::canonicalize(disk::parent(&without_slash(output))).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
             "cannot write {}: it is inside the recording {}; choose a name elsewhere",

@@ -11,7 +11,7 @@ use super::disk;
 use super::file::{self, TableFile};
 use super::live::Live;
 use super::lock::{self, Holder};
-use super::names::{bare, parts_of, table_path};
+use super::names::{without_slash, parts_of, table_path};
 use super::rollup::{self, Hosts, LeftOut, Rollup, Wanted};
 use super::segment::partial_dir;
 pub use super::table::{Scan, Table};
@@ -234,7 +234,7 @@ fn absent(path: &Path, is_directory: bool) -> Result<Error> {
             "{shown} was rotated: name one of its parts, such as {}, or make them one recording with \
              `uncore-trace cut {shown} -o one/`; DuckDB reads all of them as one table: '{}/*/fabric.parquet'",
             last.display(),
-            bare(path).display()
+            without_slash(path).display()
         ));
     }
     Ok(match is_directory {

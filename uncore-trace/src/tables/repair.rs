@@ -120,7 +120,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
     }
     let mut pairs = BTreeMap::new();
     if let Some(range) = partial.segments.last() {
-        let (_, footer) = encode::footer(&partial.path(*range))?;
+        let (_, footer) = encode::footer(&partial.segment_path(*range))?;
         let footer = footer.metadata().file_metadata();
         pairs = metadata::from_key_values(footer.key_value_metadata());
     }
@@ -153,7 +153,7 @@ fn without_partial(path: &Path) -> PathBuf {
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
-        match encode::sound(&partial.path(range)) {
+        match encode::sound(&partial.segment_path(range)) {
             Ok(_) => kept.push(range),
             Err(error) => unreadable.push(format!("{error:#}")),
         }
@@ -167,7 +167,7 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
     // `fabric` is last in the list. If it is already finished, its file has the metadata.
     if let Some((target, partial)) = partials.last() {
         let from = if partial.def.name == fabric::TABLE.name {
-            partial.segments.last().map(|range| partial.path(*range))
+            partial.segments.last().map(|range| partial.segment_path(*range))
         } else {
             let file = table_path(disk::parent(target), &fabric::TABLE);
             fs::exists(&file).unwrap_or(false).then_some(file)

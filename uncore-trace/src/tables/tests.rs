@@ -325,7 +325,7 @@ fn a_kill_between_rename_and_removal_of_a_merge_duplicates_nothing() {
         fs::copy(partial.join(&name), kept.join(&name)).unwrap();
     }
     let mut open = segment::Partial::open(&fabric::TABLE, &path).unwrap();
-    open.merge(0..31, &pairs()).unwrap();
+    open.merge_segments(0..31, &pairs()).unwrap();
     for name in names(&kept) {
         fs::copy(kept.join(&name), partial.join(&name)).unwrap();
     }

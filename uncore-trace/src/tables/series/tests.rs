@@ -33,10 +33,10 @@ fn names(dir: &Path) -> Vec<String> {
 fn sizes_and_numbers_are_told_apart() {
     assert_eq!("3".parse(), Ok(Keep::Parts(3)));
     assert_eq!("2GiB".parse(), Ok(Keep::Bytes(2 << 30)));
-    assert_eq!(bytes("256MiB"), Ok(256 << 20));
-    assert_eq!(bytes("1GB"), Ok(1_000_000_000));
+    assert_eq!(parse_size("256MiB"), Ok(256 << 20));
+    assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
     for wrong in ["256M", "1h", "", "-1MiB", "x", "MiB"] {
-        assert!(bytes(wrong).unwrap_err().contains("256MiB"), "{wrong}");
+        assert!(parse_size(wrong).unwrap_err().contains("256MiB"), "{wrong}");
     }
     for wrong in ["0", "0B", "-3", "1.5"] {
         assert!(wrong.parse::<Keep>().is_err(), "{wrong}");
@@ -63,7 +63,7 @@ fn parts_are_numbered_on_and_the_oldest_are_removed() {
         fs::write(dir.join("notes"), "x").unwrap();
         let mut next = series(&target, Some(Keep::Parts(2)));
         finish(&mut next);
-        next.trim(0).unwrap();
+        next.trim_parts(0).unwrap();
         let found = names(&dir);
         let found: Vec<&str> = found.iter().map(String::as_str).collect();
         assert!(parts.iter().all(|part| found.contains(part)), "{found:?}");
@@ -79,13 +79,13 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
     let mut all = series(&target, None);
     finish(&mut all);
     all.make_room().unwrap();
-    assert_eq!(all.parts.numbers().unwrap(), [1]);
+    assert_eq!(all.parts.list_numbers().unwrap(), [1]);
     let mut some = series(&target, Some(Keep::Parts(9)));
     finish(&mut some);
     let live = record(&mut some);
     for left in [&[2, 3][..], &[3], &[3]] {
         some.make_room().unwrap();
-        assert_eq!(some.parts.numbers().unwrap(), left);
+        assert_eq!(some.parts.list_numbers().unwrap(), left);
     }
     drop(live);
 }
@@ -125,9 +125,9 @@ fn a_time_is_looked_for_in_its_own_boot() {
         window(&mut series, boot, mono_ns);
     }
     let part = |number: u64| dir.join(format!("{number:08}"));
-    assert_eq!(within(&dir, "b", 0..=100).unwrap(), [part(3), part(4)]);
-    assert_eq!(within(&dir, "b", 20..=30).unwrap(), [part(4)]);
-    assert_eq!(within(&dir, "c", 0..=100).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(parts_within(&dir, "b", 0..=100).unwrap(), [part(3), part(4)]);
+    assert_eq!(parts_within(&dir, "b", 20..=30).unwrap(), [part(4)]);
+    assert_eq!(parts_within(&dir, "c", 0..=100).unwrap(), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -136,15 +136,15 @@ fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
     let target = dataset(&place.path().join("run"));
     let mut series = series(&target, Some(Keep::Bytes(u64::MAX)));
     (0..4).for_each(|_| finish(&mut series));
-    let size = series.size(1);
+    let size = series.part_size(1);
     assert!(size > 0);
     series.keep = Some(Keep::Bytes(3 * size + size / 2));
-    series.trim(0).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), [2, 3, 4]);
-    series.trim(size).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), [3, 4]);
-    series.trim(u64::MAX / 2).unwrap();
-    assert_eq!(series.parts.numbers().unwrap(), Vec::<u64>::new());
+    series.trim_parts(0).unwrap();
+    assert_eq!(series.parts.list_numbers().unwrap(), [2, 3, 4]);
+    series.trim_parts(size).unwrap();
+    assert_eq!(series.parts.list_numbers().unwrap(), [3, 4]);
+    series.trim_parts(u64::MAX / 2).unwrap();
+    assert_eq!(series.parts.list_numbers().unwrap(), Vec::<u64>::new());
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
     let target = dataset(&place.path().join("run"));
     let mut first = series(&target, Some(Keep::Bytes(1)));
     let live = record(&mut first);
-    first.trim(1 << 40).unwrap();
-    assert_eq!(first.parts.numbers().unwrap(), [1]);
+    first.trim_parts(1 << 40).unwrap();
+    assert_eq!(first.parts.list_numbers().unwrap(), [1]);
     let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
     assert!(error.contains("00000001 is being recorded now"), "{error}");
     drop(live);
