@@ -248,9 +248,9 @@ impl ExportJob<'_> {
                 Ok(format!("{} tracks, {} events", written.tracks, written.events))
             }
             Format::OpenMetrics => {
-                let question = openmetrics::Question { top: args.top, step_ms: args.step };
+                let question = openmetrics::SeriesOptions { top: args.top, step_ms: args.step };
                 let selection = Selection::new(fabric, span);
-                let written = openmetrics::write(&selection, span, question, out)?;
+                let written = openmetrics::write_openmetrics(&selection, span, question, out)?;
                 Ok(format!("{} series, {} samples", written.series, written.samples))
             }
             Format::Csv | Format::Arrow => {

@@ -1,9 +1,9 @@
 //! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
 //! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
-//! [`Counted`] is the bytes over a link in one direction, or an event of a PMU instance with its
-//! filter, summed over all CPUs on which it is read. A [`Tenant`] is a cgroup with its container,
-//! pod and job, or a kind of owner other than task.
+//! [`CountDescription`] is the bytes over a link in one direction, or an event of a PMU instance with its
+//! filter, summed over all CPUs on which it is read. A [`ExportTenant`] is a cgroup with its
+//! container, pod and job, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 
@@ -34,7 +34,7 @@ pub(super) enum Grain {
 
 /// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Counted {
+pub(super) struct CountDescription {
     /// The group of its tracks: a link, or a PMU instance.
     pub group: String,
     /// Its name in the group: a direction, or an event with its filter in brackets.
@@ -50,7 +50,7 @@ pub(super) struct Counted {
 
 /// The owner of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Tenant {
+pub(super) struct ExportTenant {
     /// One of [`owner::KINDS`].
     pub owner: String,
     /// Path of a task's cgroup, or another name of it if that is not known; empty for other owners.
@@ -63,14 +63,14 @@ pub(super) struct Tenant {
     pub job: String,
 }
 
-impl Tenant {
+impl ExportTenant {
     /// Whether it is a task: other owners always have series of their own.
     pub(super) fn is_task(&self) -> bool {
         self.owner == owner::TASK
     }
 
     /// Its name.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         if self.is_task() { self.cgroup.clone() } else { format!("({})", self.owner) }
     }
 }
@@ -103,39 +103,39 @@ impl TenantShare {
 
 /// All counts and tenants, without duplicates.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct ExportNames {
     grain: Grain,
-    /// What names tenants, if it is not the cgroup; and the columns that it needs.
-    lines: Option<(Question<'static>, Vec<&'static str>)>,
+    /// How tenants are grouped, if not by cgroup, and the columns that it needs.
+    tenant_grouping: Option<(Question<'static>, Vec<&'static str>)>,
     links: Links,
-    counted: Interned<Counted>,
-    tenants: Interned<Tenant>,
+    counts: Interned<CountDescription>,
+    tenants: Interned<ExportTenant>,
     /// Index of each counter's count.
-    counters: HashMap<i32, usize>,
+    count_by_counter: HashMap<i32, usize>,
 }
 
 #[derive(Debug)]
 struct Interned<T> {
-    all: Vec<T>,
-    places: HashMap<T, usize>,
+    values: Vec<T>,
+    indices: HashMap<T, usize>,
 }
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { all: Vec::new(), places: HashMap::new() }
+        Self { values: Vec::new(), indices: HashMap::new() }
     }
 }
 
 impl<T: Clone + Eq + Hash> Interned<T> {
-    fn place(&mut self, thing: T) -> usize {
-        *self.places.entry(thing).or_insert_with_key(|thing| {
-            self.all.push(thing.clone());
-            self.all.len() - 1
+    fn intern(&mut self, value: T) -> usize {
+        *self.indices.entry(value).or_insert_with_key(|new_value| {
+            self.values.push(new_value.clone());
+            self.values.len() - 1
         })
     }
 }
 
-impl Names {
+impl ExportNames {
     /// No names yet. Tenants are cgroups.
     ///
     /// # Errors
@@ -144,60 +144,60 @@ impl Names {
     pub(super) fn new(grain: Grain, fabric: &Table) -> Result<Self> {
         let links = Links::of_metadata(fabric.metadata())?;
         let (counted, tenants) = (Interned::default(), Interned::default());
-        Ok(Self { grain, lines: None, links, counted, tenants, counters: HashMap::new() })
+        Ok(Self { grain, tenant_grouping: None, links, counts: counted, tenants, count_by_counter: HashMap::new() })
     }
 
-    /// With tenants as the lines of a report are.
-    pub(super) fn by(mut self, by: By, recording: &Recording) -> Self {
+    /// Groups the tenants as the lines of a report are.
+    pub(super) fn group_tenants_by(mut self, by: By, recording: &Recording) -> Self {
         let question = Question::by(by);
         let columns = question.columns(recording);
-        self.lines = (by != By::Cgroup).then_some((question, columns));
+        self.tenant_grouping = (by != By::Cgroup).then_some((question, columns));
         self
     }
 
     /// The counts, in the order of appearance.
-    pub(super) fn counted(&self) -> &[Counted] {
-        &self.counted.all
+    pub(super) fn counts(&self) -> &[CountDescription] {
+        &self.counts.values
     }
 
     /// The tenants, in the order of appearance.
-    pub(super) fn tenants(&self) -> &[Tenant] {
-        &self.tenants.all
+    pub(super) fn tenants(&self) -> &[ExportTenant] {
+        &self.tenants.values
     }
 
-    /// Passes every row to `take`, in the order of the windows' ends.
+    /// Passes every row to `on_share`, in the order of the windows' ends.
     ///
     /// # Errors
     ///
-    /// The table cannot be read, or an error of `take`.
+    /// The table cannot be read, or an error of `on_share`.
     pub(super) fn each_share(
         &mut self,
         fabric: &Selection<'_>,
         mut take: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
-        let Self { grain, lines, links, counted: known, tenants: owners, counters } = self;
-        let more = lines.iter().flat_map(|(_, more)| more);
-        let more = more.copied().filter(|column| !COLUMNS.contains(column));
-        let read: Vec<&str> = COLUMNS.into_iter().chain(more).collect();
-        for batch in fabric.batches(&read)? {
+        let Self { grain, tenant_grouping: lines, links, counts: known_counts, tenants: known_tenants, count_by_counter: counters } = self;
+        let extra_columns = lines.iter().flat_map(|(_, grouping_columns)| grouping_columns);
+        let unread_columns = extra_columns.copied().filter(|column| !COLUMNS.contains(column));
+        let columns_to_read: Vec<&str> = COLUMNS.into_iter().chain(unread_columns).collect();
+        for batch in fabric.batches(&columns_to_read)? {
             let batch = batch?;
-            let columns = Columns::of(&batch)?;
-            let lines = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
-            let lines = lines.transpose()?;
+            let columns = ShareColumns::from_batch(&batch)?;
+            let key_columns = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
+            let key_columns_read = key_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
                 let counted = *counters
                     .entry(id)
-                    .or_insert_with(|| known.place(columns.counted(row, *grain, links)));
-                let quick = lines.as_ref().map_or_else(|| columns.quick(row), |it| it.tenant(row));
-                let tenant = *tenants.entry(quick).or_insert_with(|| {
-                    let tenant = columns.tenant(row);
-                    owners.place(match &lines {
+                    .or_insert_with(|| known_counts.intern(columns.describe_count(row, *grain, links)));
+                let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |grouping| grouping.tenant(row));
+                let tenant = *tenants.entry(dictionary_keys).or_insert_with(|| {
+                    let tenant = columns.describe_tenant(row);
+                    known_tenants.intern(match &key_columns_read {
                         Some(lines) if tenant.is_task() => {
                             let name = printable(&lines.key(row)).into_owned();
-                            Tenant { owner: tenant.owner, cgroup: name, ..Tenant::default() }
+                            ExportTenant { owner: tenant.owner, cgroup: name, ..ExportTenant::default() }
                         }
                         _ => tenant,
                     })
@@ -236,7 +236,7 @@ const COLUMNS: [&str; 15] = [
     "total",
 ];
 
-struct Columns<'a> {
+struct ShareColumns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
@@ -254,8 +254,8 @@ struct Columns<'a> {
     total: &'a Float64Array,
 }
 
-impl<'a> Columns<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
+impl<'a> ShareColumns<'a> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         let words = |name| columns::words(batch, name);
         Ok(Self {
             mono_ns: columns::i64s(batch, "mono_ns")?,
@@ -276,12 +276,12 @@ impl<'a> Columns<'a> {
         })
     }
 
-    fn counted(&self, row: usize, grain: Grain, links: &Links) -> Counted {
-        let text = |words: &Words<'_>| shown(words.get(row));
+    fn describe_count(&self, row: usize, grain: Grain, links: &Links) -> CountDescription {
+        let text = |words: &Words<'_>| printable_or_empty(words.get(row));
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
         let link = links.on(self.counter.value(row));
-        let link = link.and_then(|(at, direction)| Some((links.links.get(at)?, direction.name())));
+        let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.name())));
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
             let kind = printable(&link.kind).into_owned();
@@ -294,7 +294,7 @@ impl<'a> Columns<'a> {
             labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
             if grain == Grain::Link {
                 let quantity = [kind, direction.to_owned()];
-                return Counted { group, name: direction.to_owned(), unit, quantity, labels };
+                return CountDescription { group, name: direction.to_owned(), unit, quantity, labels };
             }
         }
         let events = [("pmu", pmu.clone()), ("event", event.clone()), ("filter", filter.clone())];
@@ -303,25 +303,25 @@ impl<'a> Columns<'a> {
             "" => event.clone(),
             filter => format!("{event}[{filter}]"),
         };
-        Counted { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
+        CountDescription { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
     }
 
-    fn tenant(&self, row: usize) -> Tenant {
-        let owner = shown(self.owner.get(row));
+    fn describe_tenant(&self, row: usize) -> ExportTenant {
+        let owner = printable_or_empty(self.owner.get(row));
         let is_task = owner == owner::TASK;
-        let of_task = |words: &Words<'_>| shown(words.get(row).filter(|_| is_task));
+        let text_of_task = |words: &Words<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
         let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
             (false, _, _) => String::new(),
             (true, Some(path), _) => printable(path).into_owned(),
             (true, None, Some(id)) => format!("(cgroup id {id})"),
             (true, None, None) => "(no cgroup)".to_owned(),
         };
-        let (container, pod) = (of_task(&self.container), of_task(&self.pod));
-        let job = whole_job(&of_task(&self.job)).to_owned();
-        Tenant { owner, cgroup, container, pod, job }
+        let (container, pod) = (text_of_task(&self.container), text_of_task(&self.pod));
+        let job = whole_job(&text_of_task(&self.job)).to_owned();
+        ExportTenant { owner, cgroup, container, pod, job }
     }
 
-    fn quick(&self, row: usize) -> [i64; 6] {
+    fn tenant_keys(&self, row: usize) -> [i64; 6] {
         let cgroup = self.cgroup.key(row);
         let id = if cgroup == -1 { self.cgroup_id.value(row).cast_signed() } else { 0 };
         let key = |words: &Words<'_>| i64::from(words.key(row));
@@ -330,6 +330,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-fn shown(text: Option<&str>) -> String {
+fn printable_or_empty(text: Option<&str>) -> String {
     text.map(|text| printable(text).into_owned()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::Result;
 
 use super::Selection;
-use super::parts::{Names, TenantShare};
+use super::parts::{ExportNames, TenantShare};
 use crate::schema::owner;
 
 /// Who has a series of its own in a total.
@@ -35,12 +35,12 @@ pub(super) struct Counter {
 #[derive(Debug)]
 pub(super) struct Survey {
     /// All totals and tenants.
-    pub names: Names,
+    pub names: ExportNames,
     /// Every counter with rows.
     pub counters: BTreeMap<i32, Counter>,
     /// Most frequent length of a window, ns.
     pub window_ns: i64,
-    /// The lines of each [`Counted`](super::parts::Counted), the largest tenants first.
+    /// The lines of each [`CountDescription`](super::parts::CountDescription), the largest tenants first.
     pub lines: Vec<Vec<TenantOrOthers>>,
     /// Line of each pair of total and tenant.
     places: HashMap<(usize, usize), usize>,
@@ -70,7 +70,7 @@ impl Survey {
     /// The table cannot be read.
     pub(super) fn of(
         fabric: &Selection<'_>,
-        mut names: Names,
+        mut names: ExportNames,
         top: usize,
         mut also: impl FnMut(&TenantShare),
     ) -> Result<Self> {
@@ -109,7 +109,7 @@ impl Survey {
     }
 
     fn choose(&mut self, sums: &HashMap<(usize, usize), f64>, largest: &HashSet<(usize, usize)>) {
-        let mut of: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counted().len()];
+        let mut of: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counts().len()];
         for ((counted, tenant), sum) in sums {
             of[*counted].push((*tenant, *sum));
         }
@@ -153,14 +153,14 @@ impl Survey {
 
 /// For each total, the tasks with the `top` largest sums of its quantity.
 fn largest(
-    names: &Names,
+    names: &ExportNames,
     sums: &HashMap<(usize, usize), f64>,
     top: usize,
 ) -> HashSet<(usize, usize)> {
     let mut quantities: BTreeMap<&[String; 2], HashMap<usize, f64>> = BTreeMap::new();
     for ((counted, tenant), sum) in sums {
         if names.tenants()[*tenant].is_task() {
-            let quantity = &names.counted()[*counted].quantity;
+            let quantity = &names.counts()[*counted].quantity;
             *quantities.entry(quantity).or_default().entry(*tenant).or_default() += sum;
         }
     }
@@ -174,7 +174,7 @@ fn largest(
     }
     let is_chosen = |(counted, tenant): &(usize, usize)| {
         chosen
-            .get(&names.counted()[*counted].quantity)
+            .get(&names.counts()[*counted].quantity)
             .is_some_and(|tenants| tenants.contains(tenant))
     };
     sums.keys().copied().filter(is_chosen).collect()
@@ -193,11 +193,11 @@ mod tests {
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
         let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
-        let names = Names::new(Grain::Link, &table).unwrap();
+        let names = ExportNames::new(Grain::Link, &table).unwrap();
         let survey = Survey::of(&Selection::new(&table, &span), names, top, |_| {}).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
         let name = |line: &TenantOrOthers| match line {
-            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),
             TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
         survey.lines.iter().map(|lines| lines.iter().map(name).collect()).collect()

@@ -4,15 +4,15 @@ use super::*;
 use crate::schema::{fabric, metadata};
 use crate::view::sample::{BEGIN, Broken, INTACT, Sample, WALL, link, plan};
 
-const STEP: Question = Question { top: 1, step_ms: 1000 };
+const STEP: SeriesOptions = SeriesOptions { top: 1, step_ms: 1000 };
 
-fn text_by(sample: &Sample, question: Question, cells: usize) -> String {
+fn text_by(sample: &Sample, question: SeriesOptions, cells: usize) -> String {
     let recording = sample.open();
     let table = recording.table(&fabric::TABLE).unwrap();
     let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
     let mut out = Vec::new();
     let selection = Selection::new(&table, &span);
-    let written = write_by(&selection, &span, question, cells, &mut out).unwrap();
+    let written = write_in_chunks(&selection, &span, question, cells, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let series: std::collections::BTreeSet<&str> =
@@ -22,7 +22,7 @@ fn text_by(sample: &Sample, question: Question, cells: usize) -> String {
     text
 }
 
-fn text(broken: &Broken, question: Question) -> String {
+fn text(broken: &Broken, question: SeriesOptions) -> String {
     text_by(&Sample::new(false, broken), question, MOST_CELLS)
 }
 
@@ -100,7 +100,7 @@ fn a_step_that_is_not_known_has_no_sample_and_its_time_is_counted() {
 #[test]
 fn what_is_read_in_several_passes_is_the_same() {
     let sample = Sample::new(false, &INTACT);
-    let question = Question { top: 9, step_ms: 100 };
+    let question = SeriesOptions { top: 9, step_ms: 100 };
     let once = text_by(&sample, question, MOST_CELLS);
     for cells in [1, 100] {
         assert_eq!(text_by(&sample, question, cells), once);

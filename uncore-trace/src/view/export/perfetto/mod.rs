@@ -35,7 +35,7 @@ use anyhow::{Context as _, Result};
 
 use self::packets::Packets;
 use super::Selection;
-use super::parts::{Grain, Names};
+use super::parts::{Grain, ExportNames};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{Recording, Table};
@@ -71,8 +71,8 @@ pub fn write(
 ) -> Result<Written> {
     let mut packets = Packets::new(out, clocks(fabric, span)?)?;
     marks::write(recording, span, &mut packets)?;
-    let names = Names::new(Grain::Link, fabric)?.by(by, recording);
-    rates::write(&Selection::new(fabric, span), names, top, &mut packets)?;
+    let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(by, recording);
+    rates::write_rates(&Selection::new(fabric, span), names, top, &mut packets)?;
     let has_slices = slices::write(recording, span, &mut packets)?;
     changes::cpus(recording, span, &mut packets)?;
     changes::losses(recording, span, &mut packets)?;
