@@ -186,7 +186,7 @@ fn every_event_is_the_same_however_it_was_typed() {
                 compared += 1;
                 // The filter has the one of two overlapping fields that was typed.
                 let alone = |field: &&String| {
-                    let mask = |name: &String| pmu.formats[name].encode(pmu.formats[name].max());
+                    let mask = |name: &String| pmu.formats[name].encode_value(pmu.formats[name].max_value());
                     let its = mask(field).unwrap();
                     let meet = |other: &&String| {
                         mask(other).unwrap().iter().zip(its).any(|(a, b)| a & b != 0)

@@ -188,8 +188,8 @@ impl Holders {
     }
 
     /// Who holds what, of which accounts are read.
-    pub(super) fn held(&self) -> accounts::Held {
-        let mut all = accounts::Held::default();
+    pub(super) fn held(&self) -> accounts::HeldDevices {
+        let mut all = accounts::HeldDevices::default();
         for ((pid, _), held) in &self.held {
             let Node { functions, .. } = &held.place.node;
             all.functions.extend(functions);
@@ -460,7 +460,7 @@ mod tests {
         case.feed(20, FileChange::Left, CARD, 8);
         let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
         let clients = [(7, gpu.clone())].into();
-        assert_eq!(case.holders.held(), accounts::Held { functions: gpu, clients });
+        assert_eq!(case.holders.held(), accounts::HeldDevices { functions: gpu, clients });
     }
 
     #[test]

@@ -57,7 +57,7 @@ use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
 use crate::discover::CgroupMounts;
-use crate::discover::accounts::Held;
+use crate::discover::accounts::HeldDevices;
 use crate::discover::cpus::CpuPlace;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
@@ -326,7 +326,7 @@ impl Timeline {
     }
 
     /// Who holds what, of which accounts are read.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> HeldDevices {
         self.holders.as_ref().map(Holders::held).unwrap_or_default()
     }
 

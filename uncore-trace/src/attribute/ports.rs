@@ -84,7 +84,7 @@ impl Ports {
             let user = users.find(|its| its.set == at && its.kind == Method::Ports)?;
             let port_of = |(port, its): (usize, &Port)| {
                 let counter = &tracks.get(its.place)?.counter;
-                let is_far = set.is_far(counter.sees.first()?)?;
+                let is_far = set.is_far(counter.sees.first_cpu()?)?;
                 user.counter.has_port(counter).then_some((port, is_far))
             };
             let ports: Vec<(usize, bool)> = all.iter().enumerate().filter_map(port_of).collect();

@@ -17,7 +17,7 @@ use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_misspell, list};
 use super::words::{CACHE, HARDWARE, PmuEvent, WHOLE_WORDS, Words};
 use crate::discover::event::AliasValue;
-use crate::discover::format::{Format, WORDS};
+use crate::discover::format::{FormatField, WORDS};
 use crate::text::printable;
 
 /// An encoded event.
@@ -46,7 +46,7 @@ pub struct Encoded {
 /// A field with its value.
 pub(super) struct Given<'a> {
     pub name: Cow<'a, str>,
-    pub format: Format,
+    pub format: FormatField,
     pub value: u64,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Words<'a> {
             let at = |message: String| At::new(term.column, message);
             let field = |value| -> Result<Given<'t>, At> {
                 let format = self.format(&term.name).ok_or_else(|| self.unknown(term))?;
-                format.encode(value).map_err(|error| {
+                format.encode_value(value).map_err(|error| {
                     at(format!("{}: {}: {error}", self.shown(), printable(&term.name)))
                 })?;
                 Ok(Given { name: Cow::Borrowed(&term.name), format, value })
@@ -156,12 +156,12 @@ impl<'a> Words<'a> {
                     (None, None) if raw(&term.name).is_some() => {
                         let value = raw(&term.name).unwrap_or_default();
                         let name = Cow::Borrowed(WHOLE_WORDS[0]);
-                        given.push(Given { name, format: Format::whole(0), value });
+                        given.push(Given { name, format: FormatField::whole_word(0), value });
                     }
                     (Some(event), _) => name(event)?,
                     // As in perf, also for whole words.
                     (None, Some(format))
-                        if format.width() == 1 || WHOLE_WORDS.contains(&term.name.as_str()) =>
+                        if format.bit_width() == 1 || WHOLE_WORDS.contains(&term.name.as_str()) =>
                     {
                         given.push(field(1)?);
                     }
@@ -169,7 +169,7 @@ impl<'a> Words<'a> {
                         let message = format!(
                             "{} needs a value, up to {:#x} ({format})",
                             term.name,
-                            format.max()
+                            format.max_value()
                         );
                         return Err(at(message));
                     }
@@ -185,7 +185,7 @@ impl<'a> Words<'a> {
             asked.into_iter().find(|asked| !given.iter().any(|field| field.name == *asked))
         });
         if let (Some(event), Some(missing)) = (alias, missing) {
-            let max = self.format(missing).map_or(u64::MAX, |format| format.max());
+            let max = self.format(missing).map_or(u64::MAX, |format| format.max_value());
             let (name, missing) = (printable(event.name), printable(missing));
             let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
             return Err(At::new(terms.first().map_or(1, |term| term.column), message));
@@ -240,7 +240,7 @@ impl<'a> Words<'a> {
                     printable(&term.name)
                 ));
             };
-            format.encode(value).map_err(|error| {
+            format.encode_value(value).map_err(|error| {
                 format!("{}: its event {}: {error}", self.shown(), printable(event.name))
             })?;
             fields.push(Given { name: Cow::Borrowed(&term.name), format, value });
@@ -279,7 +279,7 @@ impl<'a> Words<'a> {
             // A kernel without the field has no such filter.
             let Some(fields) = fields else { continue };
             let taken = |field: &Given<'_>| {
-                let word = field.format.word();
+                let word = field.format.word_index();
                 names.contains(field.name.as_ref()) || word > 0 && names.contains(WHOLE_WORDS[word])
             };
             // The first rule for a term counts.
@@ -292,7 +292,7 @@ impl<'a> Words<'a> {
             }
         }
         for Given { name, format, value } in &defaults {
-            format.encode(*value).map_err(|error| {
+            format.encode_value(*value).map_err(|error| {
                 format!("{}: the default {name} of {}: {error}", self.shown(), family.family)
             })?;
         }
@@ -342,10 +342,10 @@ pub fn raw(typed: &str) -> Option<u64> {
 fn combined<'g>(fields: impl Iterator<Item = &'g Given<'g>> + Clone) -> [u64; WORDS] {
     let mut config = [0; WORDS];
     for field in fields.clone().filter(|field| field.is_whole()) {
-        config[field.format.word()] = field.value;
+        config[field.format.word_index()] = field.value;
     }
     for field in fields.filter(|field| !field.is_whole()) {
-        let bits = field.format.encode(field.value).unwrap_or_default();
+        let bits = field.format.encode_value(field.value).unwrap_or_default();
         config.iter_mut().zip(bits).for_each(|(word, bits)| *word |= bits);
     }
     config
@@ -355,20 +355,20 @@ fn combined<'g>(fields: impl Iterator<Item = &'g Given<'g>> + Clone) -> [u64; WO
 /// fields has their bits too, which surprises only where an event has them.
 fn note(config: &[u64; WORDS], given: &[Given<'_>], is_named: bool) -> Option<String> {
     let differs = |field: &&Given<'_>| {
-        field.format.decode(config) != field.value && (is_named || !field.is_whole())
+        field.format.decode_value(config) != field.value && (is_named || !field.is_whole())
     };
     let Given { name, format, value } = given.iter().find(differs)?;
     Some(format!(
         "{name}={value:#x}: terms that set the same bits are combined, as in perf, and {name} is {:#x}",
-        format.decode(config)
+        format.decode_value(config)
     ))
 }
 
 /// Writes a value that is known to fit into its field, replacing the previous one.
 fn set(config: &mut [u64; WORDS], field: &Given<'_>) {
-    let word = field.format.word();
-    let bits = field.format.encode(field.value).unwrap_or_default();
-    config[word] = config[word] & !field.format.mask() | bits[word];
+    let word = field.format.word_index();
+    let bits = field.format.encode_value(field.value).unwrap_or_default();
+    config[word] = config[word] & !field.format.bit_mask() | bits[word];
 }
 
 #[cfg(test)]

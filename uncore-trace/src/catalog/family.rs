@@ -28,7 +28,7 @@ use super::verified::Verified;
 use super::witness::Witness;
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
-use crate::discover::format::Format;
+use crate::discover::format::FormatField;
 
 /// How a family's PMUs relate to CPUs and to bare event names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -197,7 +197,7 @@ pub struct Family {
     pub filters: Vec<DefaultFilter>,
     /// Fields that some kernels have no format file for.
     #[serde(default, rename = "format", deserialize_with = "formats")]
-    pub formats: BTreeMap<String, Format>,
+    pub formats: BTreeMap<String, FormatField>,
     /// Events that some kernels do not name.
     #[serde(default, rename = "event")]
     pub events: Vec<NamedEvent>,
@@ -309,11 +309,11 @@ pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Err
     Err(D::Error::custom(format!("{value} is not a positive number")))
 }
 
-fn formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Format>, D::Error> {
+fn formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, FormatField>, D::Error> {
     let texts = BTreeMap::<String, String>::deserialize(from)?;
     texts
         .into_iter()
-        .map(|(name, text)| Ok((name, Format::from_str(&text).map_err(D::Error::custom)?)))
+        .map(|(name, text)| Ok((name, FormatField::from_str(&text).map_err(D::Error::custom)?)))
         .collect()
 }
 

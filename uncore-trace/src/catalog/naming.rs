@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::encode::Given;
 use super::words::{PmuEvent, WHOLE_WORDS, Words};
 use crate::discover::event::{AliasValue, EventAlias};
-use crate::discover::format::{Format, WORDS};
+use crate::discover::format::{FormatField, WORDS};
 
 /// Config words, or bits of them.
 type Bits = [u64; WORDS];
@@ -82,7 +82,7 @@ impl<'a> Words<'a> {
     /// Whether `config` has the event's values. Any value is one for a term that asks for it.
     fn holds(&self, alias: &EventAlias, config: &Bits) -> bool {
         alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
-            (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
+            (AliasValue::Number(value), Some(format)) => format.decode_value(config) == value,
             (AliasValue::Asked, format) => format.is_some(),
             (AliasValue::Number(_), None) => false,
         })
@@ -113,7 +113,7 @@ impl<'a> Words<'a> {
     }
 
     /// The fields of the PMU without whole config words: of sysfs, then of the catalog.
-    fn own_formats(&self) -> Vec<(&'a str, Format)> {
+    fn own_formats(&self) -> Vec<(&'a str, FormatField)> {
         let sysfs = &self.pmu.formats;
         let added = self.family.iter().flat_map(|family| &family.formats);
         let added = added.filter(|(name, _)| !sysfs.contains_key(*name));
@@ -136,25 +136,25 @@ impl<'a> Words<'a> {
         let mut formats = self.own_formats();
         formats.sort_by_key(|(name, format)| {
             let preferred = is_of_event(name) || typed.contains(name);
-            (!preferred, !selects(selectors, name), format.mask().trailing_zeros())
+            (!preferred, !selects(selectors, name), format.bit_mask().trailing_zeros())
         });
         let mut left = *config;
         left.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
         let mut taken = [0; WORDS];
         let mut fields = Vec::new();
         for (name, format) in formats {
-            let (word, mask) = (format.word(), format.mask());
+            let (word, mask) = (format.word_index(), format.bit_mask());
             if left[word] & mask != 0 && taken[word] & mask == 0 {
-                let value = format.decode(config);
+                let value = format.decode_value(config);
                 fields.push(Given { name: Cow::Borrowed(name), format, value });
                 left[word] &= !mask;
                 taken[word] |= mask;
             }
         }
         for (word, bits) in left.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
-            let format = Format::bits(word, bits);
+            let format = FormatField::from_mask(word, bits);
             let name = Cow::Borrowed(WHOLE_WORDS[word]);
-            fields.push(Given { name, format, value: format.max() });
+            fields.push(Given { name, format, value: format.max_value() });
         }
         fields
     }
@@ -180,15 +180,15 @@ impl<'a> Words<'a> {
         fields.sort_by_key(|field| {
             // A whole word would replace the fields before it.
             let is_field = !WHOLE_WORDS.contains(&field.name.as_ref());
-            (is_field, field.format.word(), field.format.mask().trailing_zeros())
+            (is_field, field.format.word_index(), field.format.bit_mask().trailing_zeros())
         });
         fields.dedup_by(|later, first| later.name == first.name);
         let mut selecting = Vec::new();
         let mut narrowing = Vec::new();
         for Given { name, format, .. } in fields {
             let is_whole = WHOLE_WORDS.contains(&name.as_ref());
-            let bits = config[format.word()] & format.mask();
-            let value = if is_whole { bits } else { format.decode(config) };
+            let bits = config[format.word_index()] & format.bit_mask();
+            let value = if is_whole { bits } else { format.decode_value(config) };
             let to = event.is_none() && selects(selectors, &name);
             if to { &mut selecting } else { &mut narrowing }.push(format!("{name}={value:#x}"));
         }
@@ -209,9 +209,9 @@ fn selects(selectors: &BTreeSet<&str>, term: &str) -> bool {
         || selectors.contains(term)
 }
 
-fn union(formats: impl Iterator<Item = Format>) -> Bits {
+fn union(formats: impl Iterator<Item = FormatField>) -> Bits {
     formats.fold([0; WORDS], |mut bits, format| {
-        bits[format.word()] |= format.mask();
+        bits[format.word_index()] |= format.bit_mask();
         bits
     })
 }

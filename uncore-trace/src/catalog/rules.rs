@@ -146,7 +146,7 @@ impl Words<'_> {
     /// A message if the user's event sets no bit of a mask.
     fn no_bit(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
         let is_given = |term: &String| {
-            let word = self.format(term).map(|format| format.word());
+            let word = self.format(term).map(|format| format.word_index());
             // The first word also has the event in it.
             let whole = word.filter(|word| *word > 0).map(|word| WHOLE_WORDS[word]);
             attempt.given.contains(&term.as_str())

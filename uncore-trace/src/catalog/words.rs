@@ -11,7 +11,7 @@ use super::pattern::matches_event;
 use super::rules::is_of;
 use super::{Catalog, cache_names, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
-use crate::discover::format::{Format, WORDS};
+use crate::discover::format::{FormatField, WORDS};
 use crate::discover::{Pmu, name};
 
 /// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
@@ -119,15 +119,15 @@ impl<'a> Words<'a> {
     }
 
     /// The field of a term.
-    pub fn format(&self, term: &str) -> Option<Format> {
-        let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(Format::whole);
+    pub fn format(&self, term: &str) -> Option<FormatField> {
+        let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(FormatField::whole_word);
         let added = || self.family.and_then(|family| family.formats.get(term).copied());
         self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
     }
 
     /// The value of a term in config words; `None` if the PMU has no such term.
     pub fn value(&self, config: &[u64; WORDS], term: &str) -> Option<u64> {
-        self.format(term).map(|format| format.decode(config))
+        self.format(term).map(|format| format.decode_value(config))
     }
 
     /// The event with this name, which may have a prefix; case-insensitive.
@@ -147,7 +147,7 @@ impl<'a> Words<'a> {
         let added = self.in_catalog().filter(is_it).find(|event| self.has(event));
         let imported = || self.of_vendor().filter(is_it).find(|event| self.fits(&event.encoding));
         let Some(event) = added.or_else(imported) else {
-            return self.generic(CACHE, cache_names::config(wanted)?);
+            return self.generic(CACHE, cache_names::cache_event_config(wanted)?);
         };
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
@@ -243,7 +243,7 @@ impl<'a> Words<'a> {
     /// generations may have narrower fields.
     fn fits(&self, encoding: &EventAlias) -> bool {
         encoding.terms.iter().all(|term| match (self.format(&term.name), term.value) {
-            (Some(format), AliasValue::Number(value)) => value <= format.max(),
+            (Some(format), AliasValue::Number(value)) => value <= format.max_value(),
             (Some(_), AliasValue::Asked) => true,
             (None, _) => false,
         })

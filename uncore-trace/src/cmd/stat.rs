@@ -299,7 +299,7 @@ fn limit(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
     }
     let left_out = |(pmu, readers): (String, BTreeSet<u32>)| {
         let readers: CpuList = readers.into_iter().collect();
-        let gone = readers.and(cpus).is_empty();
+        let gone = readers.intersection(cpus).is_empty();
         gone.then(|| format!("{pmu} is read on CPU {readers}"))
     };
     let left_out: Vec<_> = pmus.into_iter().filter_map(left_out).collect();

@@ -134,7 +134,7 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let (die, core, cluster) = (id("die_id"), id("core_id"), id("cluster_id"));
             let die = die.or_else(|| {
-                let first = problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first()?;
+                let first = problems.parsed::<CpuList>(&topology.join("die_cpus_list"))?.first_cpu()?;
                 i32::try_from(first).ok()
             });
             let die = die.and_then(|id| i16::try_from(id).ok());
@@ -182,7 +182,7 @@ impl Cpus {
             }
             parts.into_iter().map(|(key, cpus)| (key, cpus.into_iter().collect())).collect()
         });
-        Some(parts.get(&key).map(|cpus: &CpuList| cpus.and(&self.online)).unwrap_or_default())
+        Some(parts.get(&key).map(|cpus: &CpuList| cpus.intersection(&self.online)).unwrap_or_default())
     }
 
     /// The number of a CPU's die, counted over all packages in order, as the kernel numbers them

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cpulist::CpuList;
 use super::event::{EventAlias, number};
-use super::format::Format;
+use super::format::FormatField;
 use super::name;
 use super::processor::Processor;
 use super::read::Problems;
@@ -46,7 +46,7 @@ pub struct Pmu {
     pub bdf_range: Option<RangeInclusive<u16>>,
     /// `format/`: the terms of its events.
     #[serde(skip)]
-    pub formats: BTreeMap<String, Format>,
+    pub formats: BTreeMap<String, FormatField>,
     /// `events/`: its named events.
     #[serde(skip)]
     pub events: BTreeMap<String, EventAlias>,
@@ -161,7 +161,7 @@ fn peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
     text.lines().filter_map(one).collect()
 }
 
-fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {
+fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, FormatField> {
     let mut formats = BTreeMap::new();
     for name in problems.names(dir) {
         if let Some(format) = problems.parsed(&dir.join(&name)) {

@@ -89,7 +89,7 @@ fn shared<'e>(
     let named = |text: &&str| terms.iter().any(|term| text.split('=').next() == Some(term));
     let of = |event: &'e Resolved<'_>| event.encoded.filter.split(',').filter(named).collect();
     let own: Vec<&str> = of(event);
-    let word = terms.first().and_then(|term| event.words.format(term)).map(|its| its.word());
+    let word = terms.first().and_then(|term| event.words.format(term)).map(|its| its.word_index());
     let empty = word.is_some_and(|word| event.encoded.config[word] == 0);
     match leader {
         Some(leader) if empty && leader.words.pmu.name == event.words.pmu.name => of(leader),

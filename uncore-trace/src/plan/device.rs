@@ -162,8 +162,8 @@ impl<'a> Narrowing<'a> {
         let field = rule.term.as_ref().and_then(|term| words.format(term));
         let in_word = |term: &Term| match (field, &term.value) {
             (Some(field), TermValue::Number(value)) => {
-                term.name == WHOLE_WORDS[field.word()]
-                    && (field.word() > 0 || value & field.mask() != 0)
+                term.name == WHOLE_WORDS[field.word_index()]
+                    && (field.word_index() > 0 || value & field.bit_mask() != 0)
             }
             _ => false,
         };

@@ -201,7 +201,7 @@ impl<'a> Resolver<'a> {
         let bits = |term: &str| {
             let format = words.format(term)?;
             let event = inputs.iter().find_map(|(_, event)| event.as_ref())?;
-            Some(format.decode(&event.encoded.config))
+            Some(format.decode_value(&event.encoded.config))
         };
         let value = |name: &str| {
             let constant = family.constant(name, words.pmu)?;

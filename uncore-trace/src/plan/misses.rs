@@ -148,7 +148,7 @@ impl<'a> Assembly<'a> {
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
         let sources = sources(resolver, &cpus);
         let with: CpuList = sources.keys().copied().collect();
-        let without = cpus.minus(&with);
+        let without = cpus.difference(&with);
         if !without.is_empty() {
             let why = why(resolver, &without);
             if wanted == Wanted::Surely {
@@ -184,7 +184,7 @@ impl<'a> Assembly<'a> {
             }
         }
         let missing: CpuList = missing.into_iter().collect();
-        let counted = seen.extract_if(.., |(_, cpus)| cpus.and(&missing).is_empty());
+        let counted = seen.extract_if(.., |(_, cpus)| cpus.intersection(&missing).is_empty());
         let counted: Vec<_> = counted.collect();
         let cpus: CpuList = counted.iter().map(|(_, cpus)| cpus).collect();
         for cpu in cpus.iter() {

@@ -48,7 +48,7 @@ impl Sight {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
         }
         let near = || near(machine, words, event, cpu);
-        let far = |near: &CpuList| machine.cpus.online.minus(near);
+        let far = |near: &CpuList| machine.cpus.online.difference(near);
         let has = |cause| causes.contains(&cause);
         match (causes.is_empty() || has(Cause::Cpu), has(Cause::Remote)) {
             (true, true) => {
@@ -75,14 +75,14 @@ pub(super) fn spots(
 ) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
-    let first: CpuList = online.first().into_iter().collect();
+    let first: CpuList = online.first_cpu().into_iter().collect();
     let wanted = match (&pmu.cpumask, &pmu.cpus) {
         (Some(mask), _) => mask,
         (None, Some(cpus)) => cpus,
         (None, None) if words.is_per_cpu() => online,
         (None, None) => &first,
     };
-    let owners = wanted.and(online);
+    let owners = wanted.intersection(online);
     if let (true, Some(why)) = (owners.is_empty(), unreadable(machine, pmu, wanted)) {
         bail!("{why}");
     }
@@ -114,8 +114,8 @@ fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> 
             bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
         ));
     }
-    let offline = wanted.minus(&machine.cpus.online);
-    let first = offline.first()?;
+    let offline = wanted.difference(&machine.cpus.online);
+    let first = offline.first_cpu()?;
     let bring = format!("bring it back (echo 1 > /sys/devices/system/cpu/cpu{first}/online)");
     Some(if offline == *wanted {
         format!("{name} can only be read on CPU {wanted}, which is offline: {bring}")
@@ -132,7 +132,7 @@ fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> 
 pub(super) fn offline_readers(machine: &Machine, words: Words<'_>, event: &str) -> Option<String> {
     let wanted = words.pmu.cpumask.as_ref()?;
     let domain = words.family.and_then(|family| family.domain(words.pmu, event));
-    let is_read = domain == Some(Domain::Machine) && !wanted.and(&machine.cpus.online).is_empty();
+    let is_read = domain == Some(Domain::Machine) && !wanted.intersection(&machine.cpus.online).is_empty();
     unreadable(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
@@ -155,7 +155,7 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     let socket = || cpus.sharing(cpu, TopologyLevel::Package);
     let node = || cpus.sharing(cpu, TopologyLevel::Node);
     let associated = || {
-        let associated = words.pmu.associated_cpus.as_ref().map(|those| those.and(&cpus.online));
+        let associated = words.pmu.associated_cpus.as_ref().map(|those| those.intersection(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
     };
     let Some(readers) = &words.pmu.cpumask else {
@@ -201,14 +201,14 @@ const LARGE: usize = 3;
 /// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
 fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
     let cpus = &machine.cpus;
-    let own = readers.and(&cpus.online);
+    let own = readers.intersection(&cpus.online);
     let (readers, parts) = if own.len() > 1 {
         (own, &PARTS[..])
     } else {
         let others = machine.pmus.iter().filter(|pmu| words.is_of_kind(pmu));
         let masks = others.filter_map(|pmu| pmu.cpumask.as_ref());
         let all: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
-        (CpuList::from_iter(all).and(&cpus.online), &PARTS[..LARGE])
+        (CpuList::from_iter(all).intersection(&cpus.online), &PARTS[..LARGE])
     };
     let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();

@@ -45,7 +45,7 @@ impl Plan {
         }
         let mut seen = CpuList::default();
         for port in self.counters.iter().filter(|port| counter.has_port(port)) {
-            if !seen.and(&port.sees).is_empty() {
+            if !seen.intersection(&port.sees).is_empty() {
                 return false;
             }
             seen = seen.or(&port.sees);
@@ -83,7 +83,7 @@ impl<'a> Assembly<'a> {
         );
         let without = |cpus: &CpuList| -> CpuList {
             let ports = found.iter().filter(|port| is_part(&port.sees, cpus));
-            cpus.minus(&ports.map(|port| &port.sees).collect())
+            cpus.difference(&ports.map(|port| &port.sees).collect())
         };
         let is_as_small = |cpus: &CpuList| found.iter().any(|port| cpus.is_subset(&port.sees));
         let (divided, lacking): (Vec<_>, Vec<_>) =
@@ -122,7 +122,7 @@ impl<'a> Assembly<'a> {
                 let causes = [Cause::Cpu].into();
                 let Sight { sees, .. } =
                     Sight::of(self.machine, words, event.name, spot.cpu, &causes);
-                if seen.and(&sees).is_empty() && !sees.is_empty() {
+                if seen.intersection(&sees).is_empty() && !sees.is_empty() {
                     seen = seen.or(&sees);
                     found.push(Found { source, spot, sees });
                 }

@@ -119,11 +119,11 @@ impl Assembly<'_> {
         let mut warnings = Vec::new();
         for (family, counters) in families {
             let near: Vec<CpuList> =
-                counters.iter().map(|counter| counter.sees.minus(&counter.far)).collect();
+                counters.iter().map(|counter| counter.sees.difference(&counter.far)).collect();
             let near: CpuList = near.iter().collect();
             let counted: BTreeSet<i16> = counters.iter().filter_map(|its| its.socket).collect();
             let is_counted = |socket: i16, cpus: &CpuList| {
-                counted.contains(&socket) || !near.and(cpus).is_empty()
+                counted.contains(&socket) || !near.intersection(cpus).is_empty()
             };
             let missing = sockets.iter().filter(|(socket, cpus)| !is_counted(**socket, cpus));
             let missing: Vec<String> = missing.map(|(socket, _)| socket.to_string()).collect();

@@ -18,7 +18,7 @@ use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::discover::accounts::{Account, Found, Held, Netlink, Reader, Source};
+use crate::discover::accounts::{Account, Found, HeldDevices, Netlink, AccountReader, Source};
 use crate::entries::Accounted;
 
 /// Time between two readings.
@@ -48,7 +48,7 @@ struct Read {
 /// Accounts that are not read yet.
 #[derive(Debug)]
 pub(super) struct Ready {
-    reader: Reader,
+    reader: AccountReader,
     needs: Needs,
     traces: bool,
 }
@@ -62,7 +62,7 @@ impl Ready {
         if let Err(error) = &netlink {
             log::info!("the bytes of virtual functions are not read: no netlink: {error}");
         }
-        let reader = Reader::new(&machine.root, netlink.ok(), traces);
+        let reader = AccountReader::new(&machine.root, netlink.ok(), traces);
         Self { reader, needs: needs(&machine.root, traces), traces }
     }
 
@@ -108,7 +108,7 @@ fn needs(root: &Path, traces: bool) -> Needs {
 #[derive(Debug)]
 pub(super) struct Accounts {
     readings: Receiver<Read>,
-    held: Option<SyncSender<Held>>,
+    held: Option<SyncSender<HeldDevices>>,
     told: Option<Instant>,
     traces: bool,
     /// The last value of each account.
@@ -120,7 +120,7 @@ pub(super) struct Accounts {
 
 impl Accounts {
     /// Once a second, tells the thread who holds what. Returns what is not read because of that.
-    pub(super) fn tell(&mut self, held: impl FnOnce() -> Held) -> Option<&'static str> {
+    pub(super) fn tell(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
         if self.told.is_some_and(|told| told.elapsed() < PERIOD) {
             return None;
         }
@@ -193,12 +193,12 @@ fn follow(
     all
 }
 
-fn read(mut reader: Reader, needs: &Needs, asked: &Receiver<Held>, sender: &SyncSender<Read>) {
+fn read(mut reader: AccountReader, needs: &Needs, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
     confine::thread(needs);
-    let mut held = Held::default();
+    let mut held = HeldDevices::default();
     let (mut last, mut pause) = (Instant::now(), Duration::ZERO);
     let mut had = false;
-    let mut look = |held: &Held, is_last: bool| {
+    let mut look = |held: &HeldDevices, is_last: bool| {
         // A last reading says that the accounts are gone.
         if !is_last && last.elapsed() < pause || held.functions.is_empty() && !had {
             return;
@@ -304,7 +304,7 @@ mod tests {
             .unwrap();
         let set = |bytes: &str| fs::write(statistics.join("rx_bytes"), bytes).unwrap();
         set("100\n");
-        let reader = Reader::new(root, None, false);
+        let reader = AccountReader::new(root, None, false);
         let ready = Ready { reader, needs: needs(root, false), traces: false };
         let mut accounts = ready.start().unwrap();
         let begin = Instant::now();
@@ -318,7 +318,7 @@ mod tests {
                 values.extend(new.iter().flat_map(|(its, _)| &its.accounts).map(|its| its.value));
             }
         };
-        let held = || Held { functions: [NIC.parse().unwrap()].into(), ..Held::default() };
+        let held = || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
         assert_eq!(accounts.tell(held), None);
         wait(&mut accounts, 100);
         set("130\n");
@@ -327,7 +327,7 @@ mod tests {
         accounts.stop();
         wait(&mut accounts, 131);
         // What nobody holds any more is gone.
-        let reader = Reader::new(root, None, false);
+        let reader = AccountReader::new(root, None, false);
         let ready = Ready { reader, needs: needs(root, false), traces: false };
         let mut accounts = ready.start().unwrap();
         accounts.tell(held);
@@ -336,7 +336,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         accounts.told = None;
-        accounts.tell(Held::default);
+        accounts.tell(HeldDevices::default);
         accounts.stop();
         let last = accounts.take();
         assert_eq!(last.last().unwrap().0.accounts.last().unwrap().value, None);
@@ -346,7 +346,7 @@ mod tests {
     fn what_cannot_be_read_is_said_once() {
         let dir = tempfile::tempdir().unwrap();
         let ready = Ready {
-            reader: Reader::new(dir.path(), None, false),
+            reader: AccountReader::new(dir.path(), None, false),
             needs: needs(dir.path(), false),
             traces: false,
         };
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(accounts.enter(read()).1, ["rdma: N/A"]);
         assert!(accounts.enter(read()).1.is_empty());
         let gpu: BTreeSet<_> = [NIC.parse().unwrap()].into();
-        let shared = || Held {
+        let shared = || HeldDevices {
             functions: gpu.clone(),
             clients: [(7, gpu.clone()), (8, gpu.clone())].into(),
         };
