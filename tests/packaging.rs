@@ -13,7 +13,7 @@ use std::process::Command;
 
 use regex::Regex;
 use serde_json::Value;
-use uncore_trace::agent::metrics::{Disk, Metrics, Own, Unsent};
+use uncore_trace::agent::metrics::{Disk, MetricsPage, AgentMetrics, Unsent};
 use uncore_trace::config::Config;
 use uncore_trace::schema::rollup;
 
@@ -185,20 +185,20 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
             ..rollup::Row::default()
         });
     }
-    let mut metrics = Metrics::new(5);
+    let mut metrics = MetricsPage::new(5);
     let rows = rows.finish();
     // An owner has a series after some windows.
     for _ in 0..5 {
-        metrics.window(&rows).unwrap();
+        metrics.add_window(&rows).unwrap();
     }
     metrics.set_lost([("ring_full".to_owned(), 1)].into());
-    metrics.set_own(Own {
+    metrics.set_agent_metrics(AgentMetrics {
         last_window_s: Some(1.0),
         disks: vec![Disk { of: "ring", free_bytes: 1, size_bytes: 2 }],
         unsent: Some(Unsent { files: 1, bytes: 1, oldest_s: Some(1.0) }),
-        ..Own::default()
+        ..AgentMetrics::default()
     });
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     let series = page.lines().filter(|line| !line.starts_with('#'));
     let label = Regex::new(r#"(\w+)=""#).unwrap();
     let metric = |line: &str| {

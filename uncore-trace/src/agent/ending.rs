@@ -28,25 +28,25 @@ const INCOMPLETE: i32 = 1;
 ///
 /// The signals cannot be handled, or the thread cannot be started.
 pub(super) fn within_ten_seconds() -> Result<()> {
-    let (mut told, tell) = UnixStream::pair().context("cannot handle signals")?;
+    let (mut signalled, signal_writer) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGTERM, SIGINT] {
-        let tell = tell.try_clone().context("cannot handle signals")?;
+        let tell = signal_writer.try_clone().context("cannot handle signals")?;
         pipe::register(signal, tell).context("cannot handle signals")?;
     }
-    let ends = move || {
+    let end_after_signal = move || {
         confine::thread(&Needs::default());
-        if told.read_exact(&mut [0]).is_err() {
+        if signalled.read_exact(&mut [0]).is_err() {
             return;
         }
         sleep(LONGEST);
-        let says = || {
+        let log_last_line = || {
             log::warn!("the files were not finished in time: the next agent finishes what is left");
         };
         // Not in this thread, which must not wait for anybody.
-        Builder::new().name("last-line".to_owned()).spawn(says).map(drop).unwrap_or_default();
+        Builder::new().name("last-line".to_owned()).spawn(log_last_line).map(drop).unwrap_or_default();
         sleep(LAST_LINE);
         exit(INCOMPLETE);
     };
-    let thread = Builder::new().name("ending".to_owned()).spawn(ends);
+    let thread = Builder::new().name("ending".to_owned()).spawn(end_after_signal);
     thread.map(drop).context("cannot start the thread that ends the process")
 }

@@ -21,8 +21,8 @@ use arrow::array::{Float64Array, Int16Array, RecordBatch, TimestampMicrosecondAr
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use self::canary::Ratio;
-use self::counted::{Counted, Name, Row};
+use self::canary::CanaryRatios;
+use self::counted::{TrafficCounts, OwnerName, OwnerShare};
 use self::table::unit_of;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, get};
@@ -34,7 +34,7 @@ pub const NAMES: usize = 1000;
 
 /// A direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Thing {
+enum MeteredTraffic {
     Link { link: String, direction: String, socket: Option<i16> },
     Event { event: String, filter: String, unit: String },
 }
@@ -63,7 +63,7 @@ pub struct Unsent {
 
 /// Metrics of the agent itself.
 #[derive(Debug, Clone, Default)]
-pub struct Own {
+pub struct AgentMetrics {
     /// CPU time used, s.
     pub cpu_s: f64,
     /// Memory used, bytes.
@@ -95,36 +95,36 @@ pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>
 
 /// All counters of the page.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct MetricsPage {
     owners: usize,
-    things: BTreeMap<Thing, Counted>,
+    traffic: BTreeMap<MeteredTraffic, TrafficCounts>,
     /// Rows of links and events beyond [`NAMES`].
     left_out: u64,
     /// Shares whose owner had no series, and owners that lost theirs.
-    joined: u64,
+    without_series: u64,
     lost: BTreeMap<String, u64>,
-    own: Own,
+    agent_metrics: AgentMetrics,
     /// When the counters of the agent began, ns since 1970.
     since_ns: i64,
     /// Begin and end of the last window, ns since 1970.
     window: Option<(i64, i64)>,
     /// What the canary was credited.
-    pub(super) canary: Ratio,
+    pub(super) canary: CanaryRatios,
 }
 
-impl Metrics {
+impl MetricsPage {
     /// No counts yet; `owners` is the number of owners of each link with series.
     pub fn new(owners: usize) -> Self {
         Self {
             owners,
-            things: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             left_out: 0,
-            joined: 0,
+            without_series: 0,
             lost: BTreeMap::new(),
-            own: Own::default(),
+            agent_metrics: AgentMetrics::default(),
             since_ns: now_ns(),
             window: None,
-            canary: Ratio::default(),
+            canary: CanaryRatios::default(),
         }
     }
 
@@ -139,8 +139,8 @@ impl Metrics {
     }
 
     /// Sets the metrics of the agent itself.
-    pub fn set_own(&mut self, own: Own) {
-        self.own = own;
+    pub fn set_agent_metrics(&mut self, own: AgentMetrics) {
+        self.agent_metrics = own;
     }
 
     /// Adds the rows of a window of the roll-up.
@@ -148,7 +148,7 @@ impl Metrics {
     /// # Errors
     ///
     /// The batch has not the columns of the table.
-    pub fn window(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub fn add_window(&mut self, batch: &RecordBatch) -> Result<()> {
         let words = |name| columns::words(batch, name);
         let (links, directions) = (words("link")?, words("direction")?);
         let sockets: &Int16Array = columns::column(batch, "socket")?;
@@ -170,7 +170,7 @@ impl Metrics {
         self.window = Some((begin_ns, end_ns));
         // The clock may have been set back.
         self.since_ns = self.since_ns.min(end_ns);
-        self.things.values_mut().for_each(|counted| counted.begin((begin_ns, end_ns)));
+        self.traffic.values_mut().for_each(|counted| counted.begin_window((begin_ns, end_ns)));
         for row in 0..batch.num_rows() {
             let unit = units.get(row).unwrap_or_default();
             let (_, scale) = unit_of(unit);
@@ -179,39 +179,39 @@ impl Metrics {
             };
             let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
             if let (Some(link), Some(direction)) = (links.get(row), directions.get(row)) {
-                self.canary.credited((link, direction), cgroups.get(row), value);
+                self.canary.add_credited((link, direction), cgroups.get(row), value);
             }
-            let thing = match links.get(row) {
-                Some(link) => Thing::Link {
+            let traffic = match links.get(row) {
+                Some(link) => MeteredTraffic::Link {
                     link: link.to_owned(),
                     direction: text(directions),
                     socket: get(sockets, row),
                 },
                 None => {
-                    Thing::Event { event: text(events), filter: text(filters), unit: text(units) }
+                    MeteredTraffic::Event { event: text(events), filter: text(filters), unit: text(units) }
                 }
             };
-            if self.things.len() >= NAMES && !self.things.contains_key(&thing) {
+            if self.traffic.len() >= NAMES && !self.traffic.contains_key(&traffic) {
                 self.left_out += 1;
                 continue;
             }
-            let begun = || Counted::new((begin_ns, end_ns));
-            let counted = self.things.entry(thing).or_insert_with(begun);
-            counted.total += value;
+            let new_counts = || TrafficCounts::new((begin_ns, end_ns));
+            let counts = self.traffic.entry(traffic).or_insert_with(new_counts);
+            counts.total += value;
             // A peak for the sum of both directions is not the peak of one.
-            let is_own = peak_directions.get(row) == directions.get(row);
-            counted.peak = get(peaks, row).filter(|_| is_own).or(counted.peak);
+            let is_peak_of_direction = peak_directions.get(row) == directions.get(row);
+            counts.peak = get(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
             let kind = owners.get(row).unwrap_or_default();
             if kind == UNATTRIBUTED {
-                counted.unattributed += value;
+                counts.unattributed += value;
                 continue;
             }
             if kind == OTHER_TASKS {
-                counted.other += value;
-                self.joined += 1;
+                counts.other_owners += value;
+                self.without_series += 1;
                 continue;
             }
-            let name = Name {
+            let owner_name = OwnerName {
                 owner: kind.to_owned(),
                 // Interrupts are not told apart: there are many, with few bytes each.
                 device: if kind == crate::schema::owner::DEVICE {
@@ -224,14 +224,14 @@ impl Metrics {
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
             };
-            let ends = get(lows, row).zip(get(highs, row)).filter(|_| seconds(row) > 0.0);
-            let interval = ends.map(|(low, high)| (scale * low, scale * high, seconds(row)));
-            let its = Row { value, confidence: get(confidences, row), interval };
-            let is_joined = counted.add(name, its, self.owners);
-            self.joined += u64::from(is_joined);
+            let bounds = get(lows, row).zip(get(highs, row)).filter(|_| seconds(row) > 0.0);
+            let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
+            let share = OwnerShare { value, confidence: get(confidences, row), interval };
+            let is_joined = counts.add_share(owner_name, share, self.owners);
+            self.without_series += u64::from(is_joined);
         }
-        for counted in self.things.values_mut() {
-            self.joined += counted.settle(self.owners, length);
+        for counted in self.traffic.values_mut() {
+            self.without_series += counted.choose_series(self.owners, length);
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Metrics {
     /// # Errors
     ///
     /// It cannot be formatted.
-    pub fn page(&self) -> Result<String> {
+    pub fn encode_page(&self) -> Result<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
         let mut page = String::new();
@@ -258,7 +258,7 @@ fn now_ns() -> i64 {
 
 /// The page as `node_exporter` reads it, in Prometheus' text format: a counter's type and help have
 /// the name of its series, and no line ends the text.
-pub fn textfile(page: &str) -> String {
+pub fn format_textfile(page: &str) -> String {
     let counters =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
     let counters: BTreeSet<&str> = counters.collect();
@@ -273,8 +273,8 @@ pub fn textfile(page: &str) -> String {
                     && described.contains(&head.1)
                     && counters.contains(name) =>
             {
-                let rest = words.next().unwrap_or_default();
-                text.extend(["# ", head.1, " ", name, "_total ", rest]);
+                let help = words.next().unwrap_or_default();
+                text.extend(["# ", head.1, " ", name, "_total ", help]);
             }
             _ => text.push_str(line),
         }

@@ -35,12 +35,12 @@ use std::sync::mpsc;
 use anyhow::{Context as _, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
-use self::consumer::Consumer;
-use self::http::Shared;
+use self::consumer::TapConsumer;
+use self::http::HttpState;
 use self::notify::Notify;
 use self::pulse::Pulse;
 use self::reload::Reload;
-use self::room::Room;
+use self::room::RingReserve;
 use self::trigger::Condition;
 use self::wishes::{Wishes, kept_directory};
 use crate::config::Config;
@@ -62,7 +62,7 @@ const WAITING: usize = 16;
 
 /// Requests by signals and HTTP that are not served yet.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequests {
     /// SIGHUP: read the configuration again.
     reload: Arc<AtomicBool>,
     /// SIGUSR1 or `POST /trigger`: save the newest time span of the ring.
@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers. Also returns what the roll-up lacks, if that is anything.
+/// roll-up, the metrics and the triggers. Also returns which rows or hours the roll-up lacks, if any.
 ///
 /// # Errors
 ///
@@ -84,15 +84,15 @@ pub fn run(
 ) -> Result<(Outcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.
-    let asked = Asked::default();
-    flag(SIGHUP, &asked.reload)?;
-    flag(SIGUSR1, &asked.keep)?;
+    let asked = PendingRequests::default();
+    set_flag_on_signal(SIGHUP, &asked.reload)?;
+    set_flag_on_signal(SIGUSR1, &asked.keep)?;
     // Before anything is repaired: only the lock shows that no other agent is writing there.
-    let _locks = locks(config)?;
+    let _locks = lock_directories(config)?;
     if let Some(ring) = &config.ring {
         series::repair_parts(&ring.directory)?;
-        keep::clean(&ring.directory);
-        keep::clean(&kept_directory(&config.kept, ring));
+        keep::remove_unfinished(&ring.directory);
+        keep::remove_unfinished(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
         for file in hours::repair(&rollup.directory)? {
@@ -100,9 +100,9 @@ pub fn run(
         }
     }
     let conditions = conditions(config, plan)?;
-    let listeners = http::listeners(config)?;
-    let shared = Arc::new(Shared::new(asked.clone(), config)?);
-    let (sender, tapped) = mpsc::sync_channel(WAITING);
+    let listeners = http::open_listeners(config)?;
+    let shared = Arc::new(HttpState::new(asked.clone(), config)?);
+    let (sender, tap_messages) = mpsc::sync_channel(WAITING);
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
     if conditions.iter().any(Option::is_some) {
         tables.push(&readings::TABLE);
@@ -120,12 +120,12 @@ pub fn run(
         .build()
         .context("cannot start the event loop")?;
     let wishes = Wishes::new(config, conditions, Arc::clone(&shared), options.control.clone());
-    let mut consumer = Consumer::new(
+    let mut consumer = TapConsumer::new(
         config.clone(),
         (
             Reload::new(path.to_owned()),
             Pulse::new(options.control.clone(), options.flush),
-            config.ring.as_ref().map(|ring| Room::new(ring, options.control.clone())),
+            config.ring.as_ref().map(|ring| RingReserve::new(ring, options.control.clone())),
         ),
         wishes,
         Arc::clone(&shared),
@@ -133,18 +133,18 @@ pub fn run(
         Notify::from_environment(),
     );
     // Before the server starts, so that its first answer is a complete page.
-    consumer.publish();
-    let needs = needs(config, path);
+    consumer.publish_metrics();
+    let needs = consumer_needs(config, path);
     std::thread::scope(|scope| {
         // Before the recorder confines the process: a confined process can open no socket.
         if !listeners.is_empty() {
-            http::serve(listeners, Arc::clone(&shared))?;
+            http::start_http_thread(listeners, Arc::clone(&shared))?;
         }
-        let summed = std::thread::Builder::new()
+        let consumer_thread = std::thread::Builder::new()
             .name("rollup".to_owned())
             .spawn_scoped(scope, move || {
                 confine::thread(&needs);
-                consumer.run(&tapped)
+                consumer.run(&tap_messages)
             })
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
@@ -156,23 +156,23 @@ pub fn run(
         });
         // Drops the sender of the tap, which ends the consumer thread.
         drop(options);
-        let summed =
-            summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
+        let consumer_result =
+            consumer_thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
         // First: if the consumer failed, the recorder's error says only that nobody takes its rows.
-        let lacking = summed?;
-        Ok((recorded?, lacking))
+        let rollup_gap = consumer_result?;
+        Ok((recorded?, rollup_gap))
     })
 }
 
 /// Sets `flag` when the signal arrives.
-fn flag(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
+fn set_flag_on_signal(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
     signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot handle signals")?;
     Ok(())
 }
 
 /// Creates each directory that is written, because Landlock permits writing only below existing
 /// directories. Locks those that only one agent may use.
-fn locks(config: &Config) -> Result<Vec<Lock>> {
+fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
     let ring = config.ring.as_ref().map(|ring| (&ring.directory, ring.mode));
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
     let mut locks = Vec::new();
@@ -195,22 +195,22 @@ fn locks(config: &Config) -> Result<Vec<Lock>> {
 ///
 /// A condition cannot be evaluated on this machine.
 pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
-    let of = |trigger: &crate::config::Trigger| {
+    let parse_condition = |trigger: &crate::config::Trigger| {
         let when = trigger.when.as_deref();
         when.map(|when| Condition::new(when, plan))
             .transpose()
             .with_context(|| format!("trigger {}", trigger.name))
     };
-    config.triggers.iter().map(of).collect()
+    config.triggers.iter().map(parse_condition).collect()
 }
 
 /// Files and directories that the consumer thread needs.
-fn needs(config: &Config, path: &Path) -> Needs {
+fn consumer_needs(config: &Config, path: &Path) -> Needs {
     // `/proc/self` for its own memory and CPU time. The directory of the configuration, because the
     // file may be replaced before it is read again.
     let mut reads = vec![path.to_owned(), "/proc/self".into()];
-    let found = [std::path::absolute(path), fs::canonicalize(path)];
-    reads.extend(found.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
+    let config_paths = [std::path::absolute(path), fs::canonicalize(path)];
+    reads.extend(config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
     let mut needs = Needs { reads, ..Needs::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
@@ -233,14 +233,14 @@ mod tests {
         let text =
             format!("[ring]\ndirectory = '{shown}/a/ring'\n[kept]\ndirectory = '{shown}/b/kept'\n");
         let config = Config::parse(&text).unwrap();
-        let _locks = locks(&config).unwrap();
+        let _locks = lock_directories(&config).unwrap();
         // As Kubernetes mounts a ConfigMap: the file is a link into a directory that is replaced.
         fs::create_dir(root.join("data")).unwrap();
         fs::create_dir(root.join("etc")).unwrap();
         fs::write(root.join("data/agent.toml"), text).unwrap();
         let path = root.join("etc/agent.toml");
         std::os::unix::fs::symlink(root.join("data/agent.toml"), &path).unwrap();
-        let Needs { reads, writes, .. } = needs(&config, &path);
+        let Needs { reads, writes, .. } = consumer_needs(&config, &path);
         assert!(writes.contains(&root.join("b/kept")) && writes.iter().all(|dir| dir.is_dir()));
         for dir in ["etc", "data"] {
             assert!(reads.contains(&root.join(dir)), "{reads:?}");

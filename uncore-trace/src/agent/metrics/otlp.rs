@@ -12,9 +12,9 @@
 
 use prost::Message as _;
 
-use super::counted::Name;
-use super::table::{Kind, Metric, Series};
-use super::{Metrics, now_ns};
+use super::counted::OwnerName;
+use super::table::{Kind, Metric, LabelledValue};
+use super::{MetricsPage, now_ns};
 use crate::identity::containers::{Inside, is_id, is_uid};
 use crate::otlp::{
     CUMULATIVE, Data, Gauge, KeyValue, NumberDataPoint, Request, Resource, ResourceMetrics, Scope,
@@ -27,12 +27,12 @@ const NAME: &str = "uncore-trace";
 /// Version of the program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-impl Metrics {
+impl MetricsPage {
     /// The body of a request of OTLP with all metrics of this host.
-    pub fn request(&self, host: &str) -> Vec<u8> {
+    pub fn encode_request(&self, host: &str) -> Vec<u8> {
         let now = now_ns();
         let end = self.window.map_or(now, |(_, end)| end);
-        let metrics = self.table().into_iter().filter(|metric| !metric.series.is_empty());
+        let metrics = self.all_metrics().into_iter().filter(|metric| !metric.series.is_empty());
         let time = |metric: &Metric<'_>| if metric.is_of_window { end } else { now };
         let metrics = metrics.map(|metric| (time(&metric), metric));
         let scope = Scope { name: NAME.to_owned(), version: VERSION.to_owned() };
@@ -45,7 +45,7 @@ impl Metrics {
         };
         let scope_metrics = vec![ScopeMetrics {
             scope: Some(scope),
-            metrics: metrics.map(|(time, metric)| encoded(metric, time)).collect(),
+            metrics: metrics.map(|(time, metric)| encode_metric(metric, time)).collect(),
         }];
         let metrics = ResourceMetrics { resource: Some(resource), scope_metrics };
         Request { resource_metrics: vec![metrics] }.encode_to_vec()
@@ -53,9 +53,9 @@ impl Metrics {
 }
 
 /// A metric whose values are those of this time.
-fn encoded(metric: Metric<'_>, time_ns: i64) -> crate::otlp::Metric {
-    let Metric { name, help, unit, kind, series, is_of_window: _ } = metric;
-    let data_points = series.iter().map(|series| point(series, kind, time_ns)).collect();
+fn encode_metric(metric: Metric<'_>, time_ns: i64) -> crate::otlp::Metric {
+    let Metric { name, help, unit, metric_type: kind, series, is_of_window: _ } = metric;
+    let data_points = series.iter().map(|series| data_point(series, kind, time_ns)).collect();
     crate::otlp::Metric {
         name: name.into_owned(),
         description: help.to_owned(),
@@ -71,12 +71,12 @@ fn encoded(metric: Metric<'_>, time_ns: i64) -> crate::otlp::Metric {
     }
 }
 
-fn point(series: &Series<'_>, kind: Kind, time_ns: i64) -> NumberDataPoint {
+fn data_point(series: &LabelledValue<'_>, metric_type: Kind, time_ns: i64) -> NumberDataPoint {
     let labels = series.labels.iter().filter(|(_, value)| !value.is_empty());
     let mut attributes: Vec<KeyValue> =
         labels.map(|(name, value)| attribute(name, value.as_ref())).collect();
-    attributes.extend(series.owner.into_iter().flat_map(conventional));
-    let since_ns = if kind == Kind::Counter { series.since_ns } else { 0 };
+    attributes.extend(series.owner.into_iter().flat_map(conventional_attributes));
+    let since_ns = if metric_type == Kind::Counter { series.since_ns } else { 0 };
     NumberDataPoint {
         attributes,
         start_time_unix_nano: u64::try_from(since_ns).unwrap_or_default(),
@@ -87,13 +87,13 @@ fn point(series: &Series<'_>, kind: Kind, time_ns: i64) -> NumberDataPoint {
 
 /// What the semantic conventions have names for: container and pod of an owner. Ids are those in
 /// its path, which are complete. The labels say whether they are believed.
-fn conventional(name: &Name) -> Vec<KeyValue> {
+fn conventional_attributes(name: &OwnerName) -> Vec<KeyValue> {
     let inside = Inside::parse(&name.cgroup);
-    let mut found = Vec::new();
+    let mut attributes = Vec::new();
     if !name.container.is_empty()
         && let Some(id) = inside.container.as_deref().filter(|id| is_id(id))
     {
-        found.push(attribute("container.id", id));
+        attributes.push(attribute("container.id", id));
     }
     let (named, uid) = match name.pod.rsplit_once('@') {
         Some((named, uid)) => (Some(named), uid),
@@ -101,13 +101,13 @@ fn conventional(name: &Name) -> Vec<KeyValue> {
     };
     // A pod of podman has no namespace, and no such uid.
     if is_uid(uid) {
-        found.push(attribute("k8s.pod.uid", uid));
+        attributes.push(attribute("k8s.pod.uid", uid));
         if let Some((namespace, pod)) = named.and_then(|named| named.split_once('/')) {
-            found.push(attribute("k8s.namespace.name", namespace));
-            found.push(attribute("k8s.pod.name", pod));
+            attributes.push(attribute("k8s.namespace.name", namespace));
+            attributes.push(attribute("k8s.pod.name", pod));
         }
     }
-    found
+    attributes
 }
 
 #[cfg(test)]
@@ -149,19 +149,19 @@ mod tests {
             (&podman, "3f4e5d6c7b8a", "3f4e5d6c7b8a", &[("container.id", ID)]),
             (&"/lxc/web".to_owned(), "web", "", &[]),
         ] {
-            let name = Name {
+            let name = OwnerName {
                 owner: "task".to_owned(),
                 cgroup: cgroup.clone(),
                 container: container.to_owned(),
                 pod: pod.to_owned(),
-                ..Name::default()
+                ..OwnerName::default()
             };
-            assert_eq!(pairs(&conventional(&name)), expected, "{cgroup} {container} {pod}");
+            assert_eq!(pairs(&conventional_attributes(&name)), expected, "{cgroup} {container} {pod}");
         }
     }
 
     /// The window of 100 s with this number has these owners of an event.
-    fn window(metrics: &mut Metrics, number: i64, owners: &[&str]) {
+    fn window(metrics: &mut MetricsPage, number: i64, owners: &[&str]) {
         let mut rows = rollup::Builder::default();
         for cgroup in owners {
             rows.append(&rollup::Row {
@@ -175,12 +175,12 @@ mod tests {
                 ..rollup::Row::default()
             });
         }
-        metrics.window(&rows.finish()).unwrap();
+        metrics.add_window(&rows.finish()).unwrap();
     }
 
     /// Start and value of each owner, in s.
-    fn owners(metrics: &Metrics) -> BTreeMap<String, (u64, f64)> {
-        let request = Request::decode(metrics.request("h").as_slice()).unwrap();
+    fn owners(metrics: &MetricsPage) -> BTreeMap<String, (u64, f64)> {
+        let request = Request::decode(metrics.encode_request("h").as_slice()).unwrap();
         let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
         let owned = metrics.iter().find(|it| it.name == "uncore_trace_owner_event_joules").unwrap();
         assert_eq!(owned.unit, "J");
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_start_time_stays_while_a_counter_goes_on() {
-        let mut metrics = Metrics::new(1);
+        let mut metrics = MetricsPage::new(1);
         for number in 101..=105 {
             window(&mut metrics, number, &["/a"]);
         }

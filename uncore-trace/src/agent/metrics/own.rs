@@ -1,44 +1,44 @@
 //! The metrics of the agent itself.
 
 use super::table::{Kind, Metric};
-use super::{Disk, Metrics, Own};
+use super::{Disk, MetricsPage, AgentMetrics};
 use crate::schema::loss;
 
-impl Metrics {
+impl MetricsPage {
     /// What the canary was credited.
-    pub(super) fn canary(&self) -> Option<Metric<'_>> {
+    pub(super) fn canary_metric(&self) -> Option<Metric<'_>> {
         let (name, help) = (
             "uncore_trace_canary_credited_ratio",
             "Bytes that the canary was credited, over those that it moved",
         );
-        let mut metric = Metric { is_of_window: true, ..Metric::own(name, help, "1", Kind::Gauge) };
-        for ((link, direction), ratio) in self.canary.ratios() {
+        let mut metric = Metric { is_of_window: true, ..Metric::without_series(name, help, "1", Kind::Gauge) };
+        for ((link, direction), ratio) in self.canary.credited_ratios() {
             let labels = vec![("link", link.into()), ("direction", direction.into())];
-            metric = metric.with(labels, ratio, 0);
+            metric = metric.with_series(labels, ratio, 0);
         }
         (!metric.series.is_empty()).then_some(metric)
     }
 
     /// Losses by cause.
-    pub(super) fn lost(&self) -> Metric<'_> {
+    pub(super) fn loss_metric(&self) -> Metric<'_> {
         let (name, help) = (
             "uncore_trace_lost",
             "Losses by cause, as in the table loss; kind=loss: counts or owners are missing, kind=note: they are \
              less precise",
         );
-        let mut metric = Metric::own(name, help, "{loss}", Kind::Counter);
+        let mut metric = Metric::without_series(name, help, "{loss}", Kind::Counter);
         for (cause, count) in &self.lost {
-            let kind = if loss::is_precision(cause) { "note" } else { "loss" };
-            let labels = vec![("cause", cause.into()), ("kind", kind.into())];
-            metric = metric.with(labels, *count as f64, self.since_ns);
+            let loss_kind = if loss::is_precision(cause) { "note" } else { "loss" };
+            let labels = vec![("cause", cause.into()), ("kind", loss_kind.into())];
+            metric = metric.with_series(labels, *count as f64, self.since_ns);
         }
         metric
     }
 
     /// The agent itself.
-    pub(super) fn own(&self) -> impl Iterator<Item = Metric<'_>> {
-        let Own { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } = self.own;
-        let own = [
+    pub(super) fn process_metrics(&self) -> impl Iterator<Item = Metric<'_>> {
+        let AgentMetrics { cpu_s, resident_bytes, unwritten, kept, refused, joined, .. } = self.agent_metrics;
+        let figures = [
             ("uncore_trace_cpu_seconds", "CPU time of the agent", "s", Kind::Counter, cpu_s),
             (
                 "uncore_trace_resident_bytes",
@@ -74,7 +74,7 @@ impl Metrics {
                  their series",
                 "{share}",
                 Kind::Counter,
-                (joined + self.joined) as f64,
+                (joined + self.without_series) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",
@@ -84,17 +84,17 @@ impl Metrics {
                 self.left_out as f64,
             ),
         ];
-        own.into_iter().map(|(name, help, unit, kind, value)| {
-            Metric::own(name, help, unit, kind).with(Vec::new(), value, self.since_ns)
+        figures.into_iter().map(|(name, help, unit, kind, value)| {
+            Metric::without_series(name, help, unit, kind).with_series(Vec::new(), value, self.since_ns)
         })
     }
 }
 
-type Bytes = fn(&Disk) -> u64;
+type DiskFigure = fn(&Disk) -> u64;
 
-impl Own {
+impl AgentMetrics {
     /// The last window, and the files that wait for the object store.
-    pub(super) fn gauges(&self) -> impl Iterator<Item = Metric<'_>> {
+    pub(super) fn window_gauges(&self) -> impl Iterator<Item = Metric<'_>> {
         let unsent = self.unsent;
         let gauges = [
             (
@@ -118,23 +118,23 @@ impl Own {
             ),
         ];
         gauges.into_iter().filter_map(|(name, help, unit, value)| {
-            Some(Metric::own(name, help, unit, Kind::Gauge).with(Vec::new(), value?, 0))
+            Some(Metric::without_series(name, help, unit, Kind::Gauge).with_series(Vec::new(), value?, 0))
         })
     }
 
     /// The disks that it writes.
-    pub(super) fn disks(&self) -> impl Iterator<Item = Metric<'_>> {
+    pub(super) fn disk_gauges(&self) -> impl Iterator<Item = Metric<'_>> {
         let disks = [
             (
                 "uncore_trace_disk_free_bytes",
                 "Bytes that the agent may still write on the disk of the ring or the roll-up",
-                (|disk| disk.free_bytes) as Bytes,
+                (|disk| disk.free_bytes) as DiskFigure,
             ),
             ("uncore_trace_disk_size_bytes", "Size of that disk", |disk| disk.size_bytes),
         ];
         disks.into_iter().filter(|_| !self.disks.is_empty()).map(|(name, help, bytes)| {
-            self.disks.iter().fold(Metric::own(name, help, "By", Kind::Gauge), |metric, disk| {
-                metric.with(vec![("of", disk.of.into())], bytes(disk) as f64, 0)
+            self.disks.iter().fold(Metric::without_series(name, help, "By", Kind::Gauge), |metric, disk| {
+                metric.with_series(vec![("of", disk.of.into())], bytes(disk) as f64, 0)
             })
         })
     }

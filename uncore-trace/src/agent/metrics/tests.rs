@@ -55,7 +55,7 @@ fn is(found: Option<f64>, expected: f64) -> bool {
 
 #[test]
 fn the_owners_of_a_link_sum_to_what_it_counted() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     // In the first three windows no owner has a series.
     for _ in 0..5 {
         let rows = [
@@ -65,9 +65,9 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
             (Some("memory 0"), "unattributed", None, 6.0),
             (None, "idle", None, 5.0),
         ];
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     let link = "{link=\"memory 0\",direction=\"in\",socket=\"1\"";
     let owner = |owner: &str, cgroup: &str| {
         format!(
@@ -85,17 +85,17 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
 
 #[test]
 fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     let mut sums = Vec::new();
     for second in 0..40 {
         let late = if second < 5 { 0.0 } else { 1000.0 };
         let rows =
             [(Some("l"), "task", Some("/first"), 10.0), (Some("l"), "task", Some("/late"), late)];
-        metrics.window(&window(&rows)).unwrap();
-        let page = metrics.page().unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
+        let page = metrics.encode_page().unwrap();
         sums.push(value(&page, "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"").unwrap());
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(page.contains("owner_cgroup=\"/late\"") && !page.contains("\"/first\""), "{page}");
     assert!(sums.windows(2).all(|pair| pair[0] <= pair[1]), "{sums:?}");
     // It increases by at most the bytes of a window.
@@ -104,33 +104,33 @@ fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
 
 #[test]
 fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     // As many owners as may wait, and one more that moves more bytes than the one with a series.
     let names: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
     let mut rows: Vec<_> =
         names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1e6)).collect();
-    metrics.window(&window(&rows)).unwrap();
+    metrics.add_window(&window(&rows)).unwrap();
     rows = vec![(Some("l"), "task", Some("/0"), 1e6), (Some("l"), "task", Some("/new"), 4e6)];
     for _ in 0..6 {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    assert!(metrics.page().unwrap().contains("owner_cgroup=\"/new\""));
+    assert!(metrics.encode_page().unwrap().contains("owner_cgroup=\"/new\""));
 }
 
 /// Seconds of CPU time are small numbers.
 #[test]
 fn an_owner_with_less_than_one_has_a_series_as_well() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     for _ in 0..=counted::AFTER {
-        metrics.window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
+        metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(page.contains("owner_cgroup=\"/a\""), "{page}");
 }
 
 #[test]
 fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     let other = |page: &str| {
         let begin = "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"";
         value(page, begin).unwrap()
@@ -143,14 +143,14 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         (Some("l"), "other_tasks", None, 5.0),
     ];
     for _ in 0..counted::AFTER {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     let (before, merged) = (other(&page), joined(&page));
     assert!(is(Some(before), 3.0 * 65.0) && is(Some(merged), 3.0 * 4.0), "{page}");
     metrics.set_owners(1);
-    metrics.window(&window(&rows)).unwrap();
-    let page = metrics.page().unwrap();
+    metrics.add_window(&window(&rows)).unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(
         page.contains("\"/a\"") && !page.contains("\"/b\"") && !page.contains("\"/c\""),
         "{page}"
@@ -158,28 +158,28 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
     // Two owners lost their series at the end of that window. The counter of the others continues.
     assert!(is(Some(other(&page)), before + 5.0), "{page}");
     assert!(is(Some(joined(&page)), merged + 3.0), "{page}");
-    metrics.window(&window(&rows)).unwrap();
-    let page = metrics.page().unwrap();
+    metrics.add_window(&window(&rows)).unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(is(Some(other(&page)), before + 40.0), "{page}");
     assert!(is(Some(joined(&page)), merged + 6.0), "{page}");
 }
 
 /// The series of the owners of a link, and their values.
-fn owners(metrics: &Metrics) -> BTreeMap<String, f64> {
-    let counted = metrics.things.values().next().unwrap();
-    let shown = counted.shown.iter().map(|(name, series)| (format!("{name:?}"), series.total));
-    shown.chain([("other".to_owned(), counted.other)]).collect()
+fn owners(metrics: &MetricsPage) -> BTreeMap<String, f64> {
+    let counted = metrics.traffic.values().next().unwrap();
+    let shown = counted.series.iter().map(|(name, series)| (format!("{name:?}"), series.total));
+    shown.chain([("other".to_owned(), counted.other_owners)]).collect()
 }
 
 /// Every series of an hour with its last value: it may be gone meanwhile.
 fn hour(owners_most: usize, rows: impl Fn(usize) -> Vec<(String, f64)>) -> BTreeMap<String, f64> {
-    let mut metrics = Metrics::new(owners_most);
+    let mut metrics = MetricsPage::new(owners_most);
     let mut all = BTreeMap::new();
     for number in 0..360 {
         let rows = rows(number);
         let rows =
             rows.iter().map(|(name, value)| (Some("l"), "task", Some(name.as_str()), *value));
-        metrics.window(&window(&rows.collect::<Vec<_>>())).unwrap();
+        metrics.add_window(&window(&rows.collect::<Vec<_>>())).unwrap();
         for (name, value) in owners(&metrics) {
             let before = all.insert(name.clone(), value).unwrap_or_default();
             assert!(value >= before, "{name} goes down in window {number}: {before} to {value}");
@@ -218,7 +218,7 @@ fn whoever_makes_cgroups_makes_few_series() {
 #[test]
 fn a_series_that_comes_back_goes_on() {
     // Interrupts are few, then many; a task is large, small, and large again.
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     let mut before = BTreeMap::<String, f64>::new();
     for number in 0..2000 {
         let (large, small) = if number / 500 % 2 == 0 { (1e6, 1.0) } else { (1.0, 1e6) };
@@ -227,7 +227,7 @@ fn a_series_that_comes_back_goes_on() {
             (Some("l"), "task", Some("/a"), large),
             (Some("l"), "task", Some("/b"), small),
         ];
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
         for (name, value) in owners(&metrics) {
             let last = before.insert(name.clone(), value).unwrap_or_default();
             assert!(value >= last, "{name} goes down in window {number}: {last} to {value}");
@@ -240,12 +240,12 @@ fn a_series_that_comes_back_goes_on() {
 
 #[test]
 fn a_tenant_has_an_interval_and_a_loss_its_kind() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     for _ in 0..5 {
-        metrics.window(&window(&[(Some("l"), "task", Some("/a"), 60.0)])).unwrap();
+        metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 60.0)])).unwrap();
     }
     metrics.set_lost([("ring_full".to_owned(), 1), ("late_tick".to_owned(), 7)].into());
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     let of = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
     // A window of 10 s.
     assert!(is(of("low_bytes_per_second"), 5.0), "{page}");
@@ -258,14 +258,14 @@ fn a_tenant_has_an_interval_and_a_loss_its_kind() {
 
 #[test]
 fn each_name_has_one_unit() {
-    let mut metrics = Metrics::new(1);
+    let mut metrics = MetricsPage::new(1);
     let mut rows = rollup::Builder::default();
     for (event, unit) in [("clock", "ns"), ("faults", "count"), ("x", ""), ("beats", "GB/s")] {
         let row = rollup::Row { event, unit, value: Some(2e9), owner: "idle", ..row() };
         rows.append(&row);
     }
-    metrics.window(&rows.finish()).unwrap();
-    let page = metrics.page().unwrap();
+    metrics.add_window(&rows.finish()).unwrap();
+    let page = metrics.encode_page().unwrap();
     let of = |name: &str, event: &str| {
         let begin = format!("uncore_trace_{name}_total{{event=\"{event}\",filter=\"f\"");
         value(&page, &begin)
@@ -274,7 +274,7 @@ fn each_name_has_one_unit() {
     assert!(is(of("event", "faults"), 2e9) && is(of("event", "x"), 2e9), "{page}");
     assert!(is(of("event_gb_s", "beats"), 2e9), "{page}");
     // As node_exporter reads it.
-    let text = textfile(&page);
+    let text = format_textfile(&page);
     assert!(text.contains("# TYPE uncore_trace_event_seconds_total counter\n"), "{text}");
     assert!(text.contains("# HELP uncore_trace_event_seconds_total "), "{text}");
     assert!(text.contains("# TYPE uncore_trace_resident_bytes gauge\n"), "{text}");
@@ -298,29 +298,29 @@ fn what_holds_is_one_loss_in_all_parts() {
 
 #[test]
 fn series_and_memory_are_bounded() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     for window_number in 0..50 {
         let names: Vec<String> = (0..100).map(|n| format!("/{window_number}/{n}")).collect();
         let rows: Vec<_> =
             names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1.0)).collect();
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let counted = metrics.things.values().next().unwrap();
-    assert!(counted.shown.is_empty() && counted.waiting.len() <= 48, "{counted:?}");
+    let counted = metrics.traffic.values().next().unwrap();
+    assert!(counted.series.is_empty() && counted.waiting.len() <= 48, "{counted:?}");
     let links: Vec<String> = (0..NAMES + 5).map(|n| format!("link {n}")).collect();
     let rows: Vec<_> = links.iter().map(|link| (Some(link.as_str()), "idle", None, 1.0)).collect();
-    metrics.window(&window(&rows)).unwrap();
-    assert_eq!((metrics.things.len(), metrics.left_out), (NAMES, 6));
+    metrics.add_window(&window(&rows)).unwrap();
+    assert_eq!((metrics.traffic.len(), metrics.left_out), (NAMES, 6));
 }
 
 #[test]
 fn what_a_tenant_chose_is_escaped() {
-    let mut metrics = Metrics::new(3);
+    let mut metrics = MetricsPage::new(3);
     let rows = [(Some("l"), "task", Some("/a\"} 1\nforged 2\\"), 1.0)];
     for _ in 0..4 {
-        metrics.window(&window(&rows)).unwrap();
+        metrics.add_window(&window(&rows)).unwrap();
     }
-    let page = metrics.page().unwrap();
+    let page = metrics.encode_page().unwrap();
     assert!(!page.lines().any(|line| line.starts_with("forged")), "{page}");
     assert!(page.contains("/a\\\"} 1\\nforged 2\\\\"), "{page}");
 }

@@ -3,11 +3,11 @@ use super::*;
 #[test]
 fn levels_have_units() {
     for (text, level) in [
-        ("80%", Level::OfPeak(0.8)),
-        ("5GB/s", Level::Rate(5e9)),
-        ("2.5 MB/s", Level::Rate(2.5e6)),
-        ("100/s", Level::Rate(100.0)),
-        ("1B/s", Level::Rate(1.0)),
+        ("80%", TriggerLevel::OfPeak(0.8)),
+        ("5GB/s", TriggerLevel::Rate(5e9)),
+        ("2.5 MB/s", TriggerLevel::Rate(2.5e6)),
+        ("100/s", TriggerLevel::Rate(100.0)),
+        ("1B/s", TriggerLevel::Rate(1.0)),
     ] {
         assert_eq!(parse_level(text).unwrap(), level, "{text}");
     }
