@@ -15,9 +15,9 @@ use super::calibration::{Used, calibrate};
 use super::cgroups::cgroup;
 use super::columns::{self, BASELINE, Columns, REST};
 use super::ports::Said;
-use super::solve::Square;
+use super::solve::SquareMatrix;
 use super::sums::{Design, Row, by_place};
-use super::symmetric::{Rows, Symmetric};
+use super::symmetric::{RowBatch, SymmetricMatrix};
 use crate::entries::Owner;
 
 /// Forgetting factor for a source's use, per review of 100 ms: the memory is about 10 s.
@@ -287,14 +287,14 @@ pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: Symmetric<f32>,
+    pub products: SymmetricMatrix<f32>,
 }
 
 /// What all counters of a set of CPUs need, made when the first one asks.
 #[derive(Debug, Default)]
 struct Shared {
     /// Sums of blocks, by the key of [`History::around`].
-    around: HashMap<(usize, u64), Arc<Square>, RandomState>,
+    around: HashMap<(usize, u64), Arc<SquareMatrix>, RandomState>,
     /// By first and last tick.
     windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
 }
@@ -487,7 +487,7 @@ impl History {
         };
         for place in self.columns.review(&used, least, (self.first, self.last())) {
             self.design.clear(usize::from(place));
-            self.blocks.iter_mut().for_each(|block| block.products.clear(usize::from(place)));
+            self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(place)));
         }
         self.shared().around.clear();
         let mut columns: HashMap<u32, u16, RandomState> = HashMap::default();
@@ -496,7 +496,7 @@ impl History {
             known.column = self.columns.place(*source);
             columns.insert(known.number, known.column);
         }
-        let mut rows = Rows::default();
+        let mut rows = RowBatch::default();
         let from = self.reviewed.saturating_sub(self.first) as usize;
         for at in from..self.rows.len() {
             let mut moved = false;
@@ -515,7 +515,7 @@ impl History {
             if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
                 self.add_to_block(&mut rows);
                 if self.blocks.back().is_none_or(|block| block.number < number) {
-                    self.blocks.push_back(Block { number, products: Symmetric::default() });
+                    self.blocks.push_back(Block { number, products: SymmetricMatrix::default() });
                 }
             }
             rows.push(&row, size.powf(-0.5));
@@ -525,9 +525,9 @@ impl History {
         self.reviewed = self.first + self.rows.len() as u64;
     }
 
-    fn add_to_block(&mut self, rows: &mut Rows<f32>) {
+    fn add_to_block(&mut self, rows: &mut RowBatch<f32>) {
         if let Some(block) = self.blocks.back_mut() {
-            block.products.add(rows, 1.0);
+            block.products.add_products(rows, 1.0);
         }
     }
 
@@ -550,15 +550,15 @@ impl History {
         &self,
         key: (usize, u64),
         weight: impl Fn(u64) -> Option<f64>,
-    ) -> Arc<Square> {
+    ) -> Arc<SquareMatrix> {
         let make = || {
-            let mut sum = Symmetric::<f32>::zero(self.columns.len());
+            let mut sum = SymmetricMatrix::<f32>::zero(self.columns.len());
             for block in &self.blocks {
                 if let Some(weight) = weight(block.number) {
-                    sum.add_all(&block.products, weight);
+                    sum.add_scaled(&block.products, weight);
                 }
             }
-            Arc::new(Square::of(&sum))
+            Arc::new(SquareMatrix::from_lower(&sum))
         };
         Arc::clone(self.shared().around.entry(key).or_insert_with(make))
     }

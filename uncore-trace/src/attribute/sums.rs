@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use super::symmetric::{Rows, Symmetric, TOGETHER};
+use super::symmetric::{RowBatch, SymmetricMatrix, BATCH_ROWS};
 
 /// Number of parts of a group of the next scale.
-pub(super) const STEP: usize = TOGETHER;
+pub(super) const STEP: usize = BATCH_ROWS;
 
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
@@ -75,7 +75,7 @@ pub(super) fn expected(rates: &[f64], row: &[(u16, f32)]) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     /// By scale: weighed products.
-    pub products: [Symmetric<f64>; SCALES],
+    pub products: [SymmetricMatrix<f64>; SCALES],
     /// By scale: sum of squared differences of each place.
     pub spread: [Vec<f64>; SCALES],
     /// By scale: number of differences.
@@ -90,7 +90,7 @@ impl Sums {
     fn add(&mut self, group: &Group) {
         let Group { scale, ref means, weight } = *group;
         let size = STEP.pow(scale as u32) as f64;
-        let mut rows = Rows::default();
+        let mut rows = RowBatch::default();
         for mean in means {
             rows.push(&mean.of, 1.0);
         }
@@ -107,13 +107,13 @@ impl Sums {
                 *spread += row[place] * row[place] * size;
             }
         }
-        self.products[scale].add(&mut rows, weight);
+        self.products[scale].add_products(&mut rows, weight);
         self.free[scale] += means.len() as f64 - f64::from(!is_last);
     }
 
     fn forget(&mut self) {
         let left = left();
-        self.products.iter_mut().for_each(|its| its.scale(left));
+        self.products.iter_mut().for_each(|its| its.scale_by(left));
         self.spread.iter_mut().flatten().for_each(|its| *its *= left);
         self.free.iter_mut().for_each(|its| *its *= left);
         self.used.iter_mut().for_each(|its| *its *= left);
@@ -121,7 +121,7 @@ impl Sums {
     }
 
     fn clear(&mut self, place: usize) {
-        self.products.iter_mut().for_each(|its| its.clear(place));
+        self.products.iter_mut().for_each(|its| its.clear_row_and_column(place));
         for spread in &mut self.spread {
             spread.get_mut(place).into_iter().for_each(|its| *its = 0.0);
         }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::history::{History, LONG, Use};
-use super::super::solve::{Square, conjugate_gradient, dot};
+use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
 use super::solve::Solution;
 
 /// Counts from which rates are corrected.
@@ -199,8 +199,8 @@ fn variances(
     let all: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let parts: Vec<f64> = expected.iter().map(|its| its / all).collect();
     let covariance = &solution.covariance;
-    let common = covariance.times(&parts);
-    let of_all = dot(&common, &parts);
+    let common = covariance.multiply_vector(&parts);
+    let of_all = dot_product(&common, &parts);
     let now: Vec<f64> = active.iter().map(|place| now[*place]).collect();
     let now_of_all: f64 = now.iter().zip(&parts).map(|(its, part)| its * part * part).sum();
     let both = |one: usize, other: usize| f64::from(covariance.row(one.max(other))[one.min(other)]);
@@ -240,7 +240,7 @@ fn variances(
 
 /// Weighed products of the blocks around one, of use and use, and of use and count.
 struct Problem<'a> {
-    matrix: &'a Square,
+    matrix: &'a SquareMatrix,
     right: Vec<f64>,
 }
 
@@ -260,7 +260,7 @@ impl Problem<'_> {
         let unit = (stage.alike * error).sqrt();
         let scale: Vec<f64> = (0..n).map(|at| *spread * rate(at) / unit).collect();
         let rates: Vec<f32> = (0..n).map(|at| rate(at) as f32).collect();
-        let expected = self.matrix.times(&rates).into_iter().map(f64::from);
+        let expected = self.matrix.multiply_vector(&rates).into_iter().map(f64::from);
         let rest = self.right.iter().zip(expected).zip(&scale);
         let rest = rest.map(|((right, expected), scale)| (right - expected) * scale / unit);
         let own = |at: usize| f64::from(self.matrix.of[at * n + at]) * scale[at] * scale[at];
@@ -268,7 +268,7 @@ impl Problem<'_> {
         let product = |x: &[f64], to: &mut [f64]| {
             let scaled: Vec<f32> =
                 x.iter().zip(&scale).map(|(its, scale)| (its * scale) as f32).collect();
-            let products = self.matrix.times(&scaled);
+            let products = self.matrix.multiply_vector(&scaled);
             for at in 0..n {
                 to[at] = f64::from(products[at]) * scale[at] + x[at];
             }

@@ -337,7 +337,7 @@ impl Learner {
         let age = self.ticks - self.varied;
         let keeps = age < self.due(self.ticks / 2, VARIED * self.seldom);
         let how = (most, keeps);
-        let found = solve::solve(&sums, &counts, history.columns(), self.by, &self.solution, how);
+        let found = solve::solve_rates(&sums, &counts, history.columns(), self.by, &self.solution, how);
         if let Some(found) = found {
             self.solution = found;
             if !keeps {
