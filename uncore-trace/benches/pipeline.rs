@@ -27,7 +27,7 @@ use uncore_trace::drain::{
 use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, Placed};
 use uncore_trace::plan::{Counter, Plan, Role};
-use uncore_trace::record::load::Load;
+use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
@@ -430,7 +430,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);
     let mut stop = START + size.seconds * 1000;
-    let (arrival, mut load) = (Instant::now(), Load::new(LAG_NS, timeline.reliefs()));
+    let (arrival, mut load) = (Instant::now(), RecorderLoad::new(LAG_NS, timeline.reliefs()));
     let (mut behind_s, mut relief) = ([0.0f64; 2], Relief::None);
     for tick in START.. {
         if tick > stop {
@@ -455,9 +455,9 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
                 let late_s = (now_s - due_s).max(0.0);
                 behind_s = [behind_s[0].max(late_s), late_s];
                 let [now_s, late_s] = [now_s.max(due_s), late_s].map(|s| (s * 1e9) as u64);
-                load.look(now_s, late_s, false);
-                timeline.relieve(load.relief());
-                relief = relief.max(load.relief());
+                load.update_relief(now_s, late_s, false);
+                timeline.relieve(load.current_relief());
+                relief = relief.max(load.current_relief());
             }
             while !timeline.advance(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;

@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<u8> {
     for (did, all) in [
         ("removed the cgroup of a canary", canary::remove_left()),
         ("thawed", thaw::thaw_left()),
-        ("removed the monitoring group", monitors::remove_left()),
+        ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
         for path in all {
             print(&format!("{did}: {}\n", printable(&path.display().to_string())))?;

@@ -41,46 +41,46 @@ const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CA
 /// A reading as the thread made it.
 #[derive(Debug)]
 struct Read {
-    time: u64,
+    time_ns: u64,
     found: Found,
 }
 
 /// Accounts that are not read yet.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct AccountSetup {
     reader: AccountReader,
     needs: Needs,
     traces: bool,
 }
 
-impl Ready {
+impl AccountSetup {
     /// Opens what a confined process cannot.
-    pub(super) fn of(machine: &Machine) -> Self {
-        let has = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-        let traces = may_trace(has);
+    pub(super) fn prepare_reading(machine: &Machine) -> Self {
+        let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+        let traces = may_trace(permitted);
         let netlink = Netlink::open();
         if let Err(error) = &netlink {
             log::info!("the bytes of virtual functions are not read: no netlink: {error}");
         }
         let reader = AccountReader::new(&machine.root, netlink.ok(), traces);
-        Self { reader, needs: needs(&machine.root, traces), traces }
+        Self { reader, needs: thread_needs(&machine.root, traces), traces }
     }
 
     /// Starts to read.
-    pub(super) fn start(self) -> Option<Accounts> {
+    pub(super) fn start_thread(self) -> Option<AccountThread> {
         // Who holds what now replaces what the thread has not asked for yet.
         let (held, asked) = sync_channel(1);
         let (sender, readings) = sync_channel(MOST_WAITING);
         let Self { reader, needs, traces } = self;
         let thread = std::thread::Builder::new().name("accounts".to_owned());
-        match thread.spawn(move || read(reader, &needs, &asked, &sender)) {
-            Ok(thread) => Some(Accounts {
+        match thread.spawn(move || read_periodically(reader, &needs, &asked, &sender)) {
+            Ok(thread) => Some(AccountThread {
                 readings,
-                held: Some(held),
-                told: None,
+                held_sender: Some(held),
+                last_sent: None,
                 traces,
-                last: BTreeMap::new(),
-                noted: BTreeSet::new(),
+                last_values: BTreeMap::new(),
+                noted_sources: BTreeSet::new(),
                 thread: Some(thread),
             }),
             Err(error) => {
@@ -92,11 +92,11 @@ impl Ready {
 }
 
 /// Whether these capabilities were given for this.
-fn may_trace(has: CapabilitySet) -> bool {
-    has.contains(CapabilitySet::SYS_PTRACE) && !has.contains(CapabilitySet::SYS_ADMIN)
+fn may_trace(permitted: CapabilitySet) -> bool {
+    permitted.contains(CapabilitySet::SYS_PTRACE) && !permitted.contains(CapabilitySet::SYS_ADMIN)
 }
 
-fn needs(root: &Path, traces: bool) -> Needs {
+fn thread_needs(root: &Path, traces: bool) -> Needs {
     let mut needs = Needs { reads: vec![root.join("sys")], traces, ..Needs::default() };
     if traces {
         needs.reads.push(root.join("proc"));
@@ -104,51 +104,51 @@ fn needs(root: &Path, traces: bool) -> Needs {
     needs
 }
 
-/// The accounts of a recording; the thread ends when this is dropped.
+/// The thread that reads accounts; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Accounts {
+pub(super) struct AccountThread {
     readings: Receiver<Read>,
-    held: Option<SyncSender<HeldDevices>>,
-    told: Option<Instant>,
+    held_sender: Option<SyncSender<HeldDevices>>,
+    last_sent: Option<Instant>,
     traces: bool,
     /// The last value of each account.
-    last: BTreeMap<Account, u64>,
+    last_values: BTreeMap<Account, u64>,
     /// Sources of which it was said that they cannot be read.
-    noted: BTreeSet<Source>,
+    noted_sources: BTreeSet<Source>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Accounts {
+impl AccountThread {
     /// Once a second, tells the thread who holds what. Returns what is not read because of that.
-    pub(super) fn tell(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
-        if self.told.is_some_and(|told| told.elapsed() < PERIOD) {
+    pub(super) fn send_held(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
+        if self.last_sent.is_some_and(|told| told.elapsed() < PERIOD) {
             return None;
         }
-        self.told = Some(Instant::now());
+        self.last_sent = Some(Instant::now());
         let held = held();
-        let lacks = !self.traces && held.is_shared() && self.noted.insert(Source::Drm);
+        let lacks = !self.traces && held.is_shared() && self.noted_sources.insert(Source::Drm);
         // A thread that has ended was reported by the panic handler.
         // One that waits for a driver is told the next time.
-        self.held.as_ref().map(|thread| thread.try_send(held));
+        self.held_sender.as_ref().map(|thread| thread.try_send(held));
         lacks.then_some(NO_RIGHT)
     }
 
     /// The readings since the last call, and what could not be read: each source once.
-    pub(super) fn take(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
+    pub(super) fn take_readings(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
         let read: Vec<Read> = self.readings.try_iter().collect();
-        read.into_iter().map(|read| self.enter(read)).collect()
+        read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
 
-    fn enter(&mut self, Read { time, found }: Read) -> (Arc<AccountReading>, Vec<String>) {
-        let accounts = follow(&mut self.last, time, found.values);
-        let new = found.unread.into_iter().filter(|(source, _)| self.noted.insert(*source));
+    fn enter_reading(&mut self, Read { time_ns: time, found }: Read) -> (Arc<AccountReading>, Vec<String>) {
+        let accounts = compare_values(&mut self.last_values, time, found.values);
+        let new = found.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
         let new = new.map(|(source, why)| format!("{}: {why}", source.name())).collect();
         (Arc::new(AccountReading { time, accounts }), new)
     }
 
     /// Reads once more, and then no more. A thread that waits for a driver is not waited for.
-    pub(super) fn stop(&mut self) {
-        drop(self.held.take());
+    pub(super) fn stop_thread(&mut self) {
+        drop(self.held_sender.take());
         let Some(thread) = self.thread.take() else { return };
         let begin = Instant::now();
         while !thread.is_finished() && begin.elapsed() < LAST_WAIT {
@@ -160,9 +160,9 @@ impl Accounts {
     }
 }
 
-impl Drop for Accounts {
+impl Drop for AccountThread {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_thread();
     }
 }
 
@@ -170,73 +170,73 @@ impl Drop for Accounts {
 /// anew, before its new value: the sum of a function is less after its driver was loaded again. Those of
 /// DRM may be less for a while; then the larger one counts (`drm-engine-<keystr>`,
 /// `Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
-fn follow(
-    last: &mut BTreeMap<Account, u64>,
+fn compare_values(
+    last_values: &mut BTreeMap<Account, u64>,
     time: u64,
     values: BTreeMap<Account, u64>,
 ) -> Vec<Accounted> {
     let entry = |account: &Account, value| Accounted { time, account: account.clone(), value };
-    let gone = last.keys().filter(|account| !values.contains_key(account));
-    let mut all: Vec<Accounted> = gone.map(|account| entry(account, None)).collect();
-    let mut now = BTreeMap::new();
+    let vanished = last_values.keys().filter(|account| !values.contains_key(account));
+    let mut accounted: Vec<Accounted> = vanished.map(|account| entry(account, None)).collect();
+    let mut new_values = BTreeMap::new();
     for (account, mut value) in values {
-        let before = last.get(&account).filter(|before| account.unit.is_sum() && **before > value);
-        match before {
-            Some(before) if account.source == Source::Drm => value = *before,
-            Some(_) => all.push(entry(&account, None)),
+        let previous = last_values.get(&account).filter(|earlier| account.unit.is_sum() && **earlier > value);
+        match previous {
+            Some(larger) if account.source == Source::Drm => value = *larger,
+            Some(_) => accounted.push(entry(&account, None)),
             None => {}
         }
-        all.push(entry(&account, Some(value)));
-        now.insert(account, value);
+        accounted.push(entry(&account, Some(value)));
+        new_values.insert(account, value);
     }
-    *last = now;
-    all
+    *last_values = new_values;
+    accounted
 }
 
-fn read(mut reader: AccountReader, needs: &Needs, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
+fn read_periodically(mut reader: AccountReader, needs: &Needs, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
     confine::thread(needs);
     let mut held = HeldDevices::default();
-    let (mut last, mut pause) = (Instant::now(), Duration::ZERO);
-    let mut had = false;
-    let mut look = |held: &HeldDevices, is_last: bool| {
+    let (mut last_read, mut pause) = (Instant::now(), Duration::ZERO);
+    let mut had_functions = false;
+    let mut read_once = |held: &HeldDevices, is_last: bool| {
         // A last reading says that the accounts are gone.
-        if !is_last && last.elapsed() < pause || held.functions.is_empty() && !had {
+        if !is_last && last_read.elapsed() < pause || held.functions.is_empty() && !had_functions {
             return;
         }
         let begin = Instant::now();
         let time = mono_ns() as u64;
         let found = reader.read(held);
-        had = !held.functions.is_empty();
-        (last, pause) = (Instant::now(), PART * begin.elapsed());
-        if let Err(TrySendError::Full(_)) = sender.try_send(Read { time, found }) {
+        had_functions = !held.functions.is_empty();
+        (last_read, pause) = (Instant::now(), PART * begin.elapsed());
+        if let Err(TrySendError::Full(_)) = sender.try_send(Read { time_ns: time, found }) {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }
     };
     let period = PERIOD.as_nanos() as u64;
-    let mut end = next(period);
+    let mut period_end_ns = next_period_end(period);
     loop {
-        let now = mono_ns() as u64;
-        match asked.recv_timeout(Duration::from_nanos(end.saturating_sub(now))) {
+        let now_ns = mono_ns() as u64;
+        match asked.recv_timeout(Duration::from_nanos(period_end_ns.saturating_sub(now_ns))) {
             Ok(new) => {
                 // What is held from here on is read at once, so that its growth is known.
                 let has_new = !new.functions.is_subset(&held.functions);
                 held = new;
                 if has_new {
-                    look(&held, false);
+                    read_once(&held, false);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                look(&held, false);
-                end = next(period);
+                read_once(&held, false);
+                period_end_ns = next_period_end(period);
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    look(&held, true);
+    read_once(&held, true);
 }
 
 /// The next time at which a period ends, ns on `CLOCK_MONOTONIC`.
-fn next(period: u64) -> u64 {
+fn next_period_end(period: u64) -> u64 {
     (mono_ns() as u64 / period + 1) * period
 }
 
@@ -267,7 +267,7 @@ mod tests {
         let mut last = BTreeMap::new();
         let each = values.iter().flat_map(|value| {
             let values = value.map(|value| (account(source, unit), value)).into_iter().collect();
-            follow(&mut last, 1, values)
+            compare_values(&mut last, 1, values)
         });
         each.map(|its| its.value).collect()
     }
@@ -287,7 +287,7 @@ mod tests {
         assert!(may_trace(ptrace | CapabilitySet::BPF));
         assert!(!may_trace(ptrace | admin));
         assert!(!may_trace(CapabilitySet::BPF));
-        let needs = needs(Path::new("/"), false);
+        let needs = thread_needs(Path::new("/"), false);
         assert_eq!((needs.capabilities, needs.traces), (CapabilitySet::empty(), false));
         assert_eq!(needs.reads, [Path::new("/sys")]);
     }
@@ -305,65 +305,65 @@ mod tests {
         let set = |bytes: &str| fs::write(statistics.join("rx_bytes"), bytes).unwrap();
         set("100\n");
         let reader = AccountReader::new(root, None, false);
-        let ready = Ready { reader, needs: needs(root, false), traces: false };
-        let mut accounts = ready.start().unwrap();
+        let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
+        let mut accounts = ready.start_thread().unwrap();
         let begin = Instant::now();
         let mut values = Vec::new();
-        let mut wait = |accounts: &mut Accounts, bytes: u64| {
+        let mut wait = |accounts: &mut AccountThread, bytes: u64| {
             while values.last() != Some(&Some(bytes)) {
                 assert!(begin.elapsed() < Duration::from_mins(1), "{values:?}");
                 std::thread::sleep(Duration::from_millis(1));
-                let new = accounts.take();
+                let new = accounts.take_readings();
                 assert!(new.iter().all(|(_, lost)| lost.is_empty()), "{new:?}");
                 values.extend(new.iter().flat_map(|(its, _)| &its.accounts).map(|its| its.value));
             }
         };
         let held = || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
-        assert_eq!(accounts.tell(held), None);
+        assert_eq!(accounts.send_held(held), None);
         wait(&mut accounts, 100);
         set("130\n");
         wait(&mut accounts, 130);
         set("131\n");
-        accounts.stop();
+        accounts.stop_thread();
         wait(&mut accounts, 131);
         // What nobody holds any more is gone.
         let reader = AccountReader::new(root, None, false);
-        let ready = Ready { reader, needs: needs(root, false), traces: false };
-        let mut accounts = ready.start().unwrap();
-        accounts.tell(held);
-        while accounts.take().is_empty() {
+        let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
+        let mut accounts = ready.start_thread().unwrap();
+        accounts.send_held(held);
+        while accounts.take_readings().is_empty() {
             assert!(begin.elapsed() < Duration::from_mins(1));
             std::thread::sleep(Duration::from_millis(1));
         }
-        accounts.told = None;
-        accounts.tell(HeldDevices::default);
-        accounts.stop();
-        let last = accounts.take();
+        accounts.last_sent = None;
+        accounts.send_held(HeldDevices::default);
+        accounts.stop_thread();
+        let last = accounts.take_readings();
         assert_eq!(last.last().unwrap().0.accounts.last().unwrap().value, None);
     }
 
     #[test]
     fn what_cannot_be_read_is_said_once() {
         let dir = tempfile::tempdir().unwrap();
-        let ready = Ready {
+        let ready = AccountSetup {
             reader: AccountReader::new(dir.path(), None, false),
-            needs: needs(dir.path(), false),
+            needs: thread_needs(dir.path(), false),
             traces: false,
         };
-        let mut accounts = ready.start().unwrap();
+        let mut accounts = ready.start_thread().unwrap();
         let read = || Read {
-            time: 1,
+            time_ns: 1,
             found: Found { unread: [(Source::Rdma, "N/A".to_owned())].into(), ..Found::default() },
         };
-        assert_eq!(accounts.enter(read()).1, ["rdma: N/A"]);
-        assert!(accounts.enter(read()).1.is_empty());
+        assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
+        assert!(accounts.enter_reading(read()).1.is_empty());
         let gpu: BTreeSet<_> = [NIC.parse().unwrap()].into();
         let shared = || HeldDevices {
             functions: gpu.clone(),
             clients: [(7, gpu.clone()), (8, gpu.clone())].into(),
         };
-        assert_eq!(accounts.tell(shared), Some(NO_RIGHT));
-        accounts.told = None;
-        assert_eq!(accounts.tell(shared), None);
+        assert_eq!(accounts.send_held(shared), Some(NO_RIGHT));
+        accounts.last_sent = None;
+        assert_eq!(accounts.send_held(shared), None);
     }
 }

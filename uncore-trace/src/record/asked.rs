@@ -28,7 +28,7 @@ pub fn check(machine: &Machine, plan: &Plan, asked: Asked) -> Result<()> {
         canary::check(machine, plan, Path::new("."))?;
     }
     if asked.monitor.is_some() {
-        monitors::check(machine, plan, asked.monitor)?;
+        monitors::check_groups(machine, plan, asked.monitor)?;
     }
     Ok(())
 }

@@ -158,14 +158,14 @@ impl Parts {
         let sealed = self.live.writer.sealed_bytes();
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
             self.finished += finishing.join()?;
-            self.room.is_finished();
+            self.room.end_finishing();
             rotation.trim(sealed);
         }
         let options = common.options;
         // A part that the user asked for keeps its limits; only a ring of the agent is limited by
         // its total size.
         if options.tap.is_some() {
-            if let Some(room) = self.room.make(sealed) {
+            if let Some(room) = self.room.request_space(sealed) {
                 rotation.trim(room);
             }
             if self.next.is_none() && self.finishing.is_none() && is_large(sealed, options.keep) {
@@ -206,7 +206,7 @@ impl Parts {
         let marks = self.marks.turn(next.start_ns as i64);
         let mut last = std::mem::replace(&mut self.live, next);
         last.timeline.give_up(mono_ns() as u64, &mut last.sink);
-        self.room.finishes(last.writer.sealed_bytes());
+        self.room.start_finishing(last.writer.sealed_bytes());
         let (finishing, totals) = last.end(&marks, self.timer)?;
         add(&mut self.losses, &totals);
         self.ended += 1;

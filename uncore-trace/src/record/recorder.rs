@@ -10,13 +10,13 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
-use super::accounts::{self, Accounts};
+use super::accounts::{self, AccountThread};
 use super::args::{AtSwitch, Options, Sampling};
 use super::canary::Canary;
 use super::holders::Reread;
-use super::load::{Changed, Load};
+use super::load::{Changed, RecorderLoad};
 use super::marks::Marks;
-use super::monitors::{self, Monitors};
+use super::monitors::{self, MonitorThread};
 use super::needs::needs;
 use super::part::{Common, Draft};
 use super::parts::{Ended, LAST_WAIT, Parts};
@@ -24,7 +24,7 @@ use super::planned::warn_of_unopened;
 use super::pods::{self, Pods};
 use super::progress::Progress;
 use super::rotate::Rotation;
-use super::witness::Watch;
+use super::witness::WitnessWatch;
 use crate::clock::mono_ns;
 use crate::confine;
 use crate::count::Count;
@@ -75,13 +75,13 @@ struct Recorder<'a> {
     parts: Parts,
     drops: Drops,
     /// Watches the witnesses, if they may be dropped.
-    watch: Option<Watch<'a>>,
+    watch: Option<WitnessWatch<'a>>,
     /// The monitors of resctrl, if any measure what is counted.
-    monitors: Option<Monitors>,
+    monitors: Option<MonitorThread>,
     /// The kubelet, if there is one.
     pods: Option<Pods>,
     /// What devices count themselves, if it is known who holds them.
-    accounts: Option<Accounts>,
+    accounts: Option<AccountThread>,
     /// When counters last changed their reader CPUs, ns.
     changed: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
@@ -94,7 +94,7 @@ struct Recorder<'a> {
     /// When all files of watched devices are read again.
     reread: Reread,
     /// Whether it keeps up.
-    load: Load,
+    load: RecorderLoad,
     /// The time up to which all records were fed.
     fed: u64,
     /// By ring: bytes that were read since the rings were empty.
@@ -123,8 +123,8 @@ pub async fn record(
     signals: &mut Signals,
 ) -> Result<Outcome> {
     // A recorder that was killed may have left monitoring groups.
-    monitors::remove_left();
-    let ready = monitors::Ready::of(machine, plan, options.monitor)?;
+    monitors::remove_left_groups();
+    let ready = monitors::MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
     let marks = Marks::open(options, &target)?;
     let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
@@ -160,16 +160,16 @@ pub async fn record(
     let live = draft.begin(&common, &session, start_tick)?;
     let watch = options.witness_budget.map(|budget| {
         let unopened = session.unopened().iter().map(|its| its.counter).collect();
-        Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
+        WitnessWatch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     if let Some(canary) = &mut canary {
         canary.go();
     }
-    let accounts = session.sees_holders().then(|| accounts::Ready::of(machine));
+    let accounts = session.sees_holders().then(|| accounts::AccountSetup::prepare_reading(machine));
     let online = Online::open(&machine.root)?;
     let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
-    let load = Load::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
+    let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
     let mut recorder = Recorder {
         online,
         drain: options.drain_period(common.cpus.len(), at_switch),
@@ -199,9 +199,9 @@ pub async fn record(
     }
     priority::raise_priority();
     // Its thread confines itself: it may change resctrl, and this thread may not.
-    recorder.monitors = ready.and_then(monitors::Ready::start);
+    recorder.monitors = ready.and_then(monitors::MonitorSetup::start_thread);
     recorder.pods = pods.map(pods::Ready::start);
-    recorder.accounts = accounts.and_then(accounts::Ready::start);
+    recorder.accounts = accounts.and_then(accounts::AccountSetup::start_thread);
     let rotated = recorder.parts.needs();
     confine::process(&needs(machine, options, workload).and(rotated));
     if !over {
@@ -258,8 +258,8 @@ impl Recorder<'_> {
         // programs are detached, nothing refills the ring.
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
-        self.monitors.iter_mut().for_each(Monitors::stop);
-        self.accounts.iter_mut().for_each(Accounts::stop);
+        self.monitors.iter_mut().for_each(MonitorThread::stop_thread);
+        self.accounts.iter_mut().for_each(AccountThread::stop_thread);
         self.take_measured();
         self.take_assigned();
         self.monitors = None;
@@ -298,7 +298,7 @@ impl Recorder<'_> {
         }
         self.drain()?;
         let now = mono_ns() as u64;
-        if let Some(changed) = self.load.end(now) {
+        if let Some(changed) = self.load.end_relief(now) {
             self.note_relief(now, &changed, changed.span_ns);
         }
         let live = &mut self.parts.live;
@@ -412,7 +412,7 @@ impl Recorder<'_> {
         // A drain in time may find a large part of a ring too, if CPUs send much.
         let is_filling = self.backlog.iter().any(|bytes| *bytes > ring / 2)
             && behind > 2 * self.drain.as_nanos() as u64;
-        if let Some(changed) = self.load.look(now, behind, is_filling) {
+        if let Some(changed) = self.load.update_relief(now, behind, is_filling) {
             // Windows that wait are affected too.
             let waiting = behind + self.common.options.lag.as_nanos() as u64;
             let is_more = changed.after > changed.before;
@@ -421,7 +421,7 @@ impl Recorder<'_> {
                 log::warn!("the recorder is late: from here {}", changed.after.words());
             }
         }
-        self.common.relief = self.load.relief();
+        self.common.relief = self.load.current_relief();
         for part in self.parts.open() {
             part.timeline.relieve(self.common.relief);
         }
@@ -446,7 +446,7 @@ impl Recorder<'_> {
 
     /// Takes what the monitors have measured.
     fn take_measured(&mut self) {
-        for measured in self.monitors.iter().flat_map(Monitors::take) {
+        for measured in self.monitors.iter().flat_map(MonitorThread::take_readings) {
             for part in self.parts.open() {
                 part.timeline.monitors(&measured);
             }
@@ -463,7 +463,7 @@ impl Recorder<'_> {
         let note = |parts: &mut Parts, time: u64, why: &str| {
             parts.ledger(time).explain(Cause::AccountUnread, time, None, why);
         };
-        for (reading, unread) in accounts.take() {
+        for (reading, unread) in accounts.take_readings() {
             for part in self.parts.open() {
                 part.timeline.accounts(&reading);
             }
@@ -472,7 +472,7 @@ impl Recorder<'_> {
             }
         }
         if !self.is_ending
-            && let Some(why) = accounts.tell(|| self.parts.live.timeline.held())
+            && let Some(why) = accounts.send_held(|| self.parts.live.timeline.held())
         {
             note(&mut self.parts, mono_ns() as u64, why);
         }
@@ -495,7 +495,7 @@ impl Recorder<'_> {
     /// Tells the monitors who is large.
     fn rank(&mut self) {
         if let Some(monitors) = &mut self.monitors {
-            monitors.rank(|| self.parts.live.timeline.largest());
+            monitors.rank_tenants(|| self.parts.live.timeline.largest());
         }
     }
 
@@ -520,7 +520,7 @@ impl Recorder<'_> {
             match decoded {
                 Ok(record) => {
                     if let (Some(watch), Record::Sample(sample)) = (&mut self.watch, &record) {
-                        watch.read(sample.cpu);
+                        watch.count_reading(sample.cpu);
                     }
                     self.parts.feed(record);
                 }
@@ -538,7 +538,7 @@ impl Recorder<'_> {
             }
         }
         if let Some(watch) = &mut self.watch {
-            watch.drained(records, emptied);
+            watch.note_drain(records, emptied);
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
@@ -552,17 +552,17 @@ impl Recorder<'_> {
     /// `true` if any were dropped.
     fn drop_witnesses(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
-        let look = |watch: &mut Watch<'_>| watch.look(&mut self.session, now);
+        let look = |watch: &mut WitnessWatch<'_>| watch.check_budget(&mut self.session, now);
         let Some(dropped) = self.watch.as_mut().and_then(look) else {
             return Ok(false);
         };
         log::warn!(
             "the witness of {} CPUs is read no longer: {}; counts are divided without it from here",
-            dropped.ids.len(),
+            dropped.counter_ids.len(),
             dropped.why
         );
-        let change = self.session.retire(&dropped.ids)?;
-        for id in &dropped.ids {
+        let change = self.session.retire(&dropped.counter_ids)?;
+        for id in &dropped.counter_ids {
             let why = format!("not read from here: {}", dropped.why);
             for part in self.parts.open() {
                 part.timeline.ledger.explain(Cause::WitnessLost, now, Some(*id), &why);

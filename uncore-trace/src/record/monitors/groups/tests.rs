@@ -20,23 +20,23 @@ fn fake(dir: &Path, rmids: usize) -> Fake {
     fake
 }
 
-fn groups(dir: &Path, fake: &Fake, most: usize) -> Groups {
+fn groups(dir: &Path, fake: &Fake, most: usize) -> OwnGroups {
     let resctrl = Resctrl::find(dir).unwrap();
     let cgroups = (Path::new("/sys/fs/cgroup"), &CgroupView::default());
-    Groups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
+    OwnGroups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
 }
 
 /// A look with these tenants.
-fn look(groups: &mut Groups, second: u64, tenants: &[&str]) {
-    groups.rank(tenants.iter().map(|its| Arc::from(*its)).collect());
+fn look(groups: &mut OwnGroups, second: u64, tenants: &[&str]) {
+    groups.rank_tenants(tenants.iter().map(|its| Arc::from(*its)).collect());
     let all = groups.resctrl.groups().unwrap();
-    groups.look(second * SECOND, &all, &BTreeSet::new());
+    groups.update_groups(second * SECOND, &all, &BTreeSet::new());
 }
 
 /// The groups that were made: the cgroup, the control group and the threads of each.
-fn made(groups: &Groups, fake: &Fake) -> Vec<(String, String, Vec<u32>)> {
+fn made(groups: &OwnGroups, fake: &Fake) -> Vec<(String, String, Vec<u32>)> {
     let mut made: Vec<_> = groups
-        .all()
+        .groups_with_cgroups()
         .map(|(group, cgroup)| {
             let threads = fake.tasks(&group.name);
             (cgroup.to_string(), group.control().to_owned(), threads)
@@ -80,19 +80,19 @@ fn threads_that_come_and_go_are_followed() {
     let fake = fake(dir.path(), 16);
     let mut groups = groups(dir.path(), &fake, 8);
     look(&mut groups, 1, &["/a", "/b"]);
-    let inode = groups.own[0].group.inode;
-    let worth = |groups: &mut Groups| groups.take_worth(inode);
+    let inode = groups.own_groups[0].group.inode;
+    let worth = |groups: &mut OwnGroups| groups.take_worth(inode);
     assert_eq!((worth(&mut groups), worth(&mut groups)), (Worth::Nothing, Worth::Whole));
     // The kernel puts a fork in the group.
     fake.fork("/a", 1, 20);
-    assert!(!groups.follow(SECOND + FOLLOW_NS));
+    assert!(!groups.follow_threads(SECOND + FOLLOW_NS));
     assert_eq!(worth(&mut groups), Worth::Whole);
     // A shell that comes from elsewhere is not in it. 4 moves from /c to /a.
     fake.cgroup("/c", &[]);
     fake.cgroup("/a", &[1, 2, 20, 4]);
-    assert!(!groups.follow(SECOND + FOLLOW_NS + 1));
+    assert!(!groups.follow_threads(SECOND + FOLLOW_NS + 1));
     assert_eq!(made(&groups, &fake)[0], one("/a", "", &[1, 2, 20]));
-    assert!(!groups.follow(SECOND + 2 * FOLLOW_NS));
+    assert!(!groups.follow_threads(SECOND + 2 * FOLLOW_NS));
     assert_eq!(worth(&mut groups), Worth::Begin);
     assert_eq!(made(&groups, &fake)[0], one("/a", "", &[1, 2, 20, 4]));
     // 2 leaves for the root, 20 for /b.
@@ -104,7 +104,7 @@ fn threads_that_come_and_go_are_followed() {
     // Somebody takes a thread: the cgroup has no group of its own any more.
     fake.put(4, &fake.dir().join("mon_groups/foreign")).unwrap();
     fake.cgroup("/a", &[1, 4, 30]);
-    assert!(groups.follow(3 * SECOND));
+    assert!(groups.follow_threads(3 * SECOND));
     assert_eq!(made(&groups, &fake), [one("/b", "", &[3, 20])]);
     assert_eq!(fake.tasks("mon_groups/foreign"), [8, 4]);
 }
@@ -151,14 +151,14 @@ fn who_holds_the_lock_sees_no_change() {
     let dir = tempfile::tempdir().unwrap();
     let fake = fake(dir.path(), 16);
     let mut groups = groups(dir.path(), &fake, 8);
-    let held = lock(&fake.dir()).unwrap();
+    let held = lock_dir(&fake.dir()).unwrap();
     look(&mut groups, 1, &["/a"]);
     assert!(made(&groups, &fake).is_empty());
     drop(held);
     look(&mut groups, 2, &["/a"]);
     assert_eq!(made(&groups, &fake).len(), 1);
     // A group that somebody else removes is made again.
-    let name = groups.own[0].group.name.clone();
+    let name = groups.own_groups[0].group.name.clone();
     fake.remove(&fake.dir().join(name)).unwrap();
     look(&mut groups, 3, &["/a"]);
     assert_eq!(made(&groups, &fake), [one("/a", "", &[1, 2])]);
