@@ -18,7 +18,7 @@ use crate::tables::output::{Content, Output};
 use crate::tables::reader::{Recording, Table};
 use crate::text::printable;
 use crate::units;
-use crate::view::export::{Selection, csv, ipc, openmetrics, perfetto};
+use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
 use crate::view::key::By;
 use crate::view::span::{Moment, Span};
@@ -236,7 +236,7 @@ impl ExportJob<'_> {
         match format {
             Format::Perfetto => {
                 let written =
-                    perfetto::write(recording, fabric, span, (args.by, args.top), &mut *out)?;
+                    perfetto::write_perfetto(recording, fabric, span, (args.by, args.top), &mut *out)?;
                 // Nothing is said of a trace that could not be written.
                 out.flush()?;
                 if !written.has_slices {
@@ -249,16 +249,16 @@ impl ExportJob<'_> {
             }
             Format::OpenMetrics => {
                 let question = openmetrics::SeriesOptions { top: args.top, step_ms: args.step };
-                let selection = Selection::new(fabric, span);
+                let selection = SelectedRows::new(fabric, span);
                 let written = openmetrics::write_openmetrics(&selection, span, question, out)?;
                 Ok(format!("{} series, {} samples", written.series, written.samples))
             }
             Format::Csv | Format::Arrow => {
                 let table = recording.table(args.table)?;
-                let selection = Selection::new(&table, span);
+                let selection = SelectedRows::new(&table, span);
                 let rows = match format {
-                    Format::Csv => csv::write(&selection, out)?,
-                    _ => ipc::write(&selection, out)?,
+                    Format::Csv => csv::write_csv(&selection, out)?,
+                    _ => ipc::write_ipc(&selection, out)?,
                 };
                 Ok(format!("{rows} rows"))
             }

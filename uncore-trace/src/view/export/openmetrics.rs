@@ -18,9 +18,9 @@ use std::io::Write;
 use anyhow::Result;
 
 use self::series::{SeriesKind, Series};
-use super::Selection;
+use super::SelectedRows;
 use super::parts::{Grain, ExportNames, TenantShare};
-use super::survey::Survey;
+use super::survey::ExportSurvey;
 use crate::view::span::Span;
 
 /// Values in memory at a time: 16 MiB.
@@ -50,7 +50,7 @@ pub struct OpenMetricsSummary {
 ///
 /// The table cannot be read, or `out` cannot be written.
 pub fn write_openmetrics(
-    fabric: &Selection<'_>,
+    fabric: &SelectedRows<'_>,
     span: &Span,
     options: SeriesOptions,
     out: impl Write,
@@ -60,7 +60,7 @@ pub fn write_openmetrics(
 
 /// As [`write_openmetrics`], with `most_cells` values in memory at a time.
 fn write_in_chunks(
-    fabric: &Selection<'_>,
+    fabric: &SelectedRows<'_>,
     span: &Span,
     options: SeriesOptions,
     most_cells: usize,
@@ -68,7 +68,7 @@ fn write_in_chunks(
 ) -> Result<OpenMetricsSummary> {
     let mut steps = SampleSteps { wall_ns: span.wall_ns, step_ms: options.step_ms, ends_ns: Vec::new() };
     let names = ExportNames::new(Grain::Event, fabric.table())?;
-    let mut survey = Survey::of(fabric, names, options.top, |share| steps.note_window_end(share.end_ns))?;
+    let mut survey = ExportSurvey::read_fabric(fabric, names, options.top, |share| steps.note_window_end(share.end_ns))?;
     let all_series = series::list_series(&survey, fabric.table().metadata());
     let mut summary = OpenMetricsSummary { series: all_series.len() as u64, samples: 0 };
     let mut family_name = "";
@@ -129,8 +129,8 @@ struct StepValues {
 
 impl StepValues {
     fn read_values(
-        fabric: &Selection<'_>,
-        survey: &mut Survey,
+        fabric: &SelectedRows<'_>,
+        survey: &mut ExportSurvey,
         chunk: &[Series],
         steps: &SampleSteps,
     ) -> Result<Self> {

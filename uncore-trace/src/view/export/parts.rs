@@ -13,7 +13,7 @@ use std::hash::Hash;
 use anyhow::Result;
 use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
-use super::Selection;
+use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::owner;
@@ -172,7 +172,7 @@ impl ExportNames {
     /// The table cannot be read, or an error of `on_share`.
     pub(super) fn each_share(
         &mut self,
-        fabric: &Selection<'_>,
+        fabric: &SelectedRows<'_>,
         mut take: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
         let Self { grain, tenant_grouping: lines, links, counts: known_counts, tenants: known_tenants, count_by_counter: counters } = self;

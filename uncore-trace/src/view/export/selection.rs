@@ -21,19 +21,19 @@ const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 
 /// Rows of one table.
 #[derive(Debug)]
-pub struct Selection<'a> {
+pub struct SelectedRows<'a> {
     table: &'a Table,
     span: &'a Span,
-    end: Option<&'static str>,
+    end_column: Option<&'static str>,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> SelectedRows<'a> {
     /// The rows of `table` that end in `span`.
     pub fn new(table: &'a Table, span: &'a Span) -> Self {
         let schema = (table.def().schema)();
         let whole = WHOLE.iter().any(|def| def.name == table.def().name);
         let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
-        Self { table, span, end }
+        Self { table, span, end_column: end }
     }
 
     /// The table.
@@ -47,7 +47,7 @@ impl<'a> Selection<'a> {
     ///
     /// The table cannot be read.
     pub fn batches(&self, columns: &[&str]) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
-        let end = self.end;
+        let end = self.end_column;
         let wanted = self.span.wanted.clone();
         let scan = match end {
             None => self.table.scan(columns)?,
@@ -95,7 +95,7 @@ mod tests {
                 let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
                 let span = Span::of(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
                 let span = span.unwrap().unwrap();
-                let selection = Selection::new(&table, &span);
+                let selection = SelectedRows::new(&table, &span);
                 let batches = selection.batches(&[]).unwrap();
                 batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>() as i64
             };

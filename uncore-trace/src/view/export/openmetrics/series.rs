@@ -10,7 +10,7 @@ use crate::schema::metadata;
 use crate::text::printable;
 use crate::units::name_of;
 use crate::view::export::parts::CountDescription;
-use crate::view::export::survey::{Survey, TenantOrOthers};
+use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
 /// Kinds of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ enum FamilyKind {
 }
 
 /// All series, grouped by metric family.
-pub(super) fn list_series(survey: &Survey, pairs: &BTreeMap<String, String>) -> Vec<Series> {
+pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String>) -> Vec<Series> {
     let machine = [("host", metadata::HOST), ("cluster", metadata::CLUSTER)];
     let machine = machine.into_iter().filter_map(|(name, key)| Some((name, pairs.get(key)?)));
     let machine: Vec<(&str, String)> = machine
@@ -70,7 +70,7 @@ pub(super) fn list_series(survey: &Survey, pairs: &BTreeMap<String, String>) -> 
         .collect();
     let mut all = Vec::new();
     for (counted, count) in survey.names.counts().iter().enumerate() {
-        let count_counters = survey.counters.values().filter(|counter| counter.counted == counted);
+        let count_counters = survey.counters.values().filter(|counter| counter.count_index == counted);
         let times: Vec<(i64, i64)> =
             count_counters.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
         let begin_ns = times.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
@@ -120,7 +120,7 @@ fn family_and_scale(family_kind: FamilyKind, counted: &CountDescription) -> (Met
 }
 
 /// The labels of a line.
-fn owner_labels(survey: &Survey, line: TenantOrOthers) -> Vec<(&'static str, String)> {
+fn owner_labels(survey: &ExportSurvey, line: TenantOrOthers) -> Vec<(&'static str, String)> {
     let TenantOrOthers::Tenant(tenant) = line else { return vec![("owner", "other".to_owned())] };
     let tenant = &survey.names.tenants()[tenant];
     let labels = [

@@ -11,7 +11,7 @@ fn text_by(sample: &Sample, question: SeriesOptions, cells: usize) -> String {
     let table = recording.table(&fabric::TABLE).unwrap();
     let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
     let mut out = Vec::new();
-    let selection = Selection::new(&table, &span);
+    let selection = SelectedRows::new(&table, &span);
     let written = write_in_chunks(&selection, &span, question, cells, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let samples = text.lines().filter(|line| !line.starts_with('#'));

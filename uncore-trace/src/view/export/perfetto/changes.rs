@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::packets::{Detail, Packets, Track};
+use super::packets::{Detail, Packets, TrackId};
 use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::{TableDef, counters, cpus, loss};
 use crate::tables::reader::{Recording, Table};
@@ -14,9 +14,9 @@ use crate::text::printable;
 use crate::view::span::Span;
 
 /// A table of a dataset; `None` for a single file.
-fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
-    let has = recording.tables().iter().any(|other| other.name == def.name);
-    has.then(|| recording.table(def)).transpose()
+fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
+    let has_table = recording.tables().iter().any(|candidate| candidate.name == def.name);
+    has_table.then(|| recording.table(def)).transpose()
 }
 
 /// Writes the CPUs that are offline at the begin of `span`, and the changes in it.
@@ -24,12 +24,12 @@ fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>>
 /// # Errors
 ///
 /// The table cannot be read, or the trace cannot be written.
-pub(super) fn cpus<W: Write>(
+pub(super) fn write_cpu_changes<W: Write>(
     recording: &Recording,
     span: &Span,
     packets: &mut Packets<W>,
 ) -> Result<()> {
-    let Some(table) = table(recording, &cpus::TABLE)? else { return Ok(()) };
+    let Some(table) = find_table(recording, &cpus::TABLE)? else { return Ok(()) };
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
     // The table has a row for each CPU and each change: fewer than a batch of `fabric`.
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
@@ -40,8 +40,8 @@ pub(super) fn cpus<W: Write>(
         for row in 0..batch.num_rows() {
             let (ns, cpu) = (times.value(row), cpus.value(row));
             let state = words.get(row).unwrap_or_default();
-            let before = states.insert(cpu, state.to_owned());
-            let was = before.as_deref().unwrap_or(cpus::ONLINE);
+            let previous = states.insert(cpu, state.to_owned());
+            let was = previous.as_deref().unwrap_or(cpus::ONLINE);
             if was != state {
                 changes.push((ns, cpu, state.to_owned()));
             }
@@ -57,8 +57,8 @@ pub(super) fn cpus<W: Write>(
     let within = within.map(|(ns, cpu, state)| (*ns, *cpu, state.as_str()));
     let mut track = None;
     for (ns, cpu, state) in begin.chain(within) {
-        let track = once(&mut track, "CPUs", packets)?;
-        packets.instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
+        let track = track_or_new(&mut track, "CPUs", packets)?;
+        packets.write_instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
     }
     Ok(())
 }
@@ -68,13 +68,13 @@ pub(super) fn cpus<W: Write>(
 /// # Errors
 ///
 /// A table cannot be read, or the trace cannot be written.
-pub(super) fn losses<W: Write>(
+pub(super) fn write_losses<W: Write>(
     recording: &Recording,
     span: &Span,
     packets: &mut Packets<W>,
 ) -> Result<()> {
-    let Some(table) = table(recording, &loss::TABLE)? else { return Ok(()) };
-    let names = counters(recording)?;
+    let Some(table) = find_table(recording, &loss::TABLE)? else { return Ok(()) };
+    let names = counter_names(recording)?;
     let (mut lost, mut noted) = (None, None);
     let columns = ["mono_ns", "span_ns", "cause", "cpu", "counter", "count", "detail"];
     for batch in table.scan_within(&columns, "mono_ns", span.wanted.clone())? {
@@ -101,29 +101,29 @@ pub(super) fn losses<W: Write>(
                 details.push(("detail", Detail::Text(printable(detail).into_owned())));
             }
             let track = if loss::is_precision(cause) {
-                once(&mut noted, "Notes", packets)?
+                track_or_new(&mut noted, "Notes", packets)?
             } else {
-                once(&mut lost, "Losses", packets)?
+                track_or_new(&mut lost, "Losses", packets)?
             };
-            packets.instant(track, times.value(row), &printable(cause), details)?;
+            packets.write_instant(track, times.value(row), &printable(cause), details)?;
         }
     }
     Ok(())
 }
 
 /// The name of each counter.
-fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
+fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     let mut names = HashMap::new();
-    let Some(table) = table(recording, &counters::TABLE)? else { return Ok(names) };
+    let Some(table) = find_table(recording, &counters::TABLE)? else { return Ok(names) };
     for batch in table.scan(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
         let ids = i32s(&batch, "counter")?;
         let [pmus, events, filters] =
             [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
         for row in 0..batch.num_rows() {
-            let parts = [pmus.get(row), events.get(row), filters.get(row)];
+            let name_words = [pmus.get(row), events.get(row), filters.get(row)];
             let parts: Vec<&str> =
-                parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+                name_words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
             names.insert(ids.value(row), printable(&parts.join(" ")).into_owned());
         }
     }
@@ -131,13 +131,13 @@ fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
 }
 
 /// The track, created at its first use.
-fn once<W: Write>(
-    track: &mut Option<Track>,
+fn track_or_new<W: Write>(
+    track: &mut Option<TrackId>,
     name: &str,
     packets: &mut Packets<W>,
-) -> Result<Track> {
+) -> Result<TrackId> {
     match track {
         Some(track) => Ok(*track),
-        None => Ok(*track.insert(packets.track(name, None, None)?)),
+        None => Ok(*track.insert(packets.add_track(name, None, None)?)),
     }
 }

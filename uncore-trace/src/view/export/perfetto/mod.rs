@@ -34,7 +34,7 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 
 use self::packets::Packets;
-use super::Selection;
+use super::SelectedRows;
 use super::parts::{Grain, ExportNames};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
@@ -44,7 +44,7 @@ use crate::view::span::Span;
 
 /// Numbers for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct PerfettoSummary {
     /// Number of tracks.
     pub tracks: u64,
     /// Number of events on them.
@@ -56,32 +56,32 @@ pub struct Written {
 /// Both clocks at one moment.
 type Clocks = Snapshot;
 
-/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `by` says; the `top` largest
+/// Writes the time of `span`, with the rows of `fabric`. Tenants are what `grouping` says; the `top` largest
 /// of each quantity have tracks of their own.
 ///
 /// # Errors
 ///
 /// A table cannot be read, or `out` cannot be written.
-pub fn write(
+pub fn write_perfetto(
     recording: &Recording,
     fabric: &Table,
     span: &Span,
-    (by, top): (By, usize),
+    (grouping, top): (By, usize),
     out: impl Write,
-) -> Result<Written> {
-    let mut packets = Packets::new(out, clocks(fabric, span)?)?;
-    marks::write(recording, span, &mut packets)?;
-    let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(by, recording);
-    rates::write_rates(&Selection::new(fabric, span), names, top, &mut packets)?;
-    let has_slices = slices::write(recording, span, &mut packets)?;
-    changes::cpus(recording, span, &mut packets)?;
-    changes::losses(recording, span, &mut packets)?;
-    let (tracks, events) = packets.finish();
-    Ok(Written { tracks, events, has_slices })
+) -> Result<PerfettoSummary> {
+    let mut packets = Packets::new(out, clocks_at_begin(fabric, span)?)?;
+    marks::write_marks(recording, span, &mut packets)?;
+    let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(grouping, recording);
+    rates::write_rates(&SelectedRows::new(fabric, span), names, top, &mut packets)?;
+    let has_slices = slices::write_slices(recording, span, &mut packets)?;
+    changes::write_cpu_changes(recording, span, &mut packets)?;
+    changes::write_losses(recording, span, &mut packets)?;
+    let (tracks, events) = packets.end_trace();
+    Ok(PerfettoSummary { tracks, events, has_slices })
 }
 
 /// Both clocks at the begin of the recording, from its metadata, or else from its rows.
-fn clocks(fabric: &Table, span: &Span) -> Result<Clocks> {
+fn clocks_at_begin(fabric: &Table, span: &Span) -> Result<Clocks> {
     let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
         return Ok(Snapshot { mono_ns, wall_ns });

@@ -5,19 +5,19 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Packets, Scale, Track};
-use crate::view::export::Selection;
+use super::packets::{Packets, TrackScale, TrackId};
+use crate::view::export::SelectedRows;
 use crate::view::export::parts::{CountDescription, ExportNames};
-use crate::view::export::sums::{Rates, Stretch, Sums};
-use crate::view::export::survey::{Survey, TenantOrOthers};
+use crate::view::export::sums::{LineRates, Stretch, StretchSums};
+use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
 /// The tracks of one total.
 struct Tracks {
-    total: Track,
-    lines: Vec<Track>,
-    unknown: Track,
+    total: TrackId,
+    lines: Vec<TrackId>,
+    unknown: TrackId,
     /// The rates that were written last, while they hold.
-    last: Option<Rates>,
+    last: Option<LineRates>,
     /// Whether a slice on `unknown` is open.
     is_unknown: bool,
     /// End of the time that was written, ns.
@@ -30,25 +30,25 @@ struct Tracks {
 ///
 /// The table cannot be read, or the trace cannot be written.
 pub(super) fn write_rates<W: Write>(
-    fabric: &Selection<'_>,
+    fabric: &SelectedRows<'_>,
     names: ExportNames,
     top: usize,
     packets: &mut Packets<W>,
 ) -> Result<()> {
-    let mut survey = Survey::of(fabric, names, top, |_| {})?;
+    let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
     let mut tracks = add_all_tracks(&survey, packets)?;
-    let mut sums = Sums::new(&survey);
+    let mut sums = StretchSums::new(&survey);
     let mut write_stretch = |stretch: &Stretch| tracks[stretch.counted].write_stretch(stretch, packets);
-    survey.each_share(fabric, |share, line| sums.add(share, line, &mut write_stretch))?;
+    survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
     sums.finish(&mut write_stretch)?;
     for count_tracks in tracks.into_iter().filter(|its| its.is_unknown) {
-        packets.end(count_tracks.unknown, count_tracks.end_ns)?;
+        packets.end_slice(count_tracks.unknown, count_tracks.end_ns)?;
     }
     Ok(())
 }
 
 /// The tracks of all totals; those of one group are together.
-fn add_all_tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result<Vec<Tracks>> {
+fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut Packets<W>) -> Result<Vec<Tracks>> {
     let counts = survey.names.counts();
     // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -58,12 +58,12 @@ fn add_all_tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by_key(|count_index| (groups[counts[*count_index].group.as_str()], *count_index));
     let mut indexed_tracks: Vec<(usize, Tracks)> = Vec::new();
-    let mut group: Option<(&str, Track)> = None;
+    let mut group: Option<(&str, TrackId)> = None;
     for place_in_plan in order {
         let planned_count = &counts[place_in_plan];
         let parent = match group {
             Some((name, track)) if name == planned_count.group => track,
-            _ => packets.track(&planned_count.group, None, None)?,
+            _ => packets.add_track(&planned_count.group, None, None)?,
         };
         group = Some((&planned_count.group, parent));
         indexed_tracks.push((place_in_plan, add_count_tracks(survey, planned_count, &survey.lines[place_in_plan], parent, packets)?));
@@ -73,31 +73,31 @@ fn add_all_tracks<W: Write>(survey: &Survey, packets: &mut Packets<W>) -> Result
 }
 
 fn add_count_tracks<W: Write>(
-    survey: &Survey,
+    survey: &ExportSurvey,
     count: &CountDescription,
     lines: &[TenantOrOthers],
-    group: Track,
+    group: TrackId,
     packets: &mut Packets<W>,
 ) -> Result<Tracks> {
-    let parent = packets.track(&count.name, Some(group), None)?;
+    let parent = packets.add_track(&count.name, Some(group), None)?;
     let unit = match count.unit.as_str() {
         "" => "count",
         unit => unit,
     };
-    let scale = Scale {
+    let scale = TrackScale {
         unit: format!("{unit}/s"),
-        shared: [count.group.as_str(), &count.name, &count.unit].join("\n"),
+        shared_key: [count.group.as_str(), &count.name, &count.unit].join("\n"),
     };
-    let total = packets.track("total", Some(parent), Some(&scale))?;
+    let total = packets.add_track("total", Some(parent), Some(&scale))?;
     let mut tracks = Vec::with_capacity(lines.len());
     for line in lines {
         let name = match line {
             TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),
             TenantOrOthers::Others => "(other tenants)".to_owned(),
         };
-        tracks.push(packets.track(&name, Some(parent), Some(&scale))?);
+        tracks.push(packets.add_track(&name, Some(parent), Some(&scale))?);
     }
-    let unknown = packets.track("not known", Some(parent), None)?;
+    let unknown = packets.add_track("not known", Some(parent), None)?;
     let (last, is_unknown, end_ns) = (None, false, 0);
     Ok(Tracks { total, lines: tracks, unknown, last, is_unknown, end_ns })
 }
@@ -110,20 +110,20 @@ impl Tracks {
         let Some(rates) = &stretch.rates else {
             self.last = None;
             if !std::mem::replace(&mut self.is_unknown, true) {
-                packets.begin(self.unknown, begin_ns, "not known", Vec::new())?;
+                packets.begin_slice(self.unknown, begin_ns, "not known", Vec::new())?;
             }
             return Ok(());
         };
         if std::mem::replace(&mut self.is_unknown, false) {
-            packets.end(self.unknown, begin_ns)?;
+            packets.end_slice(self.unknown, begin_ns)?;
         }
         let previous_rates = self.last.as_ref();
         if previous_rates.is_none_or(|previous| previous.total.to_bits() != rates.total.to_bits()) {
-            packets.value(self.total, begin_ns, rates.total)?;
+            packets.write_value(self.total, begin_ns, rates.total)?;
         }
         for (line, (track, rate)) in self.lines.iter().zip(&rates.lines).enumerate() {
             if previous_rates.is_none_or(|previous_lines| previous_lines.lines[line].to_bits() != rate.to_bits()) {
-                packets.value(*track, begin_ns, *rate)?;
+                packets.write_value(*track, begin_ns, *rate)?;
             }
         }
         self.last = Some(rates.clone());

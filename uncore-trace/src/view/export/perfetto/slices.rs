@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Detail, Packets, Track};
+use super::packets::{Detail, Packets, TrackId};
 use crate::schema::columns::{bits, i32s, i64s, texts, words};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{Recording, Scan, Table};
@@ -21,7 +21,7 @@ const COLUMNS: [&str; 8] =
 /// # Errors
 ///
 /// A table cannot be read, or the trace cannot be written.
-pub(super) fn write<W: Write>(
+pub(super) fn write_slices<W: Write>(
     recording: &Recording,
     span: &Span,
     packets: &mut Packets<W>,
@@ -33,13 +33,13 @@ pub(super) fn write<W: Write>(
     if table.rows() == 0 {
         return Ok(false);
     }
-    let names = names(recording)?;
-    let parent = packets.track("Who ran", None, None)?;
-    let mut tracks: BTreeMap<i32, Track> = BTreeMap::new();
-    for cpu in cpus(&table, span)? {
-        tracks.insert(cpu, packets.track(&format!("CPU {cpu}"), Some(parent), None)?);
+    let names = cgroup_paths(recording)?;
+    let parent = packets.add_track("Who ran", None, None)?;
+    let mut tracks: BTreeMap<i32, TrackId> = BTreeMap::new();
+    for cpu in cpus_with_rows(&table, span)? {
+        tracks.insert(cpu, packets.add_track(&format!("CPU {cpu}"), Some(parent), None)?);
     }
-    for batch in scan(&table, &COLUMNS, span)? {
+    for batch in scan_span(&table, &COLUMNS, span)? {
         let batch = batch?;
         let (cpus, tids, pids) = (i32s(&batch, "cpu")?, i32s(&batch, "tid")?, i32s(&batch, "pid")?);
         let (begins, ends) = (i64s(&batch, "begin_ns")?, i64s(&batch, "end_ns")?);
@@ -60,29 +60,29 @@ pub(super) fn write<W: Write>(
                 ("pid", Detail::Number(pids.value(row).into())),
                 ("interrupts_ns", Detail::Number(irqs.value(row))),
             ];
-            packets.begin(track, begin_ns, &thread, details)?;
-            packets.end(track, end_ns)?;
+            packets.begin_slice(track, begin_ns, &thread, details)?;
+            packets.end_slice(track, end_ns)?;
         }
     }
     Ok(true)
 }
 
 /// The rows that may overlap the span.
-fn scan(table: &Table, columns: &[&str], span: &Span) -> Result<Scan> {
+fn scan_span(table: &Table, columns: &[&str], span: &Span) -> Result<Scan> {
     table.scan_within(columns, "begin_ns", i64::MIN..=span.end_ns)
 }
 
 /// The CPUs that have rows.
-fn cpus(table: &Table, span: &Span) -> Result<BTreeSet<i32>> {
-    let mut found = BTreeSet::new();
-    for batch in scan(table, &["cpu"], span)? {
-        found.extend(i32s(&batch?, "cpu")?.values());
+fn cpus_with_rows(table: &Table, span: &Span) -> Result<BTreeSet<i32>> {
+    let mut cpus_found = BTreeSet::new();
+    for batch in scan_span(table, &["cpu"], span)? {
+        cpus_found.extend(i32s(&batch?, "cpu")?.values());
     }
-    Ok(found)
+    Ok(cpus_found)
 }
 
 /// The path of each cgroup.
-fn names(recording: &Recording) -> Result<HashMap<u64, String>> {
+fn cgroup_paths(recording: &Recording) -> Result<HashMap<u64, String>> {
     let mut names = HashMap::new();
     for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path"])? {
         let batch = batch?;

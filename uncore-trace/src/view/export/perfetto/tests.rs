@@ -26,7 +26,7 @@ struct Read {
     /// Path of each track.
     paths: BTreeMap<u64, String>,
     names: BTreeMap<u64, String>,
-    written: Written,
+    written: PerfettoSummary,
 }
 
 impl Read {
@@ -41,11 +41,11 @@ impl Read {
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
         let span = Span::of(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
+        let written = write_perfetto(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
     }
 
-    fn decode(out: &[u8], written: Written) -> Self {
+    fn decode(out: &[u8], written: PerfettoSummary) -> Self {
         let packets = Trace::decode(out).unwrap().packet;
         let mut paths: BTreeMap<u64, String> = BTreeMap::new();
         for track in packets.iter().filter_map(|packet| packet.track_descriptor.as_ref()) {
@@ -122,7 +122,7 @@ fn tenants_are_what_by_says_and_sum_to_the_total() {
         let table = recording.table(&fabric::TABLE).unwrap();
         let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write(&recording, &table, &span, (by, 9), &mut out).unwrap();
+        let written = write_perfetto(&recording, &table, &span, (by, 9), &mut out).unwrap();
         let read = Read::decode(&out, written);
         let first = |line: &str| read.values(&format!("{BYTES} > {line}"))[0].1;
         assert!((tenants.map(first).iter().sum::<f64>() - RATE).abs() < 1e-6, "{by:?}");
@@ -263,8 +263,8 @@ fn trace(
     let clocks = Clocks { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
     let mut packets = Packets::new(File::create(&path).unwrap(), clocks).unwrap();
     add(&recording, &span, &mut packets).unwrap();
-    let (tracks, events) = packets.finish();
-    Read::decode(&fs::read(path).unwrap(), Written { tracks, events, has_slices: true })
+    let (tracks, events) = packets.end_trace();
+    Read::decode(&fs::read(path).unwrap(), PerfettoSummary { tracks, events, has_slices: true })
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn slices_are_cut_at_the_ends_of_the_span_and_idle_time_is_left_out() {
         writer.write(&cgroups::TABLE, &builder.finish()).unwrap();
     });
     let read = trace(set, |recording, span, packets| {
-        assert!(slices::write(recording, span, packets)?);
+        assert!(slices::write_slices(recording, span, packets)?);
         Ok(())
     });
     let names = |path: &str| read.named(path, TYPE_SLICE_BEGIN);
@@ -347,7 +347,7 @@ fn cpus_that_are_offline_at_the_begin_or_change_are_instants() {
         }
         writer.write(&cpus::TABLE, &builder.finish()).unwrap();
     });
-    let read = trace(set, changes::cpus);
+    let read = trace(set, changes::write_cpu_changes);
     let named = |ns, name: &str| (ns, name.to_owned());
     let wanted = [named(0, "CPU 1 offline"), named(10, "CPU 0 offline"), named(30, "CPU 0 online")];
     assert_eq!(read.named("CPUs", TYPE_INSTANT), wanted);
