@@ -28,7 +28,7 @@ use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::Mode;
 use crate::tables::thread::Tapped;
 use crate::text::counted;
-use crate::view::rollup::{Form, Label, Rows, Summer};
+use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, Summer};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -167,7 +167,7 @@ impl TapConsumer {
 
     /// Closes all windows, complete or not.
     fn close_all(&mut self) -> Result<()> {
-        while let Some(rows) = self.summer.close(Label::Clock(Snapshot::take())) {
+        while let Some(rows) = self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::take())) {
             self.write_window(&rows)?;
         }
         Ok(())
@@ -180,10 +180,10 @@ impl TapConsumer {
                 self.notify.report_ready();
                 self.pulse.note_rows();
                 self.wishes.note_windows(part_id, &rows)?;
-                self.summer.fabric(part_id, &rows)?;
+                self.summer.add_fabric(part_id, &rows)?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
-                while let Some(rows) = self.summer.closed(Label::Clock(Snapshot::take())) {
+                while let Some(rows) = self.summer.close_complete_window(WallTimeSource::Clock(Snapshot::take())) {
                     self.write_window(&rows)?;
                 }
             }
@@ -195,7 +195,7 @@ impl TapConsumer {
             }
             Tapped::Rows(..) => {}
             Tapped::End(part_id, is_broken) => {
-                self.summer.end(part_id);
+                self.summer.end_source(part_id);
                 self.wishes.end_part(part_id, !is_broken);
                 // The next part reports losses that last; those of this part stay counted.
                 let lost = self.lost.remove(&part_id).unwrap_or_default();
@@ -210,7 +210,7 @@ impl TapConsumer {
         pairs.entry(metadata::CLUSTER.to_owned()).or_insert_with(|| self.config.cluster.clone());
         // The plan is the same in all parts.
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.summer.metadata(&pairs)?;
+            self.summer.read_metadata(&pairs)?;
             self.metrics.canary.read_metadata(&pairs)?;
             self.wishes.set_boot(Origin::of(&pairs).boot_id);
             if let Some(rollup) = &self.config.rollup {
@@ -227,7 +227,7 @@ impl TapConsumer {
 
     /// Writes a closed window of the roll-up and adds it to the metrics. A failing disk is logged
     /// and counted; recording goes on.
-    fn write_window(&mut self, rows: &Rows) -> Result<()> {
+    fn write_window(&mut self, rows: &RollupRows) -> Result<()> {
         // Before rows are written, so that none is lost while old parts of the ring take the space.
         self.room.iter_mut().for_each(RingReserve::free_reserve);
         let written = self.hours.as_mut().map(|hours| hours.write(rows.end, &rows.batch));
@@ -257,7 +257,7 @@ impl TapConsumer {
         let mut lost = self.lost_before.clone();
         self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
         self.metrics.set_lost(lost);
-        self.agent_metrics.joined = self.summer.joined();
+        self.agent_metrics.joined = self.summer.joined_shares();
         (self.agent_metrics.kept, self.agent_metrics.refused) = (self.wishes.saved, self.wishes.refused);
         self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
         self.agent_metrics.resident_bytes = resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
@@ -382,11 +382,11 @@ impl TapConsumer {
     }
 }
 
-fn summer_form(config: &Config) -> Form {
+fn summer_form(config: &Config) -> RollupForm {
     let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     let (window, owners) =
         config.rollup.as_ref().map_or((WINDOW, OWNERS), |rollup| (rollup.window, rollup.owners));
-    Form { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
+    RollupForm { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
 }
 
 /// Resident memory of this process, bytes.

@@ -17,7 +17,7 @@ use crate::tables::reader::Recording;
 use crate::tables::writer::Finished;
 use crate::text::{counted, printable};
 use crate::units;
-use crate::view::rollup::{Form, Label, Summer};
+use crate::view::rollup::{RollupForm, WallTimeSource, Summer};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
@@ -95,20 +95,20 @@ fn sum(
     if let Some(cluster) = &args.cluster {
         pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
     }
-    let form = Form { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
+    let form = RollupForm { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
     let mut summer = Summer::new(form);
-    summer.metadata(&pairs)?;
+    summer.read_metadata(&pairs)?;
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
     let mut hours = hours.beside(before.clone());
     let mut made: Vec<(PathBuf, Finished)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in table.scan(&columns)? {
-        summer.fabric(0, &batch?)?;
-        while let Some(rows) = summer.closed(Label::Recorded) {
+        summer.add_fabric(0, &batch?)?;
+        while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
             made.extend(hours.write(rows.end, &rows.batch)?);
         }
     }
-    while let Some(rows) = summer.close(Label::Recorded) {
+    while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         made.extend(hours.write(rows.end, &rows.batch)?);
     }
     made.extend(hours.finish()?);

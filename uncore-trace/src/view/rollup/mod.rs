@@ -4,7 +4,7 @@
 //! share of `fabric` is in the rows, once, so the shares of a counter's window sum to its total, as in
 //! `fabric`; a window of a counter is written once; a window of `fabric` without a value adds nothing,
 //! and is not in `known_ns`, which is at most `window_ns`; memory is bounded by [`MOST_LINES`] of all
-//! windows and [`OPEN`] windows.
+//! windows and [`MAX_OPEN_WINDOWS`] windows.
 //!
 //! # Windows that are late
 //!
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::grid::{Grid, Part};
+use self::grid::{RollupGrid, RowPortion};
 use self::window::OpenWindow;
 use super::interval::Claim;
 use super::key::cause;
@@ -48,12 +48,12 @@ use crate::schema::owner::TASK;
 pub const MOST_LINES: (usize, usize) = (400_000, 50_000);
 
 /// Most open windows: if there are more, the oldest is closed, and a long row is not spread further.
-pub const OPEN: usize = 600;
+pub const MAX_OPEN_WINDOWS: usize = 600;
 
 /// A counter, as its rows describe it. Counters with equal fields are summed: those of an event
 /// that is counted on each CPU.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Counter {
+pub(super) struct RollupCounter {
     socket: Option<i16>,
     subsystem: String,
     pmu: String,
@@ -67,8 +67,8 @@ pub(super) struct Counter {
 
 /// The owner of a line: kind, number, name if it is no task, cgroup, container, pod, job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Owner {
-    kind: String,
+pub(super) struct RollupOwner {
+    owner_kind: String,
     number: Option<i32>,
     comm: Option<String>,
     cgroup: Option<String>,
@@ -77,18 +77,18 @@ pub(super) struct Owner {
     job: Option<String>,
 }
 
-impl Owner {
+impl RollupOwner {
     /// An owner with only a kind.
-    fn bare(kind: &str) -> Self {
-        let kind = kind.to_owned();
+    fn with_kind(owner_kind: &str) -> Self {
+        let kind = owner_kind.to_owned();
         let (number, comm, cgroup) = (None, None, None);
-        Self { kind, number, comm, cgroup, container: None, pod: None, job: None }
+        Self { owner_kind: kind, number, comm, cgroup, container: None, pod: None, job: None }
     }
 }
 
 /// Rows of one window.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RollupRows {
     /// End of the window: wall clock, microseconds since 1970, UTC; and `CLOCK_MONOTONIC`, ns.
     pub end: (i64, i64),
     /// The rows.
@@ -97,7 +97,7 @@ pub struct Rows {
 
 /// Source of the wall time of a window.
 #[derive(Debug, Clone, Copy)]
-pub enum Label {
+pub enum WallTimeSource {
     /// The rows of `fabric` that were summed.
     Recorded,
     /// Both clocks now: during a continuous recording the wall clock may be set.
@@ -106,7 +106,7 @@ pub enum Label {
 
 /// Form of a roll-up.
 #[derive(Debug, Clone, Copy)]
-pub struct Form {
+pub struct RollupForm {
     /// Length of a window, ns.
     pub window_ns: i64,
     /// Number of cgroups with rows of their own, for each counter and window: the largest.
@@ -118,7 +118,7 @@ pub struct Form {
 /// A counter that has rows.
 #[derive(Debug, Clone, Copy)]
 struct Met {
-    /// Its place in `things`.
+    /// Its place in `rollup_counters`.
     thing: usize,
     /// The newest end of its windows of `fabric`, ns.
     reached_ns: i64,
@@ -129,18 +129,18 @@ struct Met {
 /// Sums rows of `fabric`.
 #[derive(Debug)]
 pub struct Summer {
-    form: Form,
+    form: RollupForm,
     links: Links,
     origin: Origin,
     /// The cgroup of the canary, if there is one.
     canary: Option<String>,
     /// The different counters.
-    things: Vec<Counter>,
-    /// By place in `things`, the end of the last window that was written, ns.
+    rollup_counters: Vec<RollupCounter>,
+    /// By place in `rollup_counters`, the end of the last window that was written, ns.
     written: Vec<i64>,
     /// By id.
     counters: HashMap<i32, Met>,
-    grid: Grid,
+    grid: RollupGrid,
     /// By end, ns.
     open: BTreeMap<i64, OpenWindow>,
     /// Number of lines of the open windows.
@@ -154,18 +154,18 @@ pub struct Summer {
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
 /// comm, cgroup, container, pod, job, method.
-type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
+type LineKeys = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
 
 impl Summer {
     /// No rows yet.
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: RollupForm) -> Self {
         Self {
-            grid: Grid::new(form.window_ns),
+            grid: RollupGrid::new(form.window_ns),
             form,
             links: Links::default(),
             origin: Origin::default(),
             canary: None,
-            things: Vec::new(),
+            rollup_counters: Vec::new(),
             written: Vec::new(),
             counters: HashMap::new(),
             open: BTreeMap::new(),
@@ -178,9 +178,9 @@ impl Summer {
 
     /// Changes the form. Windows have the new length from the end of the newest one on, and those
     /// that are open are closed with the new number of owners.
-    pub fn set_form(&mut self, form: Form) {
+    pub fn set_form(&mut self, form: RollupForm) {
         let newest_ns = Some(self.newest_ns).filter(|newest| *newest != i64::MIN);
-        self.grid.change(form.window_ns, newest_ns);
+        self.grid.set_window_length(form.window_ns, newest_ns);
         self.form = form;
     }
 
@@ -189,12 +189,12 @@ impl Summer {
     /// # Errors
     ///
     /// The plan in them cannot be read.
-    pub fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
+    pub fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
         self.links = Links::of_metadata(pairs)?;
         self.origin = Origin::of(pairs);
         self.canary = Canary::of(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
-        self.things.clear();
+        self.rollup_counters.clear();
         self.written.clear();
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Summer {
     /// # Errors
     ///
     /// The batch lacks columns of the table.
-    pub fn fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
+    pub fn add_fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
         let ends = columns::i64s(batch, "mono_ns")?;
         let lengths = columns::i64s(batch, "window_ns")?;
         let times: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
@@ -222,28 +222,28 @@ impl Summer {
         let totals = columns::f64s(batch, "total")?;
         let running = columns::f32s(batch, "running")?;
         let confidences = columns::f32s(batch, "confidence")?;
-        let lasting = columns::f32s(batch, "cgroup_confidence")?;
-        let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
-        let (mut parts, mut spread) = (Vec::new(), None);
+        let cgroup_confidences = columns::f32s(batch, "cgroup_confidence")?;
+        let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
+        let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
             let counter = counters.value(row);
-            let thing = self.meet(counter, end_ns, batch, row)?;
-            if spread.replace((end_ns, length_ns, thing)) != Some((end_ns, length_ns, thing)) {
-                self.spread(thing, (end_ns.saturating_sub(length_ns), end_ns), &mut parts);
+            let counter_index = self.find_or_add_counter(counter, end_ns, batch, row)?;
+            if spread.replace((end_ns, length_ns, counter_index)) != Some((end_ns, length_ns, counter_index)) {
+                self.spread_row(counter_index, (end_ns.saturating_sub(length_ns), end_ns), &mut portions);
             }
             let (value, total) = (get(values, row), get(totals, row));
             let is_new = self.counted.insert((source, counter), end_ns) != Some(end_ns);
-            for part in &parts {
-                let Part { window: (begin_ns, close_ns), time, fraction } = *part;
+            for portion in &portions {
+                let RowPortion { window: (begin_ns, close_ns), time, fraction } = *portion;
                 let window = self.open.entry(close_ns);
                 let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
-                window.label(end_ns, times.value(row));
+                window.note_clocks(end_ns, times.value(row));
                 let total = total.map(|total| total * fraction);
                 if is_new {
-                    window.count(thing, counter, time, total, running.value(row));
+                    window.add_total(counter_index, counter, time, total, running.value(row));
                 }
-                let quick = (
+                let line_keys = (
                     close_ns,
                     counter,
                     kinds.key(row),
@@ -255,11 +255,11 @@ impl Summer {
                     jobs.key(row),
                     methods.key(row),
                 );
-                let (line, number) = *known.entry(quick).or_insert_with(|| {
+                let (line, cause_number) = *known.entry(line_keys).or_insert_with(|| {
                     let is_task = kinds.get(row) == Some(TASK);
                     let text = |word: Option<&str>| word.map(str::to_owned);
-                    let owner = Owner {
-                        kind: kinds.get(row).unwrap_or_default().to_owned(),
+                    let owner = RollupOwner {
+                        owner_kind: kinds.get(row).unwrap_or_default().to_owned(),
                         number: get(numbers, row),
                         comm: text(comms.get(row)).filter(|_| !is_task),
                         cgroup: text(cgroups.get(row)),
@@ -268,83 +268,83 @@ impl Summer {
                         job: text(jobs.get(row)),
                     };
                     let method = methods.get(row).unwrap_or_default();
-                    let (line, is_joined) = window.line(thing, owner, method, &mut self.lines);
+                    let (line, is_joined) = window.find_or_add_line(counter_index, owner, method, &mut self.lines);
                     self.joined += u64::from(is_joined);
-                    let socket = self.things.get(thing).and_then(|its| its.socket);
-                    let kind = kinds.get(row).unwrap_or_default();
-                    let cause = cause(kind, cgroups.get(row), comms.get(row));
-                    (line, window.cause(line, socket, cause))
+                    let socket = self.rollup_counters.get(counter_index).and_then(|rollup_counter| rollup_counter.socket);
+                    let owner_kind = kinds.get(row).unwrap_or_default();
+                    let cause = cause(owner_kind, cgroups.get(row), comms.get(row));
+                    (line, window.cause_number(line, socket, cause))
                 });
                 let (Some(value), Some(total)) = (value, total) else { continue };
                 let confidence = get(confidences, row);
-                let of = (counter, end_ns, length_ns);
+                let claim_key = (counter, end_ns, length_ns);
                 let claim = Claim {
-                    lasting: get(lasting, row).or(confidence),
-                    ..Claim::new(of, value * fraction, total, confidence)
+                    lasting: get(cgroup_confidences, row).or(confidence),
+                    ..Claim::new(claim_key, value * fraction, total, confidence)
                 };
-                window.add(line, number, claim);
+                window.add_share(line, cause_number, claim);
             }
         }
         Ok(())
     }
 
-    /// The windows that take a row of a counter.
-    fn spread(&mut self, thing: usize, row: (i64, i64), parts: &mut Vec<Part>) {
+    /// Spreads a row of a counter over the windows that take it.
+    fn spread_row(&mut self, counter_index: usize, row: (i64, i64), portions: &mut Vec<RowPortion>) {
         self.newest_ns = self.newest_ns.max(row.1);
-        let written_ns = self.written.get(thing).copied().unwrap_or(i64::MIN);
-        let open = &self.open;
-        let room = |end_ns, parts| open.contains_key(&end_ns) || open.len() + parts < OPEN;
-        self.grid.spread(row, written_ns, room, parts);
+        let written_ns = self.written.get(counter_index).copied().unwrap_or(i64::MIN);
+        let open_windows = &self.open;
+        let has_room = |end_ns, portion_count| open_windows.contains_key(&end_ns) || open_windows.len() + portion_count < MAX_OPEN_WINDOWS;
+        self.grid.spread_row(row, written_ns, has_room, portions);
     }
 
     /// Forgets a source that has ended.
-    pub fn end(&mut self, source: u32) {
-        self.counted.retain(|(of, _), _| *of != source);
+    pub fn end_source(&mut self, source: u32) {
+        self.counted.retain(|(counted_source, _), _| *counted_source != source);
     }
 
     /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
-    pub const fn joined(&self) -> u64 {
+    pub const fn joined_shares(&self) -> u64 {
         self.joined
     }
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in
-    /// `things`.
-    fn meet(&mut self, id: i32, end_ns: i64, batch: &RecordBatch, row: usize) -> Result<usize> {
-        if let Some(met) = self.counters.get_mut(&id) {
-            met.is_gone &= end_ns <= met.reached_ns;
-            met.reached_ns = met.reached_ns.max(end_ns);
-            return Ok(met.thing);
+    /// `rollup_counters`.
+    fn find_or_add_counter(&mut self, id: i32, end_ns: i64, batch: &RecordBatch, row: usize) -> Result<usize> {
+        if let Some(seen) = self.counters.get_mut(&id) {
+            seen.is_gone &= end_ns <= seen.reached_ns;
+            seen.reached_ns = seen.reached_ns.max(end_ns);
+            return Ok(seen.thing);
         }
-        let described = self.described(id, batch, row)?;
-        let place = self.things.iter().position(|thing| *thing == described);
-        let thing = place.unwrap_or_else(|| {
-            self.things.push(described);
+        let described = self.describe_counter(id, batch, row)?;
+        let known_index = self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
+        let thing = known_index.unwrap_or_else(|| {
+            self.rollup_counters.push(described);
             self.written.push(i64::MIN);
-            self.things.len() - 1
+            self.rollup_counters.len() - 1
         });
         self.counters.insert(id, Met { thing, reached_ns: end_ns, is_gone: false });
         Ok(thing)
     }
 
-    fn described(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {
+    fn describe_counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<RollupCounter> {
         let word = |name| -> Result<String> {
             Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
         let sockets: &Int16Array = columns::column(batch, "socket")?;
-        let place =
-            self.links.on(id).and_then(|(place, way)| Some((self.links.links.get(place)?, way)));
-        Ok(Counter {
+        let link_and_direction =
+            self.links.on(id).and_then(|(link_index, way)| Some((self.links.links.get(link_index)?, way)));
+        Ok(RollupCounter {
             socket: get(sockets, row),
             subsystem: word("subsystem")?,
             pmu: word("pmu")?,
             event: word("event")?,
             filter: word("filter")?,
             unit: word("unit")?,
-            link: place.map(|(link, _)| link.name.clone()),
-            direction: place.map(|(_, direction)| direction.name()),
+            link: link_and_direction.map(|(link, _)| link.name.clone()),
+            direction: link_and_direction.map(|(_, direction)| direction.name()),
             // A memory may have a known peak only for both directions together.
-            peak: place.and_then(|(link, way)| {
-                let peak = limit(link, way).or_else(|| limit(link, Direction::Both))?.peak;
+            peak: link_and_direction.and_then(|(link, counted_direction)| {
+                let peak = limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;
                 Some((peak.bytes_per_s, peak.direction))
             }),
         })

@@ -10,20 +10,20 @@ use crate::schema::{fabric, metadata};
 const WINDOW: i64 = 10_000_000;
 
 fn summer(windows: i64, owners: usize) -> Summer {
-    Summer::new(Form { window_ns: windows * WINDOW, owners, slack_ns: 0 })
+    Summer::new(RollupForm { window_ns: windows * WINDOW, owners, slack_ns: 0 })
 }
 
 /// All rows of a recording's roll-up, window by window.
 fn rolled(sample: &Sample, mut summer: Summer) -> Vec<RecordBatch> {
     let table = sample.open().table(&fabric::TABLE).unwrap();
-    summer.metadata(table.metadata()).unwrap();
+    summer.read_metadata(table.metadata()).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let mut found = Vec::new();
     for batch in table.scan(&columns).unwrap() {
-        summer.fabric(0, &batch.unwrap()).unwrap();
-        found.extend(std::iter::from_fn(|| summer.closed(Label::Recorded)).map(|rows| rows.batch));
+        summer.add_fabric(0, &batch.unwrap()).unwrap();
+        found.extend(std::iter::from_fn(|| summer.close_complete_window(WallTimeSource::Recorded)).map(|rows| rows.batch));
     }
-    found.extend(std::iter::from_fn(|| summer.close(Label::Recorded)).map(|rows| rows.batch));
+    found.extend(std::iter::from_fn(|| summer.close_oldest_window(WallTimeSource::Recorded)).map(|rows| rows.batch));
     found
 }
 
@@ -136,19 +136,19 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     let table = sample.open().table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let batches: Vec<_> = table.scan(&columns).unwrap().map(Result::unwrap).collect();
-    let mut summer = Summer::new(Form { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
-    summer.metadata(table.metadata()).unwrap();
+    let mut summer = Summer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
+    summer.read_metadata(table.metadata()).unwrap();
     // The first rows of the second half arrive between those of the first half.
     for batch in &batches {
         let half = batch.num_rows() / 2;
         let cut = |begin: usize, end: usize| batch.slice(begin, end - begin);
-        summer.fabric(0, &cut(0, half / 2)).unwrap();
-        summer.fabric(1, &cut(half, batch.num_rows())).unwrap();
-        summer.fabric(0, &cut(half / 2, half)).unwrap();
+        summer.add_fabric(0, &cut(0, half / 2)).unwrap();
+        summer.add_fabric(1, &cut(half, batch.num_rows())).unwrap();
+        summer.add_fabric(0, &cut(half / 2, half)).unwrap();
     }
-    summer.end(0);
+    summer.end_source(0);
     let mut totals: BTreeMap<(String, i64), (f64, f64)> = BTreeMap::new();
-    while let Some(rows) = summer.close(Label::Recorded) {
+    while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         let batch = &rows.batch;
         let events = columns::words(batch, "event").unwrap();
         let ends = columns::i64s(batch, "mono_ns").unwrap();
@@ -175,12 +175,12 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
         let mut pairs = table.metadata().clone();
         pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
         let mut summer = summer(100, 100);
-        summer.metadata(&pairs).unwrap();
+        summer.read_metadata(&pairs).unwrap();
         let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan(&columns).unwrap() {
-            summer.fabric(0, &batch.unwrap()).unwrap();
+            summer.add_fabric(0, &batch.unwrap()).unwrap();
         }
-        let batch = summer.close(Label::Recorded).unwrap().batch;
+        let batch = summer.close_oldest_window(WallTimeSource::Recorded).unwrap().batch;
         let (found, ways) = (
             columns::f64s(&batch, "peak").unwrap(),
             columns::words(&batch, "peak_direction").unwrap(),
@@ -197,14 +197,14 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     // The clock was set forward by an hour after the recording began.
     let wall_ns = super::super::sample::WALL + 3_600_000_000_000;
-    let now = Label::Clock(Snapshot { mono_ns: 0, wall_ns });
-    for (label, ahead_us) in [(Label::Recorded, 0), (now, 3_600_000_000)] {
+    let now = WallTimeSource::Clock(Snapshot { mono_ns: 0, wall_ns });
+    for (label, ahead_us) in [(WallTimeSource::Recorded, 0), (now, 3_600_000_000)] {
         let mut summer = summer(100, 100);
-        summer.metadata(table.metadata()).unwrap();
+        summer.read_metadata(table.metadata()).unwrap();
         for batch in table.scan(&columns).unwrap() {
-            summer.fabric(0, &batch.unwrap()).unwrap();
+            summer.add_fabric(0, &batch.unwrap()).unwrap();
         }
-        let (ts_us, mono_ns) = summer.closed(label).unwrap().end;
+        let (ts_us, mono_ns) = summer.close_complete_window(label).unwrap().end;
         assert_eq!(ts_us, (super::super::sample::WALL + mono_ns) / 1000 + ahead_us);
     }
 }
@@ -212,10 +212,10 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
 /// Windows of a roll-up: end, known time and total, of the counter of the rows.
 fn written(summer: &mut Summer, is_end: bool) -> Vec<(i64, i64, i64)> {
     let next = |summer: &mut Summer| {
-        if is_end { summer.close(Label::Recorded) } else { summer.closed(Label::Recorded) }
+        if is_end { summer.close_oldest_window(WallTimeSource::Recorded) } else { summer.close_complete_window(WallTimeSource::Recorded) }
     };
     let mut all = Vec::new();
-    while let Some(Rows { batch, .. }) = next(summer) {
+    while let Some(RollupRows { batch, .. }) = next(summer) {
         let of = |name| columns::i64s(&batch, name).unwrap();
         let total = columns::f64s(&batch, "total").unwrap();
         assert_eq!(of("window_ns").values().iter().max(), Some(&WINDOW));
@@ -269,7 +269,7 @@ fn row(counter: i32, end: i64, length: i64, count: f64) -> RecordBatch {
 fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once() {
     let mut summer = summer(1, 100);
     let mut add = |counter, end, length, count| {
-        summer.fabric(0, &row(counter, end, length, count)).unwrap();
+        summer.add_fabric(0, &row(counter, end, length, count)).unwrap();
         written(&mut summer, false)
     };
     // Two counters of one event. The recorder was stopped after the first half of a window.
@@ -297,8 +297,8 @@ fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once(
 #[test]
 fn a_row_of_any_length_takes_no_more_than_a_limit() {
     let mut summer = summer(1, 100);
-    summer.fabric(0, &row(0, 1 << 40, 1 << 40, 7e6)).unwrap();
-    assert_eq!(summer.open.len(), OPEN);
+    summer.add_fabric(0, &row(0, 1 << 40, 1 << 40, 7e6)).unwrap();
+    assert_eq!(summer.open.len(), MAX_OPEN_WINDOWS);
     let total: i64 = written(&mut summer, true).iter().map(|window| window.2).sum();
     assert!((6_999_000..=7_001_000).contains(&total), "{total}");
 }
