@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
 
 use crate::command::Place;
 use crate::harness::{run, run_ok, text};
@@ -63,7 +63,7 @@ fn a_report_has_the_interval_of_each_value() {
     let interval = |confidence, form: &str| {
         let pairs =
             BTreeMap::from([(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())]);
-        let create = Create { overwrite: true, ..Create::default() };
+        let create = CreateOptions { overwrite: true, ..CreateOptions::default() };
         let mut writer =
             Writer::create(Target::File(place.path("x.parquet")), create, &pairs).unwrap();
         writer.write(&fabric::TABLE, &rows(&[2.0, 1.0], confidence)).unwrap();

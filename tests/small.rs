@@ -7,7 +7,7 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
 
 /// A recording of one row, made without the kernel.
 pub(crate) fn small_recording(path: &Path) {
@@ -23,7 +23,7 @@ pub(crate) fn small_recording_with(target: Target, more: &[(&str, &str)]) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let pairs: BTreeMap<_, _> = [version].into_iter().chain(more).collect();
-    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     writer.write(&fabric::TABLE, &one_row()).unwrap();
     writer.finish(&pairs).unwrap();
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
 
 use crate::command::Place;
 use crate::small::{one_row, small_recording, small_recording_into, small_recording_with};
@@ -73,7 +73,7 @@ fn a_recording_of_another_schema_is_refused() {
     small_recording_with(Target::Dataset(place.path("run")), &old);
     let pairs = old.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let target = Target::File(place.path("killed.parquet"));
-    let mut killed = Writer::create(target, Create::default(), &pairs).unwrap();
+    let mut killed = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     killed.write(&fabric::TABLE, &one_row()).unwrap();
     killed.seal().unwrap();
     drop(killed);

@@ -12,7 +12,7 @@ use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use uncore_trace::schema::marks::Kind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
-use uncore_trace::tables::writer::{Create, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(crate) const BEGIN: i64 = 5_000_000_000;
@@ -152,7 +152,7 @@ fn plan(size: Size) -> Plan {
         counters.push(counter(first + 1, &pmu, "wr_bytes", "bytes", subsystem));
         made.push(Link {
             name: name.to_owned(),
-            kind: kind.to_owned(),
+            link_kind: kind.to_owned(),
             subsystem: subsystem.to_owned(),
             socket: Some(0),
             devices: devices.map(str::to_owned),
@@ -200,7 +200,7 @@ pub(crate) fn write(path: &Path, size: Size) {
         .map(|(key, value)| (key.to_owned(), value)),
     );
     let target = Target::Dataset(path.to_owned());
-    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     write_fabric(&mut writer, &plan, size);
     write_rest(&mut writer, &plan, size);
     writer.finish(&pairs).unwrap();
@@ -418,7 +418,7 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
                 cluster: None,
                 counter: its.counter as i32,
                 link: &link.name,
-                kind: &link.kind,
+                kind: &link.link_kind,
                 subsystem: &link.subsystem,
                 socket: link.socket.map(i32::from),
                 devices: link.devices.as_deref(),

@@ -153,7 +153,7 @@ fn directories_in(
     let of = |entry: io::Result<DirEntry>| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
-        let below = at.below(&name)?;
+        let below = at.child_partition(&name)?;
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         is_directory.then(|| (format!("{above}{name}"), below))
     };

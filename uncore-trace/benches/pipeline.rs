@@ -31,7 +31,7 @@ use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
-use uncore_trace::tables::writer::{Create, Target};
+use uncore_trace::tables::writer::{CreateOptions, Target};
 
 const TICK_NS: u64 = 1_000_000;
 /// Ticks of a window.
@@ -385,7 +385,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = pairs(&plan, clock)?;
     let mut writer =
-        WriterHandle::create(Target::Dataset(run.to_owned()), Create::default(), &pairs, None)?;
+        WriterHandle::create(Target::Dataset(run.to_owned()), CreateOptions::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
     let mut sink = Sink::new(&writer, false, Origin::of(&pairs));
     let attributor = Attributor::new(&RecordingFacts {

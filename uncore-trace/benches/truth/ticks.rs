@@ -401,7 +401,7 @@ pub(crate) fn plan(case: &Case) -> Plan {
     // Monitors measure the bytes of a link.
     let link = |counter: &Counter| Link {
         name: counter.pmu.clone(),
-        kind: MEMORY.to_owned(),
+        link_kind: MEMORY.to_owned(),
         subsystem: counter.subsystem.clone(),
         socket: counter.socket,
         devices: None,

@@ -146,7 +146,7 @@ impl TapConsumer {
     /// Closes all windows and finishes the hour.
     fn finish_hour(&mut self) -> Result<()> {
         self.close_all()?;
-        let finished = self.hours.as_mut().map(Hours::finish);
+        let finished = self.hours.as_mut().map(Hours::finish_hour);
         if let Some(Err(Unwritten { rows, error })) = finished {
             self.agent_metrics.unwritten += rows;
             self.is_unfinished = true;
@@ -315,7 +315,7 @@ impl TapConsumer {
 
     /// Writes the rows summed so far to disk, so that they survive a kill.
     fn seal_rows(&mut self) {
-        match self.hours.as_mut().map(Hours::seal) {
+        match self.hours.as_mut().map(Hours::seal_rows) {
             Some(Ok(true)) if std::mem::take(&mut self.is_failing) => {
                 log::info!("the roll-up is written again");
                 // Segments that the failure left behind are finished by the next `tidy_hours`.
@@ -329,14 +329,14 @@ impl TapConsumer {
     /// Finishes hours that an error left unfinished, and removes old ones.
     fn tidy_hours(&self) {
         let Some(rollup) = &self.config.rollup else { return };
-        match hours::repair(&rollup.directory) {
+        match hours::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!("finished the hour {}, which an error had left", file.display());
             }),
             Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
-        let trimmed = rollup.keep.map(|age| hours::trim(&rollup.directory, age, unsent));
+        let trimmed = rollup.keep.map(|age| hours::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
             log::warn!("cannot look for hours older than rollup.keep: {error:#}");
         }

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::tables::mode::Mode;
 use crate::tables::reader::Recording;
-use crate::tables::writer::Create;
+use crate::tables::writer::CreateOptions;
 use crate::tables::{hours, series};
 use crate::{cut, priority};
 
@@ -109,7 +109,7 @@ impl SavingSpan {
 /// Saves the span from the linked parts, then removes older recordings beyond the quota.
 fn save_span(wish: &SpanToSave, linked: &Path, stem: &str) -> Result<PathBuf> {
     let SpanToSave { kept, mode, quota, .. } = wish;
-    hours::make(kept, *mode)?;
+    hours::make_directories(kept, *mode)?;
     let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
     let final_path = vacant_path(kept, stem);
     let written = join_parts(wish, linked, &hidden).or_else(|error| {
@@ -147,7 +147,7 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
     let parts = list_parts(linked)?;
     let recordings: Result<Vec<Recording>> = parts.iter().map(|part| Recording::open(part)).collect();
-    let create = Create { mode: wish.mode, ..Create::default() };
+    let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
     cut::cut(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create).map(drop)
 }
 
@@ -176,11 +176,11 @@ pub(super) fn remove_unfinished(dir: &Path) {
 }
 
 fn link_parts(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
-    hours::make(dir, mode)?;
+    hours::make_directories(dir, mode)?;
     for part in parts {
         let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;
         let linked_part = dir.join(name);
-        hours::make(&linked_part, mode)?;
+        hours::make_directories(&linked_part, mode)?;
         let entries =
             fs::read_dir(part).with_context(|| format!("cannot read {}", part.display()))?;
         for entry in entries {

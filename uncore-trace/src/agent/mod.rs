@@ -95,7 +95,7 @@ pub fn run(
         keep::remove_unfinished(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
-        for file in hours::repair(&rollup.directory)? {
+        for file in hours::repair_hours(&rollup.directory)? {
             log::info!("finished the hour {} that an earlier agent left", file.display());
         }
     }
@@ -177,14 +177,14 @@ fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
     let mut locks = Vec::new();
     for (dir, mode) in ring.into_iter().chain(rollup) {
-        place::no_link(dir)?;
-        hours::make(dir, mode)?;
+        place::refuse_link(dir)?;
+        hours::make_directories(dir, mode)?;
         locks.push(lock::directory(dir, mode)?);
     }
     if let Some(ring) = &config.ring {
         let kept = kept_directory(&config.kept, ring);
-        place::no_link(&kept)?;
-        hours::make(&kept, ring.mode)?;
+        place::refuse_link(&kept)?;
+        hours::make_directories(&kept, ring.mode)?;
     }
     Ok(locks)
 }

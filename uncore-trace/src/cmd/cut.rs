@@ -9,7 +9,7 @@ use super::output::{self, ModeArg, print};
 use crate::cut;
 use crate::tables::lock::Act;
 use crate::tables::place;
-use crate::tables::writer::{Create, Target};
+use crate::tables::writer::{CreateOptions, Target};
 use crate::text::printable;
 use crate::units;
 use crate::view::span::{Edge, Moment};
@@ -60,11 +60,11 @@ pub struct Args {
 /// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
-    let Target::Dataset(target) = place::target(&args.output)? else {
+    let Target::Dataset(target) = place::parse_target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");
     };
     let recordings = cut::open(&args.path)?;
-    place::outside_of_parts(&args.path, &target)?;
+    place::require_outside_series(&args.path, &target)?;
     let at = |moment: &Option<Moment>, edge| {
         moment.as_ref().map(|moment| moment.find(&recordings, edge)).transpose()
     };
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<u8> {
     {
         bail!("--to is not after --from: nothing lies between them");
     }
-    let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
+    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
     let finished = cut::cut(&recordings, (from, to), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

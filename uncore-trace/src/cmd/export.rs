@@ -169,10 +169,10 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut lines = Vec::new();
     for (format, output) in &mut outputs {
         let written = source.write(*format, output).and_then(|what| {
-            output.complete()?;
+            output.finish_writing()?;
             Ok(what)
         });
-        match written.map_err(|error| output.explain(error)) {
+        match written.map_err(|error| output.explain_error(error)) {
             Ok(what) => lines.push(what),
             // The reader of standard output has left; the other files are still written.
             Err(error) if is_broken_pipe(&error) => lines.push(String::new()),
@@ -185,8 +185,8 @@ pub fn run(args: &Args) -> Result<u8> {
         if output.is_stdout() {
             continue;
         }
-        let named = printable(&output.path().display().to_string()).into_owned();
-        let size = units::human(output.bytes() as f64, "bytes");
+        let named = printable(&output.output_path().display().to_string()).into_owned();
+        let size = units::human(output.written_bytes() as f64, "bytes");
         let line = format!("{named}: {what}, {size}");
         if piped {
             say(&line);
@@ -219,7 +219,7 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
     let mut outputs: Vec<(Format, Output)> = Vec::new();
     for (format, content, path) in asked {
         let Some(path) = path else { continue };
-        if outputs.iter().any(|(_, other)| other.path() == path) {
+        if outputs.iter().any(|(_, other)| other.output_path() == path) {
             let path = printable(&path.display().to_string()).into_owned();
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::heading::HOST;
 use crate::tables::reader::Recording;
-use crate::tables::rollup::Wanted;
+use crate::tables::rollup::RollupSelection;
 use crate::view::span::{Moment, between};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
@@ -34,7 +34,7 @@ impl HostArgs {
     }
 
     /// What is wanted of a roll-up.
-    pub(super) fn wanted(&self, wall_ns: Option<(i64, i64)>) -> Wanted {
-        Wanted { hosts: self.hosts.clone(), wall_ns }
+    pub(super) fn wanted(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
+        RollupSelection { hosts: self.hosts.clone(), wall_ns }
     }
 }

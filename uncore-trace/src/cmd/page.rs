@@ -28,12 +28,12 @@ pub(super) fn save(
     }
     let mode = files.iter().map(TableFile::mode).reduce(Mode::of_both).unwrap_or_default();
     let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
-    write(&mut output).map_err(|error| output.explain(error))?;
-    output.complete()?;
+    write(&mut output).map_err(|error| output.explain_error(error))?;
+    output.finish_writing()?;
     output.publish()?;
     if output.is_stdout() {
         return Ok(());
     }
-    let size = units::human(output.bytes() as f64, "bytes");
+    let size = units::human(output.written_bytes() as f64, "bytes");
     print(&format!("{}: {size}\n", printable(&file.display().to_string())))
 }

@@ -113,7 +113,7 @@ async fn record_and_wait(
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());
-    let target = place::target(&options.output)?;
+    let target = place::parse_target(&options.output)?;
     let recorded =
         Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
     let outcome = match recorded {
@@ -173,7 +173,7 @@ fn options(
             show(flush)
         );
     }
-    let output = args.output.clone().unwrap_or_else(place::unnamed);
+    let output = args.output.clone().unwrap_or_else(place::unused_name);
     let raw = record::has_raw_tables(&output)?;
     for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
         if table && !raw {

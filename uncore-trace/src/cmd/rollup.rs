@@ -14,7 +14,7 @@ use crate::config;
 use crate::schema::{fabric, metadata, rollup};
 use crate::tables::hours::Hours;
 use crate::tables::reader::Recording;
-use crate::tables::writer::Finished;
+use crate::tables::writer::RecordingSize;
 use crate::text::{counted, printable};
 use crate::units;
 use crate::view::rollup::{RollupForm, WallTimeSource, Summer};
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.window)
     );
     ensure!(args.owners > 0, "--owners 0 leaves no cgroup a row of its own: choose at least 1");
-    let (mut made, mut total) = (BTreeSet::new(), Finished::default());
+    let (mut made, mut total) = (BTreeSet::new(), RecordingSize::default());
     for path in &args.paths {
         for (file, finished) in sum(args, &Recording::open(path)?, &made)? {
             made.insert(file);
@@ -81,7 +81,7 @@ fn sum(
     args: &Args,
     recording: &Recording,
     before: &BTreeSet<PathBuf>,
-) -> Result<Vec<(PathBuf, Finished)>> {
+) -> Result<Vec<(PathBuf, RecordingSize)>> {
     let table = recording.table(&fabric::TABLE)?;
     let mut pairs = table.metadata().clone();
     let window_ns = nanos(args.window);
@@ -99,8 +99,8 @@ fn sum(
     let mut summer = Summer::new(form);
     summer.read_metadata(&pairs)?;
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
-    let mut hours = hours.beside(before.clone());
-    let mut made: Vec<(PathBuf, Finished)> = Vec::new();
+    let mut hours = hours.allow_existing(before.clone());
+    let mut made: Vec<(PathBuf, RecordingSize)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in table.scan(&columns)? {
         summer.add_fabric(0, &batch?)?;
@@ -111,6 +111,6 @@ fn sum(
     while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         made.extend(hours.write(rows.end, &rows.batch)?);
     }
-    made.extend(hours.finish()?);
+    made.extend(hours.finish_hour()?);
     Ok(made)
 }

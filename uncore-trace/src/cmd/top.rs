@@ -17,7 +17,7 @@ use crate::plan::{Plan, plan};
 use crate::record::Options;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::tables::rollup::Wanted;
+use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable;
 use crate::top::{self, Form, Print, When};
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Plays the recording at `path`.
 fn play(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = between(args.from.as_ref(), args.to.as_ref());
-    let recording = Recording::of_part(path, &Wanted { wall_ns, ..Wanted::default() })?;
+    let recording = Recording::of_part(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
     let by = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
     by.map_or(Ok(()), |by| by.check(&recording))?;

@@ -24,7 +24,7 @@ use crate::bounds;
 use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
-use crate::tables::layout::encoded;
+use crate::tables::layout::encode_component;
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 
@@ -52,7 +52,7 @@ pub fn cluster(name: &str) -> Result<String> {
         "cluster is not a valid name: write at most 128 bytes without control characters"
     );
     ensure!(
-        "cluster=".len() + encoded(name).len() <= NAME_MAX,
+        "cluster=".len() + encode_component(name).len() <= NAME_MAX,
         "cluster is too long for the name of a directory, in which each byte beyond A-Z a-z 0-9 . _ - is \
          written as %XX: choose a shorter one"
     );

@@ -152,7 +152,7 @@ mod tests {
     use crate::schema::tasks::{Builder, Row, TABLE};
     use crate::schema::when::When;
     use crate::schema::{SCHEMA_VERSION, metadata};
-    use crate::tables::writer::{Create, Target, Writer};
+    use crate::tables::writer::{CreateOptions, Target, Writer};
 
     fn row(mono_ns: i64, tid: i32, comm: &'static str, what: &'static str) -> Row<'static> {
         Row { mono_ns, pid: tid, tid, comm, cgroup_id: 1, what }
@@ -169,7 +169,7 @@ mod tests {
             let path = dir.path().join(format!("{at}.parquet"));
             let target = Target::Table(&TABLE, path.clone());
             let mut writer =
-                Writer::create(target, Create::default(), &[version.clone()].into()).unwrap();
+                Writer::create(target, CreateOptions::default(), &[version.clone()].into()).unwrap();
             let mut builder = Builder::default();
             builder.append_all(rows);
             writer.write(&TABLE, &builder.finish()).unwrap();

@@ -33,7 +33,7 @@ use crate::schema::{ALL, metadata, run};
 use crate::tables::names::parts_of;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, Target, Writer};
 
 /// Opens the recording at `path`, or all parts of a rotated recording, in order.
 ///
@@ -60,8 +60,8 @@ pub fn cut(
     recordings: &[Recording],
     (from, to): (Option<i64>, Option<i64>),
     target: &Path,
-    create: Create,
-) -> Result<Finished> {
+    create: CreateOptions,
+) -> Result<RecordingSize> {
     let (mut parts, mut all) = (Vec::new(), None);
     for recording in recordings {
         let part = Part::open(recording)?;
@@ -81,7 +81,7 @@ pub fn cut(
     let begin = from.map_or(Ok(first.begin), |from| first.window_begin(from))?;
     let end = to.map_or(Ok(last.end), |to| last.window_end(to))?;
     for part in &parts {
-        place::apart(&part.recording, target)?;
+        place::require_apart(&part.recording, target)?;
     }
     // Asked before anything is written: only a directory that this call makes is removed on failure.
     let is_new = !target.exists();
@@ -93,7 +93,7 @@ pub fn cut(
     made.with_context(|| format!("cannot make {}", target.display()))
 }
 
-fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> Result<Finished> {
+fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: CreateOptions) -> Result<RecordingSize> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         bail!("there is no recording to copy from");
     };

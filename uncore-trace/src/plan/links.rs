@@ -92,7 +92,7 @@ impl Links {
         }
         let link = Link {
             name: called(rule, &key, spot.socket, devices.as_deref()),
-            kind: rule.name.clone(),
+            link_kind: rule.name.clone(),
             subsystem: event.group.to_owned(),
             socket: spot.socket,
             devices,

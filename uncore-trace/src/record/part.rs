@@ -26,7 +26,7 @@ use crate::schema::canary::Canary;
 use crate::schema::loss::Cause;
 use crate::schema::origin::Origin;
 use crate::tables::thread::{Finishing, WriterHandle};
-use crate::tables::writer::{Create, Target};
+use crate::tables::writer::{CreateOptions, Target};
 
 /// What all parts share.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Draft {
         if let Some(canary) = canary {
             canary.note(&mut pairs)?;
         }
-        let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
+        let create = CreateOptions { overwrite: options.force, mode: options.mode, ..CreateOptions::default() };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
         Ok(Self { writer, pairs, canary: canary.cloned(), clock })
     }

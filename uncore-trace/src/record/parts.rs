@@ -22,7 +22,7 @@ use crate::drain::Record;
 use crate::open::{Session, Timer};
 use crate::schema::loss::{Cause, Losses};
 use crate::tables::thread::Finishing;
-use crate::tables::writer::Finished;
+use crate::tables::writer::RecordingSize;
 
 /// A part, or the recording, ends without its last readings if they have not arrived after this
 /// time.
@@ -42,7 +42,7 @@ pub(super) struct Parts {
     finishing: Option<Finishing>,
     /// Disk space for the live part.
     room: Room,
-    finished: Finished,
+    finished: RecordingSize,
     /// Number of parts that have ended.
     ended: u32,
     /// Losses of the parts before the live one.
@@ -53,7 +53,7 @@ pub(super) struct Parts {
 /// The totals of all parts.
 #[derive(Debug)]
 pub(super) struct Ended {
-    pub finished: Finished,
+    pub finished: RecordingSize,
     pub parts: u32,
     pub losses: Losses,
 }
@@ -74,7 +74,7 @@ impl Parts {
             rotation,
             finishing: None,
             room: Room::default(),
-            finished: Finished::default(),
+            finished: RecordingSize::default(),
             ended: 0,
             losses: BTreeMap::new(),
             timer,

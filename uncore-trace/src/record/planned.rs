@@ -89,7 +89,7 @@ fn link_row(link: &Link, counted: Counted, peak: Option<&Peak>, sink: &mut Sink)
         cluster: cluster.as_deref(),
         counter: counted.counter as i32,
         link: &link.name,
-        kind: &link.kind,
+        kind: &link.link_kind,
         subsystem: &link.subsystem,
         socket: link.socket.map(i32::from),
         devices: link.devices.as_deref(),

@@ -36,7 +36,7 @@ use crate::priority;
 use crate::schema::loss::{Cause, Losses};
 use crate::signals::Signals;
 use crate::tables::place;
-use crate::tables::writer::{Finished, Target};
+use crate::tables::writer::{RecordingSize, Target};
 use crate::workload::Workload;
 
 /// Records of events that happened this long before a drain are in the ring. The delay allows for a
@@ -53,7 +53,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Outcome {
     /// What was written.
-    pub finished: Finished,
+    pub finished: RecordingSize,
     /// Number of parts: 1 unless the recording was rotated.
     pub parts: u32,
     /// The losses; they say whether the recording is complete.
@@ -734,7 +734,7 @@ fn session_options(options: &Options) -> open::Options {
 ///
 /// The name is of neither kind.
 pub fn has_raw_tables(output: &Path) -> Result<bool> {
-    Ok(matches!(place::target(output)?, Target::Dataset(_)))
+    Ok(matches!(place::parse_target(output)?, Target::Dataset(_)))
 }
 
 /// A CPU's unsent state; `None` while the CPU writes it.

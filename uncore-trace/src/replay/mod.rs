@@ -34,7 +34,7 @@ use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, Target, Writer};
 
 /// Rows per batch for the writer.
 const ROWS: usize = 8192;
@@ -64,8 +64,8 @@ pub fn attribute(
     recording: &Recording,
     overrides: Overrides,
     target: Target,
-    create: Create,
-) -> Result<Finished> {
+    create: CreateOptions,
+) -> Result<RecordingSize> {
     if !recording.is_dataset() {
         bail!(
             "{} is a single file without raw tables: record into a directory, e.g. -o run/",
@@ -73,7 +73,7 @@ pub fn attribute(
         );
     }
     if let Target::File(output) = &target {
-        place::outside(recording, output)?;
+        place::require_only_fabric(recording, output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
     let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));

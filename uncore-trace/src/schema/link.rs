@@ -36,7 +36,7 @@ pub struct Link {
     /// Unique name in the plan: `memory 0`, `PCIe nvme0n1`.
     pub name: String,
     /// Kind of link in the catalog: `memory`, `PCIe`.
-    pub kind: String,
+    pub link_kind: String,
     /// Group of its counters: mem, pcie, c2c, mesh.
     pub subsystem: String,
     /// Socket of its PMUs; `None` if they belong to none.

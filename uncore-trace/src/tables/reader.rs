@@ -12,7 +12,7 @@ use super::file::{self, TableFile};
 use super::live::Live;
 use super::lock::{self, Holder};
 use super::names::{without_slash, parts_of, table_path};
-use super::rollup::{self, Hosts, LeftOut, Rollup, Wanted};
+use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::segment::partial_dir;
 pub use super::table::{Scan, Table};
 use crate::schema::origin::Origin;
@@ -27,7 +27,7 @@ const NAMED: usize = 5;
 pub struct Recording {
     path: PathBuf,
     dataset: bool,
-    rollup: Option<Arc<Rollup>>,
+    rollup: Option<Arc<RollupReader>>,
     /// Where it is being recorded: what was sealed until it was opened.
     live: Option<Arc<Live>>,
 }
@@ -39,7 +39,7 @@ impl Recording {
     /// # Errors
     ///
     /// It cannot be read, is damaged, or one of the wanted hosts is not in it.
-    pub fn of_part(path: &Path, wanted: &Wanted) -> Result<Recording> {
+    pub fn of_part(path: &Path, wanted: &RollupSelection) -> Result<Recording> {
         let recording = Recording::to_check(path, wanted)?;
         let left_out = recording.left_out();
         if let Some(damaged) = left_out.iter().find(|it| it.is_damaged) {
@@ -67,15 +67,15 @@ impl Recording {
     /// # Errors
     ///
     /// It cannot be read, or one of the wanted hosts is not in it.
-    pub fn to_check(path: &Path, wanted: &Wanted) -> Result<Recording> {
-        if let Some(rollup) = Rollup::open(path, wanted)? {
+    pub fn to_check(path: &Path, wanted: &RollupSelection) -> Result<Recording> {
+        if let Some(rollup) = RollupReader::open(path, wanted)? {
             let rollup = Some(Arc::new(rollup));
             return Ok(Recording { path: path.to_owned(), dataset: false, rollup, live: None });
         }
         let recording = Recording::open_so_far(path)?;
         if !wanted.hosts.is_empty() {
             let host = Origin::of(recording.table(&fabric::TABLE)?.metadata()).host;
-            Hosts::new(&wanted.hosts)?.require(path, &[host].into())?;
+            Hosts::new(&wanted.hosts)?.require_all_matched(path, &[host].into())?;
         }
         Ok(recording)
     }

@@ -16,7 +16,7 @@ use super::mode::Mode;
 use super::names::table_path;
 use super::reader::{Recording, Table};
 use super::segment::{Partial, partial_dir};
-use super::writer::Finished;
+use super::writer::RecordingSize;
 use super::{disk, encode, finish, open_spans, place};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
@@ -30,7 +30,7 @@ pub enum Repaired {
         /// The path of the recording.
         path: PathBuf,
         /// Its size, over all tables.
-        finished: Finished,
+        finished: RecordingSize,
         /// Segments that could not be read and were left out, with the reason.
         unreadable: Vec<String>,
     },
@@ -48,7 +48,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     let mut left = Vec::new();
     for (def, target) in &tables {
         if disk::occupied(&partial_dir(target))? {
-            place::vacant(target, true)?;
+            place::require_vacant(target, true)?;
             left.push((*def, target.clone()));
         }
     }
@@ -83,7 +83,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     if let Some(manifest) = &mut manifest {
         list_finished(manifest, &tables);
     }
-    let mut finished = Finished::default();
+    let mut finished = RecordingSize::default();
     for (target, mut partial) in partials {
         let def = partial.def;
         if def.name == marks::TABLE.name {
@@ -109,7 +109,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
 /// # Errors
 ///
 /// Another process is writing the file, or it cannot be written.
-pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
+pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSize> {
     let mode = Mode::of(&partial_dir(target))?;
     let lock = lock::acquire(target, target, mode, Act::Repair)?;
     let mut partial = Partial::open(def, target)?;
@@ -127,7 +127,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
     let assembled = finish::assemble(&mut partial, target, &pairs)?;
     drop(lock);
-    Ok(Finished { rows: assembled.written.rows, bytes: assembled.bytes })
+    Ok(RecordingSize { rows: assembled.written.rows, bytes: assembled.bytes })
 }
 
 /// Adds the tables that were finished before the recorder, or an earlier repair, was killed.

@@ -98,7 +98,7 @@ impl Series {
             }
         };
         match kind {
-            PartKind::File => place::parent_exists(&dir.join("part"))?,
+            PartKind::File => place::require_parent(&dir.join("part"))?,
             PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
         let mut series = Self { parts: Parts { dir, stem, kind }, keep, next: 1 };
@@ -235,11 +235,11 @@ fn make_series_dir(dir: &Path, mode: Mode) -> Result<()> {
     if disk::occupied(&fabric)? || disk::occupied(&partial_dir(&fabric))? {
         bail!("{} holds a recording that was not rotated: choose another directory", dir.display());
     }
-    place::no_link(dir)?;
+    place::refuse_link(dir)?;
     if dir.is_dir() {
         return Ok(());
     }
-    place::parent_exists(&without_slash(dir))?;
+    place::require_parent(&without_slash(dir))?;
     disk::doing("create directory", dir, mode.create_directory(dir))
 }
 

@@ -11,7 +11,7 @@ use arrow::datatypes::SchemaRef;
 
 use super::ahead::Ahead;
 use super::file::{FileScan, TableFile};
-use super::rollup::{self, Rollup};
+use super::rollup::{self, RollupReader};
 use crate::schema::{TableDef, fabric};
 
 /// An open table.
@@ -20,7 +20,7 @@ pub enum Table {
     /// In files.
     Files(FileList),
     /// The table `fabric` that a roll-up is read as.
-    Rollup(Arc<Rollup>),
+    Rollup(Arc<RollupReader>),
 }
 
 /// The files of a table: one, or its segments while it is being recorded.
@@ -83,7 +83,7 @@ impl Table {
     pub fn schema(&self) -> SchemaRef {
         match self {
             Self::Files(table) => (table.def.schema)(),
-            Self::Rollup(_) => rollup::schema(),
+            Self::Rollup(_) => rollup::scan_schema(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Table {
     pub fn path(&self) -> &Path {
         match self {
             Self::Files(table) => &table.path,
-            Self::Rollup(rollup) => rollup.path(),
+            Self::Rollup(rollup) => rollup.root_path(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Table {
     pub fn files(&self) -> Vec<TableFile> {
         match self {
             Self::Files(table) => table.files.to_vec(),
-            Self::Rollup(rollup) => rollup.files().cloned().collect(),
+            Self::Rollup(rollup) => rollup.hour_tables().cloned().collect(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Table {
     pub fn rows(&self) -> i64 {
         match self {
             Self::Files(table) => table.files.iter().map(TableFile::rows).sum(),
-            Self::Rollup(rollup) => rollup.files().map(TableFile::rows).sum(),
+            Self::Rollup(rollup) => rollup.hour_tables().map(TableFile::rows).sum(),
         }
     }
 
@@ -145,7 +145,7 @@ impl Table {
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Files(table) => &table.pairs,
-            Self::Rollup(rollup) => rollup.pairs(),
+            Self::Rollup(rollup) => rollup.metadata_pairs(),
         }
     }
 
@@ -158,7 +158,7 @@ impl Table {
                 let bounds: Option<Vec<_>> = files.map(|file| file.bounds(column)).collect();
                 bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
             }
-            Self::Rollup(rollup) => rollup.bounds(column),
+            Self::Rollup(rollup) => rollup.time_bounds(column),
         }
     }
 
@@ -179,7 +179,7 @@ impl Table {
         match self {
             Self::Files(table) => Scan::of(table.files.iter().map(|file| file.scan(columns))),
             Self::Rollup(rollup) => {
-                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, None))))
+                Ok(Scan::Rollup(Box::new(rollup::RollupScan::new(rollup, columns, None))))
             }
         }
     }
@@ -203,7 +203,7 @@ impl Table {
             }
             Self::Rollup(rollup) => {
                 let wanted = (within == rollup::TIME).then_some(wanted);
-                Ok(Scan::Rollup(Box::new(rollup::Scan::new(rollup, columns, wanted))))
+                Ok(Scan::Rollup(Box::new(rollup::RollupScan::new(rollup, columns, wanted))))
             }
         }
     }
@@ -231,7 +231,7 @@ pub enum Scan {
     /// Those of files that were not read to their end; none after an error.
     Files(VecDeque<FileScan>),
     /// Those of a roll-up.
-    Rollup(Box<rollup::Scan>),
+    Rollup(Box<rollup::RollupScan>),
 }
 
 impl Scan {

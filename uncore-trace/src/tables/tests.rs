@@ -16,7 +16,7 @@ use super::names::table_path;
 use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
-use super::writer::{Create, Target, Writer};
+use super::writer::{CreateOptions, Target, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
@@ -46,7 +46,7 @@ fn rows_that_others_refer_to_are_on_disk_before_these() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(target.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::Dataset(target.clone()), CreateOptions::default(), &pairs()).unwrap();
     let mut rows = cpus::Builder::default();
     rows.append(&cpus::Row {
         mono_ns: 1,
@@ -137,7 +137,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
     let mut writer =
-        Writer::create(Target::File(path.to_owned()), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::File(path.to_owned()), CreateOptions::default(), &pairs()).unwrap();
     for number in seals {
         writer.write(&fabric::TABLE, &window(number)).unwrap();
         writer.seal().unwrap();
@@ -209,7 +209,7 @@ fn finished_files_are_packed_to_stay() {
     for seals in [1, 5, 33] {
         let dir = tempfile::tempdir().unwrap();
         let target = Target::Dataset(dir.path().to_owned());
-        let mut writer = Writer::create(target, Create::default(), &pairs()).unwrap();
+        let mut writer = Writer::create(target, CreateOptions::default(), &pairs()).unwrap();
         for _ in 0..seals {
             writer.write(&readings::TABLE, &readings_of(1, 10, false)).unwrap();
             writer.seal().unwrap();
@@ -275,7 +275,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     assert!(format!("{unfinished:#}").contains("uncore-trace repair"), "{unfinished:#}");
     let again = Writer::create(
         Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs(),
     )
     .unwrap_err();
@@ -390,7 +390,7 @@ fn every_changed_byte_is_noticed() {
 fn nothing_is_left_of_a_recording_that_sealed_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer =
-        Writer::create(Target::Dataset(dir.path().join("run")), Create::default(), &pairs())
+        Writer::create(Target::Dataset(dir.path().join("run")), CreateOptions::default(), &pairs())
             .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     drop(writer);
@@ -403,11 +403,11 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
     let path = dir.path().join("run.parquet");
     fs::write(&path, b"old").unwrap();
     let refused =
-        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap_err();
+        Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs()).unwrap_err();
     assert!(format!("{refused:#}").contains("--force"), "{refused:#}");
     let mut writer = Writer::create(
         Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs(),
     )
     .unwrap();
@@ -422,11 +422,11 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
 fn a_directory_that_is_missing_or_a_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("no/run.parquet");
-    let error = Writer::create(Target::File(missing), Create::default(), &pairs()).unwrap_err();
+    let error = Writer::create(Target::File(missing), CreateOptions::default(), &pairs()).unwrap_err();
     assert!(format!("{error:#}").contains("there is no directory"), "{error:#}");
     let file = dir.path().join("file");
     fs::write(&file, b"x").unwrap();
-    let error = Writer::create(Target::Dataset(file), Create::default(), &pairs()).unwrap_err();
+    let error = Writer::create(Target::Dataset(file), CreateOptions::default(), &pairs()).unwrap_err();
     assert!(format!("{error:#}").contains("is a file"), "{error:#}");
 }
 
@@ -435,7 +435,7 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs(), None)
+        WriterHandle::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs(), None)
             .unwrap();
     assert!(writer.wants(&readings::TABLE));
     writer.write(&fabric::TABLE, window(3)).unwrap();
@@ -460,7 +460,7 @@ fn a_killed_dataset_is_repaired_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs()).unwrap();
     let ticks = readings_of(1, 100, false);
     writer.write(&readings::TABLE, &ticks).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
@@ -489,12 +489,12 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         }
     }
     assert!(
-        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs(), None)
+        WriterHandle::create(Target::Stream(Box::new(Full)), CreateOptions::default(), &pairs(), None)
             .is_err()
     );
     let mut handle = WriterHandle::create(
         Target::Stream(Box::new(AfterFirst(4000))),
-        Create::default(),
+        CreateOptions::default(),
         &pairs(),
         None,
     )
@@ -525,7 +525,7 @@ fn a_stream_reads_back_with_its_metadata() {
     let path = dir.path().join("stream");
     let file = fs::File::create(&path).unwrap();
     let mut writer =
-        Writer::create(Target::Stream(Box::new(file)), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::Stream(Box::new(file)), CreateOptions::default(), &pairs()).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.write(&fabric::TABLE, &window(2)).unwrap();
     writer.seal().unwrap();
@@ -567,7 +567,7 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
     };
     let path = small.0.join("run.parquet");
     let mut writer =
-        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs()).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal().unwrap();
     let filler = small.0.join("filler");
@@ -596,7 +596,7 @@ fn a_disk_full_from_the_start_leaves_nothing() {
     let mut full = fs::File::create(small.0.join("filler")).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
     let error =
-        Writer::create(Target::File(small.0.join("run.parquet")), Create::default(), &pairs())
+        Writer::create(Target::File(small.0.join("run.parquet")), CreateOptions::default(), &pairs())
             .unwrap_err();
     assert!(format!("{error:#}").contains("no space left on the disk"), "{error:#}");
     assert_eq!(names(&small.0), ["filler"]);

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
 use super::queue::{Receiver, Refused, Sender, queue};
-use super::writer::{Create, Finished, Target, Writer};
+use super::writer::{CreateOptions, RecordingSize, Target, Writer};
 use crate::schema::{ALL, Store, TableDef};
 use crate::{confine, heap, priority};
 
@@ -94,7 +94,7 @@ impl PartTap {
 #[derive(Debug)]
 pub struct WriterHandle {
     verbs: Option<Sender<Verb>>,
-    thread: Option<JoinHandle<Result<Finished>>>,
+    thread: Option<JoinHandle<Result<RecordingSize>>>,
     wanted: Vec<&'static str>,
     /// Size of the sealed data in bytes, as last reported by the thread.
     sealed: Arc<AtomicU64>,
@@ -115,7 +115,7 @@ impl Finishing {
     /// # Errors
     ///
     /// The files cannot be written.
-    pub fn join(mut self) -> Result<Finished> {
+    pub fn join(mut self) -> Result<RecordingSize> {
         self.0.join()
     }
 }
@@ -125,7 +125,7 @@ impl WriterHandle {
     /// thread.
     pub fn create(
         target: Target,
-        create: Create,
+        create: CreateOptions,
         metadata: &BTreeMap<String, String>,
         tap: Option<&Tap>,
     ) -> Result<WriterHandle> {
@@ -164,7 +164,7 @@ impl WriterHandle {
     }
 
     /// See [`Writer::finish`]. Waits until everything is on disk.
-    pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<Finished> {
+    pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<RecordingSize> {
         self.end(metadata)?.join()
     }
 
@@ -187,7 +187,7 @@ impl WriterHandle {
     }
 
     /// The thread's result. A second call after an error only reports that there was one.
-    fn join(&mut self) -> Result<Finished> {
+    fn join(&mut self) -> Result<RecordingSize> {
         self.verbs = None;
         let Some(thread) = self.thread.take() else {
             return Err(anyhow!("the tables cannot be written, as an earlier error said"));
@@ -236,7 +236,7 @@ fn run_tapped(
     verbs: &Receiver<Verb>,
     sealed: &AtomicU64,
     tap: &PartTap,
-) -> Result<Finished> {
+) -> Result<RecordingSize> {
     priority::raise_priority();
     confine::thread(&writer.needs());
     let mut writer = Some(writer);
@@ -268,10 +268,10 @@ fn run_tapped(
                 tap.send(Tapped::Metadata(tap.part, metadata))?;
                 let is_whole = matches!(finished, Some(Ok(_)));
                 tap.send(Tapped::End(tap.part, !is_whole))?;
-                return Ok(finished.unwrap_or_else(|| Ok(Finished::default())).unwrap_or_else(
+                return Ok(finished.unwrap_or_else(|| Ok(RecordingSize::default())).unwrap_or_else(
                     |error| {
                         log::warn!("a part is left unfinished: {error:#}");
-                        Finished::default()
+                        RecordingSize::default()
                     },
                 ));
             }
@@ -280,7 +280,7 @@ fn run_tapped(
     Err(anyhow!("the recording was abandoned before it was finished"))
 }
 
-fn run(mut writer: Writer, verbs: &Receiver<Verb>, sealed: &AtomicU64) -> Result<Finished> {
+fn run(mut writer: Writer, verbs: &Receiver<Verb>, sealed: &AtomicU64) -> Result<RecordingSize> {
     priority::raise_priority();
     confine::thread(&writer.needs());
     while let Some(verb) = verbs.next() {

@@ -29,8 +29,8 @@ use std::sync::mpsc::SyncSender;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::files::Files;
-pub use super::files::{BUFFER_ROWS, Create, Finished};
+use super::files::RecordingFiles;
+pub use super::files::{BUFFER_ROWS, CreateOptions, RecordingSize};
 use super::stream::{Sink, Stream};
 use crate::confine::Needs;
 use crate::schema::{TableDef, fabric};
@@ -90,7 +90,7 @@ pub struct Writer(Output);
 
 #[derive(Debug)]
 enum Output {
-    Files(Box<Files>),
+    Files(Box<RecordingFiles>),
     Stream(Box<Stream>),
     Pieces(Pieces, u64),
     Nowhere,
@@ -112,7 +112,7 @@ impl Writer {
     /// the end.
     pub fn create(
         target: Target,
-        create: Create,
+        create: CreateOptions,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Writer> {
         let files = match target {
@@ -124,9 +124,9 @@ impl Writer {
                 return Ok(Writer(Output::Pieces(pieces, 0)));
             }
             Target::Nowhere => return Ok(Writer(Output::Nowhere)),
-            Target::File(path) => Files::file(&fabric::TABLE, path, create, metadata)?,
-            Target::Table(def, path) => Files::file(def, path, create, metadata)?,
-            Target::Dataset(path) => Files::dataset(path, create, metadata)?,
+            Target::File(path) => RecordingFiles::create_file(&fabric::TABLE, path, create, metadata)?,
+            Target::Table(def, path) => RecordingFiles::create_file(def, path, create, metadata)?,
+            Target::Dataset(path) => RecordingFiles::create_dataset(path, create, metadata)?,
         };
         Ok(Writer(Output::Files(Box::new(files))))
     }
@@ -135,7 +135,7 @@ impl Writer {
     pub fn needs(&self) -> Needs {
         match &self.0 {
             Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Needs::default(),
-            Output::Files(files) => files.needs(),
+            Output::Files(files) => files.access_needs(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Writer {
         match &self.0 {
             Output::Stream(_) => def.name == fabric::TABLE.name,
             Output::Pieces(pieces, _) => pieces.wanted(def).is_some(),
-            Output::Files(files) => files.wants(def),
+            Output::Files(files) => files.has_table(def),
             Output::Nowhere => false,
         }
     }
@@ -179,7 +179,7 @@ impl Writer {
     pub fn seal(&mut self) -> Result<()> {
         match &mut self.0 {
             Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Ok(()),
-            Output::Files(files) => files.seal(),
+            Output::Files(files) => files.seal_all(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Writer {
     pub fn bytes(&self) -> u64 {
         match &self.0 {
             Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => 0,
-            Output::Files(files) => files.bytes(),
+            Output::Files(files) => files.segment_bytes(),
         }
     }
 
@@ -202,15 +202,15 @@ impl Writer {
     }
 
     /// Ends the recording with its final metadata.
-    pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
+    pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<RecordingSize> {
         match self.0 {
-            Output::Stream(stream) => Ok(Finished { rows: stream.finish()?, bytes: 0 }),
+            Output::Stream(stream) => Ok(RecordingSize { rows: stream.finish()?, bytes: 0 }),
             Output::Pieces(pieces, rows) => {
                 pieces.send(Piece::Metadata(metadata.clone()))?;
-                Ok(Finished { rows, bytes: 0 })
+                Ok(RecordingSize { rows, bytes: 0 })
             }
             Output::Files(files) => files.finish(metadata),
-            Output::Nowhere => Ok(Finished::default()),
+            Output::Nowhere => Ok(RecordingSize::default()),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
 use crate::tables::place;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, Target, Writer};
 
 /// A recording that is being written.
 struct OpenRecording {
@@ -59,11 +59,11 @@ impl Saver {
     ///
     /// The file exists, or cannot be created.
     pub(super) fn begin(&mut self) -> Result<PathBuf> {
-        let path = self.wanted.clone().unwrap_or_else(place::unnamed);
+        let path = self.wanted.clone().unwrap_or_else(place::unused_name);
         let begin = Snapshot::take();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
-        let writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs)?;
+        let writer = Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs)?;
         self.open =
             Some(OpenRecording { writer, path: path.clone(), begin, losses: self.losses() });
         Ok(path)

@@ -12,7 +12,7 @@ use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
 };
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, Target, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(super) const BEGIN: i64 = 5_000_000_000;
@@ -86,7 +86,7 @@ impl Sample {
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         }
         (broken.metadata)(&mut pairs);
-        let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+        let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
         write_fabric(&mut writer, broken);
         write_raw(&mut writer, broken);
         writer.finish(&pairs).unwrap();
@@ -102,7 +102,7 @@ impl Sample {
 pub(super) fn link(peaks: Vec<Peak>) -> Link {
     Link {
         name: "memory 0".to_owned(),
-        kind: "memory".to_owned(),
+        link_kind: "memory".to_owned(),
         subsystem: "mem".to_owned(),
         socket: Some(0),
         devices: None,

@@ -177,7 +177,7 @@ impl Routes {
     fn memory(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<Memory> {
         let kinds = [OWN_MEMORY, FAR_MEMORY];
         let links: Vec<&Link> =
-            plan.links.iter().filter(|link| kinds.contains(&link.kind.as_str())).collect();
+            plan.links.iter().filter(|link| kinds.contains(&link.link_kind.as_str())).collect();
         let nodes = nodes(machine, cpus);
         let routes = nodes.iter().flat_map(|near| nodes.iter().map(move |far| (near, far)));
         let is_counted = |(near, far): (&Node, &Node)| {
@@ -226,7 +226,7 @@ fn lanes(plan: &Plan) -> Vec<Lane> {
             });
             lanes.push(Lane {
                 way: Way { link: link.name.clone(), direction },
-                kind: link.kind.clone(),
+                kind: link.link_kind.clone(),
                 socket: link.socket,
                 sees: first.sees.iter().filter(seen_by_all).collect(),
                 devices: sure.flat_map(|io| io.devices.iter().cloned()).collect(),

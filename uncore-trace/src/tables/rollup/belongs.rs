@@ -9,39 +9,39 @@ use crate::schema::columns;
 use crate::schema::origin::Origin;
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 
-/// Columns that are looked at.
+/// Columns that are checked.
 pub(super) const COLUMNS: [&str; 5] = ["host", "boot_id", "cluster", "ts", "window_ns"];
 
-/// What the rows of a file may be of.
+/// The host, boot, cluster and time that the rows of a file may have.
 #[derive(Debug)]
-pub(super) struct Belongs<'a> {
+pub(super) struct AllowedRows<'a> {
     pub(super) origin: &'a Origin,
     /// The first µs of the hour and the first after it, if the path says it.
     pub(super) range_us: Option<(i64, i64)>,
 }
 
-impl Belongs<'_> {
+impl AllowedRows<'_> {
     /// Why the file may not have a row of the batch; `None` if it may have all.
-    pub(super) fn refuses(&self, batch: &RecordBatch) -> Result<Option<String>> {
+    pub(super) fn refusal_reason(&self, batch: &RecordBatch) -> Result<Option<String>> {
         let Origin { host, boot_id, cluster } = self.origin;
-        for (column, own) in
+        for (column, expected) in
             [("host", Some(host)), ("boot_id", Some(boot_id)), ("cluster", cluster.as_ref())]
         {
             let words = columns::words(batch, column)?;
-            let mut before = None;
+            let mut previous_key = None;
             for row in 0..batch.num_rows() {
                 let key = words.key(row);
                 // Nearly all rows have the same key.
-                if before == Some(key) {
+                if previous_key == Some(key) {
                     continue;
                 }
-                before = Some(key);
-                let found = words.get(row);
-                if found != own.map(String::as_str) {
-                    let [found, own] =
-                        [found, own.map(String::as_str)].map(|it| it.unwrap_or("null"));
+                previous_key = Some(key);
+                let actual = words.get(row);
+                if actual != expected.map(String::as_str) {
+                    let [actual_text, expected_text] =
+                        [actual, expected.map(String::as_str)].map(|word| word.unwrap_or("null"));
                     return Ok(Some(format!(
-                        "it has rows of the {column} {found}, and its footer says {own}"
+                        "it has rows of the {column} {actual_text}, and its footer says {expected_text}"
                     )));
                 }
             }

@@ -99,18 +99,18 @@ impl Boot<'_> {
             hours.write((ts / 1000, mono_ns), &rows.finish()).unwrap();
         }
         if live {
-            hours.seal().unwrap();
+            hours.seal_rows().unwrap();
             // As if the process was killed: what is sealed stays.
             std::mem::forget(hours);
         } else {
-            hours.finish().unwrap();
+            hours.finish_hour().unwrap();
         }
     }
 }
 
 fn open(root: &Path, hosts: &[&str]) -> Result<Recording> {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-    Recording::of_part(root, &Wanted { hosts, ..Wanted::default() })
+    Recording::of_part(root, &RollupSelection { hosts, ..RollupSelection::default() })
 }
 
 /// End, counter, cgroup, value, total and known time of the rows between two times.
@@ -258,7 +258,7 @@ fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
 
 /// What is left out, by the end of its path.
 fn left_out(root: &Path) -> Vec<(String, String)> {
-    let recording = Recording::of_part(root, &Wanted::default()).unwrap();
+    let recording = Recording::of_part(root, &RollupSelection::default()).unwrap();
     let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     recording.left_out().iter().map(|it| (name(&it.path), it.why.clone())).collect()
 }
@@ -350,7 +350,7 @@ fn directories_of_other_hosts_and_hours_are_not_opened() {
     let of = |hosts: &[&str], from: i64, to: i64| {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         let at = |hour: i64| DAY + hours(hour) * WINDOW;
-        Recording::of_part(root, &Wanted { hosts, wall_ns: Some((at(from), at(to))) })
+        Recording::of_part(root, &RollupSelection { hosts, wall_ns: Some((at(from), at(to))) })
     };
     let one = of(&["one"], 10, 11).unwrap();
     assert_eq!(rows(&one, ALWAYS).len(), 2);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
-use crate::tables::writer::{Create, Writer};
+use crate::tables::writer::{CreateOptions, Writer};
 
 fn dataset(dir: &Path) -> Target {
     Target::Dataset(dir.to_owned())
@@ -13,7 +13,7 @@ fn series(target: &Target, keep: Option<Keep>) -> Series {
 /// Records an empty next part.
 fn record(series: &mut Series) -> Writer {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-    Writer::create(series.next_target(), Create::default(), &[version].into()).unwrap()
+    Writer::create(series.next_target(), CreateOptions::default(), &[version].into()).unwrap()
 }
 
 fn finish(series: &mut Series) {
@@ -94,7 +94,7 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
 fn window(series: &mut Series, boot: &str, mono_ns: i64) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = [version, (metadata::BOOT_ID.to_owned(), boot.to_owned())].into();
-    let mut writer = Writer::create(series.next_target(), Create::default(), &pairs).unwrap();
+    let mut writer = Writer::create(series.next_target(), CreateOptions::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
         mono_ns,

@@ -5,7 +5,7 @@ use std::fs;
 use super::{pairs, table_path};
 use crate::schema::{TableDef, readings, slices};
 use crate::tables::encode;
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, Target, Writer};
 
 use arrow::array::RecordBatch;
 
@@ -66,7 +66,7 @@ fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
+        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs()).unwrap();
     let mut at = 0;
     while at < batch.num_rows() {
         let rows = seal.min(batch.num_rows() - at);

@@ -29,7 +29,7 @@ fn what_is_sealed_can_be_read_and_stays_what_it_was() {
         let path = dir.path().join(target);
         let dataset = !target.contains('.');
         let made = if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
-        let mut writer = Writer::create(made, Create::default(), &pairs()).unwrap();
+        let mut writer = Writer::create(made, CreateOptions::default(), &pairs()).unwrap();
         let nothing = refusal(Recording::open_so_far(&path));
         assert!(nothing.contains("nothing of it is on the disk yet"), "{nothing}");
         (0..30).for_each(|number| seal(&mut writer, number));
@@ -74,7 +74,7 @@ fn a_recorder_that_was_killed_or_is_none_is_told_from_one_that_runs() {
     kill(record(&path, 0..3));
     let killed = refusal(Recording::open_so_far(&path));
     assert!(killed.contains("was not finished; run `uncore-trace repair"), "{killed}");
-    let create = Create { act: super::super::lock::Act::Attribute, ..Create::default() };
+    let create = CreateOptions { act: super::super::lock::Act::Attribute, ..CreateOptions::default() };
     let other: &Path = &dir.path().join("other.parquet");
     let mut writer = Writer::create(Target::File(other.to_owned()), create, &pairs()).unwrap();
     seal(&mut writer, 0);

@@ -24,7 +24,7 @@ pub(super) fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource
     };
     Link {
         name: name.to_owned(),
-        kind: subsystem.to_owned(),
+        link_kind: subsystem.to_owned(),
         subsystem: subsystem.to_owned(),
         socket: Some(0),
         devices: None,

@@ -130,7 +130,7 @@ fn text(words: &Words<'_>, row: usize) -> Option<String> {
 mod tests {
     use super::*;
     use crate::schema::{SCHEMA_VERSION, metadata};
-    use crate::tables::writer::{Create, Target, Writer};
+    use crate::tables::writer::{CreateOptions, Target, Writer};
 
     const TICK: i64 = 10;
 
@@ -141,7 +141,7 @@ mod tests {
         let pairs = [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
         let path = dir.path().join("run");
         let mut writer =
-            Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs).unwrap();
+            Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
         let (mut held, mut rows) = (held::Builder::default(), fabric::Builder::default());
         let of = |mono_ns, ns| held::Row {
             mono_ns,

@@ -284,7 +284,7 @@ impl<'a> ShareColumns<'a> {
         let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.name())));
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
-            let kind = printable(&link.kind).into_owned();
+            let kind = printable(&link.link_kind).into_owned();
             let group = printable(&link.name).into_owned();
             labels.extend([
                 ("link", group.clone()),

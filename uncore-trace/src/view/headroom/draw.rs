@@ -177,7 +177,7 @@ pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result
         let limit = way.limit(links);
         let object = Object {
             link: &link.name,
-            kind: &link.kind,
+            kind: &link.link_kind,
             subsystem: &link.subsystem,
             socket: link.socket,
             devices: link.devices.as_deref(),

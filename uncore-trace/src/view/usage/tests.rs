@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, Target, Writer};
 
 fn sums(usage: &Usage) -> Vec<f64> {
     usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()
@@ -191,7 +191,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
     let pairs = BTreeMap::from([version]);
     let mut writer = Writer::create(
         Target::File(path.clone()),
-        Create { overwrite: true, ..Create::default() },
+        CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs,
     )
     .unwrap();

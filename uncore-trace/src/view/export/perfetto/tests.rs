@@ -10,7 +10,7 @@ use super::*;
 use crate::schema::link::Counted;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
-use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::writer::{CreateOptions, Target, Writer};
 use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, link, plan};
 
 /// All packets of a trace.
@@ -245,7 +245,7 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Spa
     let path = dir.path().join("run");
     let pairs = [(metadata::SCHEMA_VERSION.to_owned(), schema::SCHEMA_VERSION.to_string())].into();
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs).unwrap();
+        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
     rows(&mut writer);
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
