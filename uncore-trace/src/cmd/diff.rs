@@ -14,7 +14,7 @@ use crate::terminal;
 use crate::text::printable;
 use crate::units;
 use crate::view::diff::gate::{Gate, Grown, Judged};
-use crate::view::diff::{Asked, Diff, Question, diff, json, page, text};
+use crate::view::diff::{RequestedSpan, Diff, Question, diff, json, page, text};
 use crate::view::render::Style;
 use crate::view::span::Moment;
 use crate::view::usage::By;
@@ -156,12 +156,12 @@ pub fn run(args: &Args) -> Result<u8> {
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
     let other = second.unwrap_or_else(|| Ok(first.clone()))?;
     args.by.check(&first).and_then(|()| args.by.check(&other))?;
-    let asked = |recording, span: Option<&Between>| Asked {
+    let asked = |recording, span: Option<&Between>| RequestedSpan {
         recording,
-        from: span.and_then(|span| span.from.clone()),
-        to: span.and_then(|span| span.to.clone()),
+        begin_moment: span.and_then(|span| span.from.clone()),
+        end_moment: span.and_then(|span| span.to.clone()),
     };
-    let question = Question { by: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
+    let question = Question { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
     let (before, after) = (args.before.as_ref(), args.after.as_ref());
     let diff = diff(&asked(&first, before), &asked(&other, after), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);

@@ -5,7 +5,7 @@
 //! the link's peak, if that is known. A new tenant exceeds any limit. What cannot be judged does
 //! not fail; it is counted, so that it can be reported.
 
-use super::{Diff, Tenant, Way};
+use super::{Diff, ComparedTenant, DiffSubject};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,14 +21,14 @@ pub struct Gate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grown<'a> {
     /// The link or event.
-    pub way: &'a Way,
+    pub way: &'a DiffSubject,
     /// The tenant; `None`: the total.
-    pub tenant: Option<&'a Tenant>,
+    pub tenant: Option<&'a ComparedTenant>,
     /// Growth as a fraction of the rate before; `None` if that was 0.
     pub growth: Option<f64>,
 }
 
-/// The result.
+/// The result of judging a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged<'a> {
     /// What grew by more than the limit, in the order of the comparison.
@@ -41,30 +41,30 @@ impl Gate {
     /// Applies the limits to a comparison.
     pub fn judge<'a>(&self, diff: &'a Diff) -> Judged<'a> {
         let mut judged = Judged { grown: Vec::new(), unknown: 0 };
-        for way in &diff.ways {
-            let of_peak = way.total.after.per_s().zip(way.peak).map(|(per_s, peak)| per_s / peak);
-            self.add(&mut judged, way, None, of_peak);
-            for tenant in &way.tenants {
+        for subject in &diff.ways {
+            let peak_fraction = subject.total.after.per_s().zip(subject.peak).map(|(per_s, peak)| per_s / peak);
+            self.judge_change(&mut judged, subject, None, peak_fraction);
+            for tenant in &subject.tenants {
                 let share = tenant.change.after.rate().and_then(|rate| rate.share);
-                self.add(&mut judged, way, Some(tenant), share);
+                self.judge_change(&mut judged, subject, Some(tenant), share);
             }
         }
         judged
     }
 
-    fn add<'a>(
+    fn judge_change<'a>(
         &self,
         judged: &mut Judged<'a>,
-        way: &'a Way,
-        tenant: Option<&'a Tenant>,
+        way: &'a DiffSubject,
+        tenant: Option<&'a ComparedTenant>,
         share: Option<f64>,
     ) {
         let change = tenant.map_or(&way.total, |tenant| &tenant.change);
         if share.is_some_and(|share| share < self.min_share) || !change.says_something() {
             return;
         }
-        let growth = match (change.difference(), change.before.per_s()) {
-            (Some(difference), Some(before)) if before > 0.0 => Some(difference / before),
+        let growth = match (change.difference_per_s(), change.before.per_s()) {
+            (Some(difference), Some(before_per_s)) if before_per_s > 0.0 => Some(difference / before_per_s),
             (Some(difference), _) if difference <= 0.0 => Some(0.0),
             _ => None,
         };
