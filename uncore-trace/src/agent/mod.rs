@@ -47,7 +47,7 @@ use crate::config::Config;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::record::{self, Outcome};
+use crate::record::{self, RecordingOutcome};
 use crate::schema::{TableDef, canary, fabric, readings};
 use crate::signals::Signals;
 use crate::tables::lock::Lock;
@@ -81,7 +81,7 @@ pub fn run(
     config: &Config,
     path: &Path,
     mut options: record::Options,
-) -> Result<(Outcome, Option<String>)> {
+) -> Result<(RecordingOutcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.
     let asked = PendingRequests::default();

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail};
 use super::heading::MARK;
 use super::messages::say;
 use crate::clock::mono_ns;
-use crate::record::marks::send::{Sent, send};
-use crate::record::marks::wire::{Act, Message, listening};
+use crate::record::marks::send::{MarkAnswer, send};
+use crate::record::marks::wire::{MarkAct, Message, listening_pids};
 use crate::schema::marks::TEXT_BYTES;
 use crate::signals::Signals;
 use crate::text::printable;
@@ -77,9 +77,9 @@ pub fn run(args: &Args) -> Result<u8> {
         .build()
         .context("cannot start the event loop")?;
     let act = match (args.begin, args.end) {
-        (true, _) => Act::Begin,
-        (_, true) => Act::End,
-        _ => Act::Instant,
+        (true, _) => MarkAct::Begin,
+        (_, true) => MarkAct::End,
+        _ => MarkAct::Instant,
     };
     let message = Message { act, mono_ns, text: args.text.clone(), id: None };
     runtime.block_on(async {
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Pids of the recorders that the mark is sent to.
 fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
-    let found = listening(&String::from_utf8_lossy(&list));
+    let found = listening_pids(&String::from_utf8_lossy(&list));
     let start = "start one with `uncore-trace record -o run.parquet`";
     match pid {
         Some(pid) if found.contains(&pid) => Ok([pid].into()),
@@ -113,9 +113,9 @@ async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u
     let (mut taken, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
         match send(pid, message).await {
-            Ok(Sent::Taken) => drop(taken.insert(pid)),
-            Ok(Sent::Refused(reason)) => refused.push((pid, reason)),
-            Ok(Sent::Gone) => refused.push((pid, "it has ended".to_owned())),
+            Ok(MarkAnswer::Taken) => drop(taken.insert(pid)),
+            Ok(MarkAnswer::Refused(reason)) => refused.push((pid, reason)),
+            Ok(MarkAnswer::Gone) => refused.push((pid, "it has ended".to_owned())),
             Err(error) => refused.push((pid, format!("{error:#}"))),
         }
     }
@@ -139,7 +139,7 @@ async fn around(args: &Args, begin: Message) -> Result<u8> {
     // First: a Ctrl-C must end the command only, because the end of its span is still to be marked.
     let mut signals = Signals::install()?;
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
-    let begin = Message { act: Act::Begin, id: Some(id), ..begin };
+    let begin = Message { act: MarkAct::Begin, id: Some(id), ..begin };
     let recorders = mark(&recorders(args.pid)?, &begin).await?;
     let mut workload = Workload::none();
     let ended = match Workload::start(&args.command) {
@@ -149,12 +149,12 @@ async fn around(args: &Args, begin: Message) -> Result<u8> {
         }
         Err(error) => Err(error),
     };
-    let end = Message { act: Act::End, mono_ns: mono_ns(), ..begin };
+    let end = Message { act: MarkAct::End, mono_ns: mono_ns(), ..begin };
     for pid in recorders {
         let lost = match send(pid, &end).await {
-            Ok(Sent::Taken) => continue,
-            Ok(Sent::Gone) => "it had ended".to_owned(),
-            Ok(Sent::Refused(reason)) => reason,
+            Ok(MarkAnswer::Taken) => continue,
+            Ok(MarkAnswer::Gone) => "it had ended".to_owned(),
+            Ok(MarkAnswer::Refused(reason)) => reason,
             Err(error) => format!("{error:#}"),
         };
         log::warn!(

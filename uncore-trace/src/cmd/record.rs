@@ -18,7 +18,7 @@ use crate::confine::Needs;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
-    self, Asked, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration,
+    self, Asked, AtSwitch, Control, Options, RecordingOutcome, Rotate, Sampling, parse_duration,
 };
 use crate::signals::Signals;
 use crate::tables::place;
@@ -268,7 +268,7 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
+fn report(options: &Options, outcome: &RecordingOutcome, shows_answer: bool) {
     let output = match options.output.to_string_lossy() {
         name if name == STDOUT => "stdout".into(),
         name => name,
@@ -279,7 +279,7 @@ fn report(options: &Options, outcome: &Outcome, shows_answer: bool) {
         format!(", {}", units::human(outcome.finished.bytes as f64, "bytes"))
     };
     let parts = if options.rotate.is_some() {
-        format!(" in {}", counted(outcome.parts as usize, "part"))
+        format!(" in {}", counted(outcome.part_count as usize, "part"))
     } else {
         String::new()
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::parts::Parts;
+use super::parts::OpenParts;
 use crate::assemble::{Sink, Timeline};
 use crate::clock::mono_ns;
 use crate::drain::{FileEvent, Record, decode};
@@ -47,13 +47,13 @@ impl Reread {
     }
 
     /// Reads the files if it is time; all records sent until `fed` have been fed.
-    pub(super) fn look(&mut self, session: &Session, parts: &mut Parts, fed: u64) {
-        for part in parts.open() {
+    pub(super) fn look(&mut self, session: &Session, parts: &mut OpenParts, fed: u64) {
+        for part in parts.oldest_first() {
             self.has_lost |= part.timeline.take_doubt();
         }
         if let Some(files) = self.waiting.take_if(|files| files.span.1 <= fed) {
             let events = decoded(&files);
-            for part in parts.open() {
+            for part in parts.oldest_first() {
                 part.timeline.files(files.span, &events, &mut part.sink);
             }
         }
@@ -71,7 +71,7 @@ impl Reread {
             Ok(files) => self.waiting = Some(files),
             Err(error) => {
                 let now = mono_ns() as u64;
-                let ledger = parts.ledger(now);
+                let ledger = parts.ledger_at(now);
                 ledger.explain(Cause::HolderUnseen, now, None, &format!("{error:#}"));
             }
         }

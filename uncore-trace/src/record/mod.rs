@@ -27,6 +27,6 @@ pub use self::args::{
 };
 pub use self::asked::{Asked, check};
 pub use self::metadata::own_cpu_ns;
-pub use self::recorder::{Outcome, has_raw_tables, record};
+pub use self::recorder::{RecordingOutcome, has_raw_tables, record};
 pub use self::rotate::Rotate;
 pub use self::switches::switches_per_cpu;

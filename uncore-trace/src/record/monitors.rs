@@ -3,7 +3,7 @@
 //!
 //! Groups are found again once a second, since tenants come and go. Nothing is changed, unless
 //! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end, or
-//! by [`remove_left`] if the recorder was killed.
+//! by [`remove_left_groups`] if the recorder was killed.
 
 mod choose;
 mod groups;

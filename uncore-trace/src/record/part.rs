@@ -12,8 +12,8 @@ use anyhow::Result;
 
 use super::args::Options;
 use super::canary::Ended;
-use super::marks::Taken;
-use super::metadata::{self, End};
+use super::marks::PartMarks;
+use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
 use crate::assemble::{Assigned, Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
@@ -30,7 +30,7 @@ use crate::tables::writer::{CreateOptions, Target};
 
 /// What all parts share.
 #[derive(Debug)]
-pub(super) struct Common<'a> {
+pub(super) struct CommonState<'a> {
     pub options: &'a Options,
     pub machine: &'a Machine,
     pub plan: &'a Plan,
@@ -50,7 +50,7 @@ pub(super) struct Common<'a> {
     pub assigned: Option<Arc<Assigned>>,
 }
 
-impl<'a> Common<'a> {
+impl<'a> CommonState<'a> {
     pub(super) fn new(
         options: &'a Options,
         machine: &'a Machine,
@@ -67,8 +67,8 @@ impl<'a> Common<'a> {
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
-    pub(super) fn follow(&mut self, change: &Change) {
-        self.stopped.extend(change.stopped.iter().map(|its| (its.id, *its)));
+    pub(super) fn apply_change(&mut self, change: &Change) {
+        self.stopped.extend(change.stopped.iter().map(|counter| (counter.id, *counter)));
         let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
         for id in placed.flat_map(Layout::ids).chain(change.retired.iter().copied()) {
             self.stopped.remove(&id);
@@ -92,15 +92,15 @@ impl Draft {
     /// # Errors
     ///
     /// The files cannot be created.
-    pub(super) fn create(
+    pub(super) fn create_files(
         target: Target,
         options: &Options,
         plan: &Plan,
         canary: Option<&Canary>,
-        before: Option<Snapshot>,
+        previous_clock: Option<Snapshot>,
     ) -> Result<Self> {
         let clock = Snapshot::take();
-        let clock = before.map_or(clock, |before| clock.continues(before));
+        let clock = previous_clock.map_or(clock, |previous| clock.continues(previous));
         let mut pairs = metadata::at_start(options, plan, clock)?;
         if let Some(canary) = canary {
             canary.note(&mut pairs)?;
@@ -115,17 +115,17 @@ impl Draft {
     /// # Errors
     ///
     /// The kernel does not say which CPUs are online, or the first rows cannot be written.
-    pub(super) fn begin(
+    pub(super) fn begin_part(
         self,
-        common: &Common<'_>,
+        common: &CommonState<'_>,
         session: &Session,
         start_tick: u64,
-    ) -> Result<Part> {
-        let Common { options, machine, plan, .. } = common;
+    ) -> Result<OpenPart> {
+        let CommonState { options, machine, plan, .. } = common;
         let Self { mut writer, pairs, canary, clock } = self;
         let online = open::online(&machine.root)?;
-        let missing = |these: &[u32], of: &[u32]| -> Vec<u32> {
-            of.iter().copied().filter(|cpu| !these.contains(cpu)).collect()
+        let missing = |present: &[u32], expected: &[u32]| -> Vec<u32> {
+            expected.iter().copied().filter(|cpu| !present.contains(cpu)).collect()
         };
         let setup = Setup {
             plan,
@@ -145,7 +145,7 @@ impl Draft {
             holders: common.holders,
         };
         let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
-        let unopened = session.unopened().iter().map(|its| (its.counter, its.reason.as_str()));
+        let unopened = session.unopened().iter().map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
         let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
         plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
         link_rows(plan, &mut sink);
@@ -165,35 +165,35 @@ impl Draft {
             threads: attribute::live(),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
-        let now = mono_ns() as u64;
-        timeline.statistics(&session.statistics().read(now));
+        let now_ns = mono_ns() as u64;
+        timeline.statistics(&session.statistics().read(now_ns));
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
-            ledger.set_optional(plan.witnesses().map(|its| its.id));
+            ledger.set_optional(plan.witnesses().map(|witness| witness.id));
         }
-        metadata::unopened(ledger, session.unopened(), now);
+        metadata::note_unopened(ledger, session.unopened(), now_ns);
         for (id, why) in &common.dropped {
-            ledger.explain(Cause::WitnessLost, now, Some(*id), why);
+            ledger.explain(Cause::WitnessLost, now_ns, Some(*id), why);
         }
         for unseen in session.unseen() {
-            ledger.explain(Cause::IoUnseen, now, None, unseen);
+            ledger.explain(Cause::IoUnseen, now_ns, None, unseen);
         }
         if let Some(why) = machine.cgroups.unnamed() {
             let has_tree = machine.cgroups.v2.is_some();
             let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
-            ledger.explain(cause, now, None, &why);
+            ledger.explain(cause, now_ns, None, &why);
         }
         if let Some(why) = session.unseen_holders() {
-            ledger.explain(Cause::HolderUnseen, now, None, why);
+            ledger.explain(Cause::HolderUnseen, now_ns, None, why);
         }
         if common.relief > Relief::None {
-            ledger.relieved(now, 0, Relief::None, common.relief);
+            ledger.relieved(now_ns, 0, Relief::None, common.relief);
         }
         if let Some(files) = session.files() {
             super::holders::enter(files, &mut timeline, &mut sink);
         }
         if let Some(assigned) = &common.assigned {
-            super::pods::enter(assigned, now, &mut timeline, &mut sink);
+            super::pods::enter(assigned, now_ns, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
@@ -208,7 +208,7 @@ impl Draft {
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the
         // writer seals them in that order.
         sink.flush(&mut writer)?;
-        Ok(Part {
+        Ok(OpenPart {
             timeline,
             sink,
             start_ns,
@@ -225,7 +225,7 @@ impl Draft {
 
 /// A part after its first tick.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct OpenPart {
     pub timeline: Timeline,
     pub sink: Sink,
     /// Begin of its first tick, `CLOCK_MONOTONIC`, ns.
@@ -242,10 +242,10 @@ pub(super) struct Part {
     own_cpu_ns: i64,
 }
 
-impl Part {
+impl OpenPart {
     /// Enters a burst of the canary.
-    pub(super) fn burst(&mut self, ended: &Ended) -> Result<()> {
-        let Ended { burst, device, links } = ended;
+    pub(super) fn add_burst(&mut self, ended_burst: &Ended) -> Result<()> {
+        let Ended { burst, device, links } = ended_burst;
         if let Some(canary) = &mut self.canary {
             canary.add(burst.kind, links, burst.bytes);
         }
@@ -256,40 +256,40 @@ impl Part {
     /// Writes what the canary moved into the metadata.
     fn note_canary(&mut self) -> Result<bool> {
         let Some(canary) = &self.canary else { return Ok(false) };
-        let before = self.pairs.get(crate::schema::metadata::CANARY).cloned();
+        let previous = self.pairs.get(crate::schema::metadata::CANARY).cloned();
         canary.note(&mut self.pairs)?;
-        Ok(before.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
+        Ok(previous.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
     }
 
     /// Hands all rows to the writer and makes them survive a kill, with the losses and marks so
     /// far: a recorder that is killed cannot write them later.
-    pub(super) fn seal(&mut self, marks: &Taken) -> Result<()> {
+    pub(super) fn seal_rows(&mut self, marks: &PartMarks) -> Result<()> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
         self.sink.flush(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
-        let marked = marks.note(&mut self.pairs)?;
-        let moved = self.note_canary()?;
-        if self.losses_sealed.replace(losses) != Some(losses) || marked || moved {
-            metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
+        let marked = marks.note_in_metadata(&mut self.pairs)?;
+        let has_canary_changed = self.note_canary()?;
+        if self.losses_sealed.replace(losses) != Some(losses) || marked || has_canary_changed {
+            metadata::note_losses(&mut self.pairs, &self.timeline.ledger)?;
             self.writer.set_metadata(self.pairs.clone())?;
         }
         self.writer.seal()
     }
 
     /// Ends the part; its thread finishes the files. Returns its losses by cause.
-    pub(super) fn end(
+    pub(super) fn end_part(
         mut self,
-        marks: &Taken,
+        marks: &PartMarks,
         timer: Timer,
     ) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
-        marks.note(&mut self.pairs)?;
+        marks.note_in_metadata(&mut self.pairs)?;
         self.note_canary()?;
         self.timeline.end_holders(&mut self.sink);
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.losses().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;
-        let end = End { clock, timer, complete, own_cpu_ns };
+        let end = PartEnd { clock, timer, complete, own_cpu_ns };
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
         self.sink.finish(&mut self.writer)?;
         let lost = self.timeline.ledger.totals().clone();

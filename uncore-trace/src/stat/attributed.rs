@@ -22,7 +22,7 @@ use super::table::Table;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::record::{self, Outcome};
+use crate::record::{self, RecordingOutcome};
 use crate::schema::columns::i64s;
 use crate::schema::fabric;
 use crate::signals::Signals;
@@ -224,7 +224,7 @@ impl View<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, rest: &mut Parts<'_>, outcome: &Outcome) -> Result<()> {
+    fn finish(&mut self, rest: &mut Parts<'_>, outcome: &RecordingOutcome) -> Result<()> {
         if self.options.interval.is_some() {
             return self.print(rest);
         }

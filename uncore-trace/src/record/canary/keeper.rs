@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::super::child::{self, Child, LOOK, Lines, tell};
+use super::super::child::{self, Child, LOOK, OrderLines, send_line};
 use crate::confine::{self, Needs};
 
 /// The program's name, `argv[0]`, in the process.
@@ -54,10 +54,10 @@ impl Keeper {
     /// Starts the process for a cgroup of this process, which it is not in.
     pub(super) fn start(cgroup: &Path) -> Result<Self> {
         let entrusted = Entrusted { cgroup: cgroup.to_owned(), pid: std::process::id() };
-        let mut child = Child::start(NAME, ABOUT, &entrusted)?;
+        let mut child = Child::start_process(NAME, ABOUT, &entrusted)?;
         let begin = Instant::now();
         while begin.elapsed() < BEGINS {
-            match child.told()?.into_iter().next() {
+            match child.take_answers()?.into_iter().next() {
                 Some(Answer::Ready) => return Ok(Self(child)),
                 Some(Answer::Failed { why }) => bail!("{ABOUT} failed: {why}"),
                 None if child.has_ended => bail!("{ABOUT} ended early"),
@@ -69,26 +69,26 @@ impl Keeper {
 
     /// Has it take this process out of the cgroup and remove it.
     pub(super) fn remove(&mut self) {
-        self.0.order("remove");
+        self.0.send_order("remove");
         self.0.dismiss();
-        self.0.wait(2 * REMOVES);
+        self.0.wait_for_exit(2 * REMOVES);
     }
 }
 
 /// The process.
 pub(super) fn main() -> ExitCode {
-    child::serve(c"uncore-keeper", run, |why| Answer::Failed { why })
+    child::run_child(c"uncore-keeper", run, |why| Answer::Failed { why })
 }
 
 fn run() -> Result<()> {
-    let mut lines = Lines::default();
-    let first = lines.wait(i64::MAX)?.context("there are no orders")?;
+    let mut lines = OrderLines::default();
+    let first = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let Entrusted { cgroup, pid } =
         serde_json::from_str(&first).context("cannot understand orders")?;
     let above = cgroup.parent().context("the cgroup has no parent")?;
     confine::process(&Needs { writes: vec![above.to_owned()], ..Needs::default() });
-    tell(&Answer::Ready)?;
-    if lines.wait(i64::MAX)?.is_some() {
+    send_line(&Answer::Ready)?;
+    if lines.wait_for_line(i64::MAX)?.is_some() {
         fs::write(above.join("cgroup.procs"), pid.to_string()).ok();
         let begin = Instant::now();
         // The kernel refuses it for a moment while a process leaves.

@@ -88,7 +88,7 @@ impl Canary {
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
     pub(super) fn start(machine: &Machine, plan: &Plan, target: &Target) -> Result<Self> {
         let (routes, orders) = Routes::of(machine, plan, directory(target))?;
-        let child = Child::start(NAME, "the canary", &orders)?;
+        let child = Child::start_process(NAME, "the canary", &orders)?;
         let about = canary::Canary { skipped: orders.skipped, ..canary::Canary::default() };
         let mut canary = Self { child, routes, about };
         canary.ready()?;
@@ -124,7 +124,7 @@ impl Canary {
 
     /// Lets it move bytes from here on.
     pub(super) fn go(&mut self) {
-        self.child.order("go");
+        self.child.send_order("go");
     }
 
     /// The bursts that have ended since the last call, with their devices and links.
@@ -137,7 +137,7 @@ impl Canary {
         });
         if was_running && self.child.has_ended && !self.child.is_dismissed() {
             log::warn!("the canary ended early: nothing more is known of what it was credited");
-            self.child.wait(ENDS);
+            self.child.wait_for_exit(ENDS);
             remove_left();
         }
         let mut bursts = Vec::new();
@@ -168,7 +168,7 @@ impl Canary {
 
     /// The lines that have come.
     fn told(&mut self) -> Result<Vec<Told>> {
-        let told: Vec<Told> = self.child.told()?;
+        let told: Vec<Told> = self.child.take_answers()?;
         // Its exit takes longer: it frees its arrays.
         self.child.has_ended |= matches!(told.last(), Some(Told::Ended));
         Ok(told)
@@ -179,7 +179,7 @@ impl Drop for Canary {
     /// The process has removed its cgroup when it has ended.
     fn drop(&mut self) {
         self.child.dismiss();
-        self.child.wait(ENDS);
+        self.child.wait_for_exit(ENDS);
     }
 }
 

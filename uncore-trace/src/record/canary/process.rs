@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
-use super::super::child::{self, Lines, tell};
+use super::super::child::{self, OrderLines, send_line};
 use super::disk::Disk;
 use super::memory::{Memory, run_on};
 use super::network::Network;
@@ -28,12 +28,12 @@ struct Movers {
 }
 
 pub(super) fn main() -> ExitCode {
-    child::serve(c"uncore-canary", run, |why| Told::Failed { why })
+    child::run_child(c"uncore-canary", run, |why| Told::Failed { why })
 }
 
 fn run() -> Result<()> {
-    let mut lines = Lines::default();
-    let orders = lines.wait(i64::MAX)?.context("there are no orders")?;
+    let mut lines = OrderLines::default();
+    let orders = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
     let place = Place::enter(&orders.mount, &orders.view)?;
     let mut random = Rng::new();
@@ -42,16 +42,16 @@ fn run() -> Result<()> {
     let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
     // Its cgroup is left and removed by the keeper: all else that it uses is open.
     confine::process(&Needs::default());
-    tell(&Told::Ready { cgroup: place.path.clone(), skipped })?;
+    send_line(&Told::Ready { cgroup: place.path.clone(), skipped })?;
     // No line is the end: the recording never began.
-    if lines.wait(i64::MAX)?.is_some() {
+    if lines.wait_for_line(i64::MAX)?.is_some() {
         bursts(&mut movers, &mut lines, &mut random)?;
     }
-    tell(&Told::Ended)
+    send_line(&Told::Ended)
 }
 
 /// Moves bytes until standard input ends.
-fn bursts(movers: &mut Movers, lines: &mut Lines, random: &mut Rng) -> Result<()> {
+fn bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
     let mut round: Vec<Kind> = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn bursts(movers: &mut Movers, lines: &mut Lines, random: &mut Rng) -> Result<()
         }
         let (begin, length) = pace.next(mono_ns(), random);
         // No other orders follow.
-        lines.wait(begin)?;
+        lines.wait_for_line(begin)?;
         if lines.has_ended {
             return Ok(());
         }
@@ -77,11 +77,11 @@ fn bursts(movers: &mut Movers, lines: &mut Lines, random: &mut Rng) -> Result<()
         // A burst that failed moved an unknown number of bytes: it has no row.
         match moved {
             Ok((cpu, node, bytes)) => {
-                tell(&Told::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
+                send_line(&Told::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
             }
             Err(error) => {
                 movers.give_up(kind);
-                tell(&Told::GaveUp { kind, why: format!("{error:#}") })?;
+                send_line(&Told::GaveUp { kind, why: format!("{error:#}") })?;
             }
         }
     }
