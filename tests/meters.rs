@@ -43,7 +43,7 @@ fn hold(root: &Path, functions: &[(&str, bool)]) {
 }
 
 fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> Request {
-    Request { per_device: Some(Apart::find(&machine.root)), ..request(groups, events) }
+    Request { per_device: Some(Apart::find_functions(&machine.root)), ..request(groups, events) }
 }
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,

@@ -206,7 +206,7 @@ fn every_event_is_the_same_however_it_was_typed() {
 
 /// The terms of an event by name, with values for what it asks for.
 fn typed(event: PmuEvent<'_>, more: &str) -> String {
-    let asked = event.alias.asked().map(|term| format!(",{term}=0x1"));
+    let asked = event.alias.asked_terms().map(|term| format!(",{term}=0x1"));
     let comma = if more.is_empty() { "" } else { "," };
     format!("{}{}{comma}{more}", event.name, asked.collect::<String>())
 }

@@ -13,7 +13,7 @@ use uncore_trace::catalog::metric::Metric;
 use uncore_trace::catalog::near::Near;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::Words;
-use uncore_trace::discover::cpus::{Cache, CpuPlace};
+use uncore_trace::discover::cpus::{Cache, CpuLocation};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, Request, plan};
@@ -388,13 +388,13 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
 fn each_family_is_read_once_a_register_and_sees_its_part() {
     let catalog = Catalog::embedded().unwrap();
     let mut machine = captured("vm-no-uncore");
-    let place = |cpu: u32| CpuPlace {
+    let place = |cpu: u32| CpuLocation {
         package: Some((cpu / 4) as i16),
         die: Some((cpu / 2 % 2) as i16),
         node: Some(cpu / 2),
         core: Some(cpu as i32),
         cluster: None,
-        cache: Some(Cache { level: 3, first: cpu / 2 * 2 }),
+        cache: Some(Cache { level: 3, first_cpu: cpu / 2 * 2 }),
     };
     let places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
     machine.cpus = Cpus::new((0..8).collect(), (0..8).collect(), places);

@@ -20,7 +20,7 @@ use uncore_trace::attribute::{
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
-use uncore_trace::discover::cpus::CpuPlace;
+use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
 };
@@ -409,7 +409,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         opened: &(0..size.counters).collect(),
         cpus: &cpus,
         away: &[],
-        places: &cpus.iter().map(|cpu| (*cpu, CpuPlace::default())).collect(),
+        places: &cpus.iter().map(|cpu| (*cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock,
         // There are no files: the names come from the records.

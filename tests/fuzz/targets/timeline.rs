@@ -13,7 +13,7 @@ use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
-use uncore_trace::discover::cpus::CpuPlace;
+use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
     Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
@@ -192,7 +192,7 @@ fuzz_target!(|input: &[u8]| {
         opened: &(0..4).collect(),
         cpus: &[0, 1],
         away: &[],
-        places: &(0..4).map(|cpu| (cpu, CpuPlace::default())).collect(),
+        places: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
-use crate::discover::pci::listed;
+use crate::discover::pci::join_addresses;
 use crate::identity::assignments::Assignment;
 use crate::schema::assignments::Row;
 use crate::schema::origin::Origin;
@@ -82,8 +82,8 @@ impl Assignments {
             device: &assignment.device,
             claim: assignment.claim.as_deref(),
             cdi: assignment.cdi.as_deref(),
-            bdf: listed(&assignment.functions).as_deref(),
-            port: listed(&assignment.ports).as_deref(),
+            bdf: join_addresses(&assignment.functions).as_deref(),
+            port: join_addresses(&assignment.ports).as_deref(),
             begin_ns: begin.map(|begin| begin as i64),
             end_ns: end.map(|end| end as i64),
         });

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
 use crate::discover::CpuList;
-use crate::discover::cpus::CpuPlace;
+use crate::discover::cpus::CpuLocation;
 use crate::open::{Change, Layout};
 use crate::schema::cpus;
 
 /// The last state that was written for each CPU.
 #[derive(Debug, Default)]
 pub(super) struct Cpus {
-    places: BTreeMap<u32, CpuPlace>,
+    places: BTreeMap<u32, CpuLocation>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
     /// State and counters of each CPU.
@@ -22,7 +22,7 @@ impl Cpus {
     /// Starts with CPUs at these places. Those in `online` are running; `layouts` says which
     /// counters each reads.
     pub(super) fn new(
-        places: &BTreeMap<u32, CpuPlace>,
+        places: &BTreeMap<u32, CpuLocation>,
         online: &[u32],
         layouts: &BTreeMap<u32, Layout>,
     ) -> Self {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_cpu_has_the_counters_of_another_that_it_reads_too() {
-        let places = (0..3).map(|cpu| (cpu, CpuPlace::default())).collect();
+        let places = (0..3).map(|cpu| (cpu, CpuLocation::default())).collect();
         let shared = Layout { shared: 2, others: vec![1, 2], ..layout(&[0, 1, 2]) };
         let mut sink = Sink::default();
         let mut cpus = Cpus::new(&places, &[0, 1], &BTreeMap::from([(0, shared)]));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_changes_have_rows() {
-        let places = (0..3).map(|cpu| (cpu, CpuPlace::default())).collect();
+        let places = (0..3).map(|cpu| (cpu, CpuLocation::default())).collect();
         let layouts = BTreeMap::from([(0, layout(&[0, 1, 2])), (1, layout(&[3]))]);
         let mut sink = Sink::default();
         let mut cpus = Cpus::new(&places, &[0, 1], &layouts);

@@ -294,10 +294,10 @@ impl Holders {
         }
         let Self { places, drivers, root, .. } = self;
         let place = places.entry(number).or_insert_with(|| {
-            let node = drivers.node(root, number)?;
+            let node = drivers.device_file(root, number)?;
             let ports: BTreeSet<Address> =
                 node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
-            let (functions, ports) = (pci::listed(&node.functions), pci::listed(&ports));
+            let (functions, ports) = (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
             Some(Rc::new(Place { node, functions, ports }))
         });
         place.clone()

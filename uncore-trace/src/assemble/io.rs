@@ -10,7 +10,7 @@ use super::sink::Sink;
 use super::statistics::Completed;
 use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
-use crate::discover::pci::listed;
+use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
 use crate::entries::{Moved, Owner};
 use crate::identity::names::Names;
@@ -164,7 +164,7 @@ impl IoUse {
         };
         let root = &self.root;
         let device = self.devices.entry(name).or_insert_with_key(|name| {
-            let functions = listed(devices::functions(root, name));
+            let functions = join_addresses(devices::functions(root, name));
             Device { name: name.as_str().into(), functions }
         });
         Some(Rc::clone(&device.name))

@@ -58,7 +58,7 @@ use crate::clock::Snapshot;
 use crate::count::Count;
 use crate::discover::CgroupMounts;
 use crate::discover::accounts::HeldDevices;
-use crate::discover::cpus::CpuPlace;
+use crate::discover::cpus::CpuLocation;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
     TaskEvent,
@@ -116,7 +116,7 @@ pub struct Setup<'a> {
     /// Those of `cpus` that are offline.
     pub away: &'a [u32],
     /// The location of each possible CPU.
-    pub places: &'a BTreeMap<u32, CpuPlace>,
+    pub places: &'a BTreeMap<u32, CpuLocation>,
     /// The first tick; earlier records are ignored.
     pub start_tick: u64,
     /// Converts times to wall-clock time.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use self::stream::Kernel;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::discover::calibration::Measured;
+use crate::discover::calibration::MeasuredPeak;
 use crate::plan::Plan;
 use crate::record;
 use crate::schema::fabric;
@@ -77,7 +77,7 @@ impl Best {
 #[derive(Debug)]
 pub struct Outcome {
     /// The links with any traffic.
-    pub links: Vec<Measured>,
+    pub links: Vec<MeasuredPeak>,
     /// Number of threads.
     pub threads: usize,
     /// Bytes per second that the kernels read and wrote on all sockets: sum, triad.
@@ -140,7 +140,7 @@ pub fn run(
     counted?;
     let (bests, asked) = (bests?, asked?);
     let detail = format!("best second of reads and of STREAM's triad, {} threads", cpus.len());
-    let links: Vec<Measured> = plan
+    let links: Vec<MeasuredPeak> = plan
         .links
         .iter()
         .enumerate()
@@ -150,7 +150,7 @@ pub fn run(
             let best = bests.get(&place)?;
             let some = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
             let [into, out, both] = [some(best.into), some(best.out), some(best.both)];
-            (into.is_some() || out.is_some() || both.is_some()).then(|| Measured {
+            (into.is_some() || out.is_some() || both.is_some()).then(|| MeasuredPeak {
                 kind: link.link_kind.clone(),
                 socket: link.socket,
                 in_per_s: into,
@@ -172,7 +172,7 @@ pub fn run(
 fn cpus(machine: &Machine) -> Vec<u32> {
     let mut cores = BTreeMap::new();
     for cpu in machine.cpus.online.iter() {
-        let place = machine.cpus.place(cpu);
+        let place = machine.cpus.cpu_location(cpu);
         let core =
             place.core.map_or((None, i64::from(cpu)), |core| (place.package, i64::from(core)));
         cores.entry((core, place.core.is_some())).or_insert(cpu);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_core_has_one_thread() {
-        let machine = crate::discover::captured("sapphire-rapids-2s");
+        let machine = crate::discover::captured_machine("sapphire-rapids-2s");
         let cpus = cpus(&machine);
         assert!(cpus.len() <= machine.cpus.online.iter().count());
         assert!(!cpus.is_empty());

@@ -181,7 +181,7 @@ impl<'a> Words<'a> {
             }
         }
         let missing = alias.and_then(|event| {
-            let asked = event.alias.asked();
+            let asked = event.alias.asked_terms();
             asked.into_iter().find(|asked| !given.iter().any(|field| field.name == *asked))
         });
         if let (Some(event), Some(missing)) = (alias, missing) {

@@ -276,7 +276,7 @@ fn alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
 /// Terms that must all have values.
 pub(super) fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
     let alias = alias(from)?;
-    if let Some(term) = alias.asked().next() {
+    if let Some(term) = alias.asked_terms().next() {
         return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
     }
     Ok(alias)

@@ -157,7 +157,7 @@ fn is_nameless(name: &str) -> bool {
 impl Rule {
     /// Whether it is of this machine's processor.
     fn is_of(&self, machine: &Machine) -> bool {
-        let processor = machine.processor.as_ref().and_then(Processor::generation);
+        let processor = machine.processor.as_ref().and_then(Processor::generation_name);
         processor.is_some_and(|its| self.processors.iter().any(|pattern| matches(pattern, &its)))
     }
 
@@ -177,7 +177,7 @@ impl Rule {
         }
         // The first type is the slices of the last-level cache: without their name, it is not only
         // these units that the driver does not know.
-        let is_first = |pmu: &&Pmu| name::means("uncore_type_0", &pmu.name);
+        let is_first = |pmu: &&Pmu| name::selects_pmu("uncore_type_0", &pmu.name);
         if self.only_nameless && nameless.iter().any(is_first) {
             return None;
         }
@@ -217,7 +217,7 @@ impl Rule {
     fn by_number(&self, nameless: &[&Pmu]) -> (Vec<String>, String) {
         let has = |event: &String| {
             let stem = event.split('/').next().unwrap_or_default();
-            nameless.iter().any(|pmu| name::means(stem, &pmu.name))
+            nameless.iter().any(|pmu| name::selects_pmu(stem, &pmu.name))
         };
         if self.instead.is_empty() || !self.instead.iter().all(has) {
             return by_encoding(nameless);
@@ -331,7 +331,7 @@ mod tests {
     fn a_processor_that_its_kernel_knows_has_no_gap() {
         let catalog = Catalog::embedded().unwrap();
         for name in ["granite-rapids-2s", "sapphire-rapids-2s", "zen4-2s", "zen5-2s", "grace-2s"] {
-            let mut found = gaps(&crate::discover::captured(name), &catalog);
+            let mut found = gaps(&crate::discover::captured_machine(name), &catalog);
             // A PMU whose events nobody names is no fault of the kernel.
             found.retain(|gap| gap.driver.is_some());
             assert_eq!(found, [], "{name}");

@@ -165,7 +165,7 @@ impl<'a> Words<'a> {
             let format = self.format(name)?;
             Some(Given { name: Cow::Borrowed(name), format, value: 0 })
         };
-        alias.asked().filter_map(given).collect()
+        alias.asked_terms().filter_map(given).collect()
     }
 
     /// The values of `fields` in `config` as texts in the order of their bits: those that select an

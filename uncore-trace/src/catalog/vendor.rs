@@ -343,7 +343,7 @@ mod tests {
         let (name, processor) = ("uncore_upi_0".to_owned(), Some("GenuineIntel-6-55".to_owned()));
         let upi = Pmu { name, processor, ..Pmu::default() };
         let one = events(&upi).find(|event| event.names[0] == "unc_upi_txl_hdr_match.ncb").unwrap();
-        assert_eq!(one.encoding.text(), "event=0x4,umask=0xe");
+        assert_eq!(one.encoding.terms_text(), "event=0x4,umask=0xe");
         for text in [" Counts ", "number of ", "  "] {
             assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
         }
@@ -384,7 +384,7 @@ mod tests {
                         if let Some(term) = terms.find(|term| term.name == "config") {
                             "event".clone_into(&mut term.name);
                         }
-                        encoding.text()
+                        encoding.terms_text()
                     };
                     let [hand, its] = [hand, its].map(|one| values(&one.encoding));
                     assert_eq!(hand, its, "{:?} {}", pmu.processor, pmu.name);

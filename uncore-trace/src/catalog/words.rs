@@ -138,7 +138,7 @@ impl<'a> Words<'a> {
     fn by_name(&self, wanted: &str) -> Option<PmuEvent<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
-        if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
+        if let Some((name, alias)) = pmu.find_event(wanted).filter(useful) {
             return Some(PmuEvent { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
@@ -231,7 +231,7 @@ impl<'a> Words<'a> {
         let words = *self;
         let useful = pmu.events.iter().filter(move |(name, alias)| !words.is_useless(name, alias));
         let named = useful.map(move |(name, alias)| PmuEvent { name, alias, attr_type });
-        let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
+        let added = self.added().filter(move |event| pmu.find_event(&event.names[0]).is_none());
         named.chain(added.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,

@@ -73,8 +73,8 @@ pub fn run(args: &Args) -> Result<u8> {
         log::warn!("{problem}");
     }
     // Roll-ups, metrics and triggers are by cgroup.
-    machine.cgroups.mount()?;
-    if let Some(unnamed) = machine.cgroups.unnamed() {
+    machine.cgroups.v2_mount()?;
+    if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
     let catalog = args.catalog.load()?;

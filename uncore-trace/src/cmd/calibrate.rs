@@ -13,7 +13,7 @@ use super::select::nanos;
 use crate::attribute::Choice;
 use crate::calibrate;
 use crate::confine::Needs;
-use crate::discover::calibration::{Calibration, FILE, Measured};
+use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
 use crate::plan::{Plan, Request, plan};
 use crate::record;
@@ -108,7 +108,7 @@ fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan>
     plan(machine, catalog, &request).context("only counters of memory can be calibrated")
 }
 
-fn shown(links: &[Measured]) -> String {
+fn shown(links: &[MeasuredPeak]) -> String {
     let mut table = Table::whole(["link", "in", "out", "both"]);
     let rate =
         |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| units::rate(it, "bytes"));

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<u8> {
         plan.read_at_switch();
     }
     if !args.cgroups.is_empty() || args.cgroup_depth.is_some() {
-        machine.cgroups.mount()?;
+        machine.cgroups.v2_mount()?;
     }
     if args.dry_run {
         let monitor = args.monitor.map(usize::from);
@@ -244,7 +244,7 @@ fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
 /// Cgroups without a path are warned of, and those that are asked for and missing: they may be created
 /// during the recording.
 fn warn_of_missing_cgroups(wanted: &[String], cgroups: &CgroupMounts) {
-    if let Some(unnamed) = cgroups.unnamed() {
+    if let Some(unnamed) = cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
     let Some(mount) = &cgroups.v2 else { return };

@@ -100,7 +100,7 @@ impl SelectArgs {
             allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
-            per_device: (self.per == Some(Per::Device)).then(|| Apart::find(&machine.root)),
+            per_device: (self.per == Some(Per::Device)).then(|| Apart::find_functions(&machine.root)),
             told: self.cause,
             misses: Wanted::No,
             ports: false,

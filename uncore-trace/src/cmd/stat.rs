@@ -248,7 +248,7 @@ fn by_cgroup(
         args.interval.is_none_or(whole),
         "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
     );
-    let Selection { cgroups: named, missing } = cgroups::select(machine.cgroups.mount()?, list)?;
+    let Selection { cgroups: named, missing } = cgroups::select(machine.cgroups.v2_mount()?, list)?;
     for why in missing {
         log::warn!("{why}");
     }
@@ -338,13 +338,13 @@ mod tests {
 
     use super::*;
     use crate::cmd::{Cli, Command};
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
 
     /// The plan for what was typed on a captured machine.
     fn planned(machine: &str, typed: &str) -> Result<Plan> {
         let cli = Cli::try_parse_from(["uncore-trace", "stat"].into_iter().chain(typed.split(' ')));
         let Command::Stat(args) = cli.unwrap().command else { panic!("{typed}") };
-        let machine = captured(machine);
+        let machine = captured_machine(machine);
         args.plan(&machine, &args.select.catalog().unwrap(), &args.request(&machine))
     }
 

@@ -178,9 +178,9 @@ fn measure(args: &Args) -> Result<()> {
     let by = args.by.unwrap_or(By::Cgroup);
     if matches!(by, By::Cgroup | By::Container | By::Pod | By::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";
-        machine.cgroups.mount().context(act)?;
+        machine.cgroups.v2_mount().context(act)?;
     }
-    if let Some(unnamed) = machine.cgroups.unnamed() {
+    if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
     let catalog = args.select.catalog()?;

@@ -24,35 +24,35 @@ pub struct Apart {
 
 impl Apart {
     /// Those of the machine below `root`.
-    pub fn find(root: &Path) -> Self {
+    pub fn find_functions(root: &Path) -> Self {
         let drivers = Drivers::read(root);
         if drivers.is_empty() {
             return Self::default();
         }
-        let all: Vec<Node> = drivers.nodes(root).into_values().collect();
+        let device_files: Vec<Node> = drivers.device_files(root).into_values().collect();
         let mut is_whole = true;
         let held = if root == Path::new("/") {
             let mut open = BTreeSet::new();
             is_whole = open_files::each(root, |_, _, files| open.extend(files));
-            behind(open.into_iter().filter_map(|number| drivers.node(root, number)))
+            functions_behind(open.into_iter().filter_map(|number| drivers.device_file(root, number)))
         } else {
-            let links = links(root);
+            let links = open_links(root);
             let is_open = |node: &&Node| links.contains(Path::new(&node.path));
-            behind(all.iter().filter(is_open).cloned())
+            functions_behind(device_files.iter().filter(is_open).cloned())
         };
         if held.is_empty() {
-            return Self { functions: behind(all.into_iter()), is_held: false, is_whole };
+            return Self { functions: functions_behind(device_files.into_iter()), is_held: false, is_whole };
         }
         Self { functions: held, is_held: true, is_whole }
     }
 }
 
-fn behind(nodes: impl Iterator<Item = Node>) -> BTreeSet<Address> {
+fn functions_behind(nodes: impl Iterator<Item = Node>) -> BTreeSet<Address> {
     nodes.flat_map(|node| node.functions).collect()
 }
 
 /// The texts of `proc/PID/fd/N` in a captured tree.
-fn links(root: &Path) -> BTreeSet<PathBuf> {
+fn open_links(root: &Path) -> BTreeSet<PathBuf> {
     let entries = |dir: PathBuf| {
         let entries = fs::read_dir(dir).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path()))
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_held_comes_before_what_could_be() {
         let dir = tree();
-        let all = Apart::find(dir.path());
+        let all = Apart::find_functions(dir.path());
         assert_eq!(texts(&all), ["0002:01:00.0", "0002:02:00.0", "0009:01:00.0"]);
         assert!(!all.is_held);
         for (fd, file) in [("7/fd/3", "/dev/dri/card1"), ("8/fd/0", "/dev/null")] {
@@ -114,9 +114,9 @@ mod tests {
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             symlink(file, link).unwrap();
         }
-        let held = Apart::find(dir.path());
+        let held = Apart::find_functions(dir.path());
         assert_eq!((texts(&held), held.is_held), (vec!["0002:02:00.0".to_owned()], true));
         symlink("/dev/nvidia0", dir.path().join("proc/7/fd/4")).unwrap();
-        assert_eq!(texts(&Apart::find(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
+        assert_eq!(texts(&Apart::find_functions(dir.path())), ["0002:02:00.0", "0009:01:00.0"]);
     }
 }

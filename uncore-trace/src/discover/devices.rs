@@ -41,7 +41,7 @@ impl Devices {
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let mut named = |class: &str| {
             let dir = root.join("sys/class").join(class);
-            let names = problems.names(&dir);
+            let names = problems.read_names(&dir);
             let links = names.into_iter().filter(|name| dir.join(name).is_symlink());
             links
                 .map(|name| {
@@ -52,25 +52,25 @@ impl Devices {
                 .collect()
         };
         let (block, net) = (named("block"), named("net"));
-        Self { pci: pci::read(root, problems), block, net }
+        Self { pci: pci::read_functions(root, problems), block, net }
     }
 
     /// The function at this address.
-    pub fn function(&self, address: Address) -> Option<&Function> {
+    pub fn find_function(&self, address: Address) -> Option<&Function> {
         self.pci.iter().find(|function| function.address == address)
     }
 
     /// The block or network device with this name; a leading `/dev/` is ignored.
-    pub fn named(&self, name: &str) -> Option<&Named> {
+    pub fn find_named(&self, name: &str) -> Option<&Named> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
-        self.block.iter().chain(&self.net).find(|named| named.name == name)
+        self.block.iter().chain(&self.net).find(|device| device.name == name)
     }
 
     /// The names of the devices behind a function.
     pub fn names_of(&self, address: Address) -> impl Iterator<Item = &str> {
-        let all = self.block.iter().chain(&self.net);
-        let of = all.filter(move |named| named.functions.contains(&address));
-        of.map(|named| named.name.as_str())
+        let named_devices = self.block.iter().chain(&self.net);
+        let behind_function = named_devices.filter(move |device| device.functions.contains(&address));
+        behind_function.map(|device| device.name.as_str())
     }
 }
 
@@ -93,15 +93,15 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
     }
     let class_dir = root.join("sys/class").join(class);
     let Ok(link) = fs::read_link(class_dir.join(name)) else { return };
-    if let Some(address) = pci::above(&link).last() {
+    if let Some(address) = pci::addresses_in_path(&link).last() {
         functions.insert(*address);
         return;
     }
-    let Some(dir) = pci::place(root, &link) else { return };
-    for lower in names(&dir.join("slaves")) {
+    let Some(dir) = pci::sysfs_device_dir(root, &link) else { return };
+    for lower in dir_names(&dir.join("slaves")) {
         behind(root, class, &lower, depth, functions);
     }
-    for lower in names(&dir) {
+    for lower in dir_names(&dir) {
         if let Some(lower) = lower.strip_prefix("lower_") {
             behind(root, class, lower, depth, functions);
         }
@@ -116,7 +116,7 @@ fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<A
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")
     });
-    for controller in subsystem.map(names).unwrap_or_default() {
+    for controller in subsystem.map(dir_names).unwrap_or_default() {
         let number = controller.strip_prefix("nvme").unwrap_or_default();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
             behind(root, "nvme", &controller, depth, functions);
@@ -128,14 +128,14 @@ fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<A
 /// leads.
 pub(super) fn functions_of(root: &Path, link: &Path) -> BTreeSet<Address> {
     let mut functions = BTreeSet::new();
-    if let Some(dir) = pci::place(root, link) {
+    if let Some(dir) = pci::sysfs_device_dir(root, link) {
         controllers(root, &dir, DEPTH, &mut functions);
     }
     functions
 }
 
 /// The names in a directory, in ascending order; empty if it cannot be read.
-fn names(dir: &Path) -> Vec<String> {
+fn dir_names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.collect();
@@ -212,11 +212,11 @@ mod tests {
             ("vlan7", "0002:03:00.1 0002:03:00.2"),
             ("lo", ""),
         ] {
-            let functions = devices.named(name).unwrap().functions.iter();
+            let functions = devices.find_named(name).unwrap().functions.iter();
             let functions: Vec<_> = functions.map(ToString::to_string).collect();
             assert_eq!(functions.join(" "), expected, "{name}");
         }
-        assert_eq!(devices.named("nvme9n1"), None);
+        assert_eq!(devices.find_named("nvme9n1"), None);
         let names: Vec<_> = devices.names_of("0002:03:00.1".parse().unwrap()).collect();
         assert_eq!(names, ["bond0", "eth0", "vlan7"]);
     }

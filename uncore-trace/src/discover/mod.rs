@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use self::calibration::{Calibration, Identity};
+use self::calibration::{Calibration, MachineIdentity};
 pub use self::cgroups::{CgroupMounts, CgroupView};
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
@@ -51,7 +51,7 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 pub struct Machine {
     /// The root that was read: `/`, or a captured tree.
     pub root: PathBuf,
-    /// Its PMUs in perf's order ([`name::order`]), then its disks and interfaces ([`statistics`]).
+    /// Its PMUs in perf's order ([`name::compare_names`]), then its disks and interfaces ([`statistics`]).
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,
@@ -66,7 +66,7 @@ pub struct Machine {
     pub cgroups: CgroupMounts,
     /// What identifies the machine.
     #[serde(skip)]
-    pub identity: Identity,
+    pub identity: MachineIdentity,
     /// Measured rates of its memories, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
@@ -104,29 +104,29 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let mut problems = Problems::default();
     let processor = Processor::read(root);
     let mut pmus: Vec<Pmu> = Vec::new();
-    for name in problems.names(&devices) {
+    for name in problems.read_names(&devices) {
         let dir = devices.join(&name);
         pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
     }
     // A machine with several kinds of cores has a PMU for each.
     for pmu in &mut pmus {
         let cpu = pmu.cpus.as_ref().and_then(|cpus| cpus.iter().next());
-        let own = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation());
-        pmu.processor = own.or_else(|| pmu.processor.take());
+        let core_processor = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation_name());
+        pmu.processor = core_processor.or_else(|| pmu.processor.take());
     }
-    pmus.sort_by(|a, b| name::order(&a.name, &b.name));
+    pmus.sort_by(|a, b| name::compare_names(&a.name, &b.name));
     let cpus = Cpus::read(root, &mut problems);
     anyhow::ensure!(
         !cpus.online.is_empty(),
         "cannot read which CPUs are online from {}: mount sysfs or give --root DIR",
         root.join("sys/devices/system/cpu/online").display()
     );
-    let identity = Identity::read(root, processor.as_ref(), &cpus);
+    let identity = MachineIdentity::read(root, processor.as_ref(), &cpus);
     let calibration = Calibration::read(root, &identity, &mut problems);
     let cgroups = CgroupMounts::read(root, &mut problems);
     let devices = Devices::read(root, &mut problems);
-    pmus.extend(statistics::pmus(root, &mut problems));
-    let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
+    pmus.extend(statistics::read_pmus(root, &mut problems));
+    let kernel = problems.read_line(&root.join("proc/sys/kernel/osrelease"));
     Ok(Machine {
         root: root.to_owned(),
         pmus,
@@ -158,13 +158,13 @@ fn mediated_pmu(root: &Path) -> Option<&'static str> {
     ["kvm_intel.enable_mediated_pmu", "kvm_amd.enable_mediated_pmu"].into_iter().find(|name| {
         let (module, parameter) = name.split_once('.').unwrap_or_default();
         let file = root.join("sys/module").join(module).join("parameters").join(parameter);
-        read::bytes(&file).is_ok_and(|text| text.trim_ascii() == b"Y")
+        read::read_bytes(&file).is_ok_and(|text| text.trim_ascii() == b"Y")
     })
 }
 
 /// A machine of `tests/fixtures/machines`. Its files are removed before this returns.
 #[cfg(test)]
-pub(crate) fn captured(name: &str) -> Machine {
+pub(crate) fn captured_machine(name: &str) -> Machine {
     let dir = tempfile::tempdir().unwrap();
     uncore_trace_lab::fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
     machine(dir.path()).unwrap()

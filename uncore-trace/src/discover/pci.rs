@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::read::{Problems, bytes};
+use super::read::{Problems, read_bytes};
 use super::speed::Speed;
 
 /// Directory of the PCI functions, below the root.
@@ -35,7 +35,7 @@ pub struct Address {
 
 impl Address {
     /// bus << 8 | device << 3 | function: the requester id in a PCIe packet.
-    pub fn requester(&self) -> u16 {
+    pub fn requester_id(&self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
     }
 }
@@ -48,14 +48,14 @@ impl fmt::Display for Address {
 }
 
 impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| D::Error::custom(format!("{error:#}")))
     }
 }
@@ -66,13 +66,13 @@ impl FromStr for Address {
     /// Parses `DDDD:BB:DD.F`, or `BB:DD.F` for domain 0, as `lspci` prints them.
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
-            let (rest, function) = text.rsplit_once('.')?;
-            let (rest, device) = rest.rsplit_once(':')?;
-            let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
-            let hex = |text: &str, most: u32| {
+            let (bus_device, function) = text.rsplit_once('.')?;
+            let (domain_bus, device) = bus_device.rsplit_once(':')?;
+            let (domain, bus) = domain_bus.split_once(':').unwrap_or(("0", domain_bus));
+            let hex = |text: &str, max: u32| {
                 let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
                 let value = u32::from_str_radix(text, 16).ok()?;
-                (digits && value <= most).then_some(value)
+                (digits && value <= max).then_some(value)
             };
             Some(Self {
                 domain: hex(domain, u32::MAX)?,
@@ -137,12 +137,12 @@ impl Function {
 }
 
 /// All functions of the machine below `root`, in ascending order.
-pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
+pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<Function> {
     let dir = root.join(FUNCTIONS);
     let mut functions: Vec<Function> = problems
-        .names(&dir)
+        .read_names(&dir)
         .iter()
-        .filter_map(|name| function(root, &dir.join(name), name.parse().ok()?, problems))
+        .filter_map(|name| read_function(root, &dir.join(name), name.parse().ok()?, problems))
         .collect();
     functions.sort_by_key(|function| function.address);
     let ports: Vec<_> = functions.iter().filter_map(|f| Some((f.address, f.tegra?))).collect();
@@ -153,27 +153,27 @@ pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
     functions
 }
 
-fn function(
+fn read_function(
     root: &Path,
     link: &Path,
     address: Address,
     problems: &mut Problems,
 ) -> Option<Function> {
     let target = fs::read_link(link).ok()?;
-    let top = above(&target).first().copied()?;
-    let dir = place(root, &target)?;
+    let top = addresses_in_path(&target).first().copied()?;
+    let dir = sysfs_device_dir(root, &target)?;
     let mut hex = |file: &str| {
         let path = dir.join(file);
-        let text = problems.line(&path)?;
+        let text = problems.read_line(&path)?;
         let value = text.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
         if value.is_none() {
-            problems.note(&path, &format!("{text:?} is not a hex number"));
+            problems.note_problem(&path, &format!("{text:?} is not a hex number"));
         }
         value
     };
     let (class, vendor) = (hex("class").unwrap_or_default(), hex("vendor").unwrap_or_default());
     // -1: the firmware does not say.
-    let node: Option<i32> = problems.parsed(&dir.join("numa_node"));
+    let node: Option<i32> = problems.read_parsed(&dir.join("numa_node"));
     let mut function = Function {
         address,
         top,
@@ -181,7 +181,7 @@ fn function(
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
-        physical: physical(&dir),
+        physical: read_physical(&dir),
         has_driver: has_driver(&dir),
         speed: None,
     };
@@ -189,7 +189,7 @@ fn function(
         function.speed = Speed::read(&dir, problems);
     }
     if function.is_root_port() && vendor == NVIDIA {
-        function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
+        function.tegra = read_bytes(&dir.join("config")).ok().and_then(|config| parse_tegra_port(&config));
     }
     Some(function)
 }
@@ -202,26 +202,26 @@ fn has_driver(dir: &Path) -> bool {
 }
 
 /// The physical function of a virtual one, to which its link leads.
-fn physical(dir: &Path) -> Option<Address> {
+fn read_physical(dir: &Path) -> Option<Address> {
     let target = fs::read_link(dir.join("physfn")).ok()?;
     target.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
 /// `None` for other links.
-pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
-    let mut parts = link.components().skip_while(|part| *part == Component::ParentDir);
-    parts.next().filter(|part| part.as_os_str() == "devices")?;
+pub(super) fn sysfs_device_dir(root: &Path, link: &Path) -> Option<PathBuf> {
+    let mut components = link.components().skip_while(|component| *component == Component::ParentDir);
+    components.next().filter(|component| component.as_os_str() == "devices")?;
     let mut dir = root.join("sys/devices");
-    for part in parts {
-        let Component::Normal(name) = part else { return None };
+    for component in components {
+        let Component::Normal(name) = component else { return None };
         dir.push(name);
     }
     Some(dir)
 }
 
 /// Addresses with commas, as tables have them; `None` if there is none.
-pub fn listed(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String> {
+pub fn join_addresses(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String> {
     let texts: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
     (!texts.is_empty()).then(|| texts.join(","))
 }
@@ -229,39 +229,39 @@ pub fn listed(addresses: impl IntoIterator<Item: fmt::Display>) -> Option<String
 /// The function on the root bus above a function: its root port, or itself.
 pub fn top(root: &Path, address: Address) -> Option<Address> {
     let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;
-    above(&link).first().copied()
+    addresses_in_path(&link).first().copied()
 }
 
 /// The addresses in a path, from the root bus down.
-pub(super) fn above(path: &Path) -> Vec<Address> {
+pub(super) fn addresses_in_path(path: &Path) -> Vec<Address> {
     let names = path.iter().filter_map(|name| name.to_str());
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Finds the capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and
 /// 7.9.6).
-fn tegra(config: &[u8]) -> Option<TegraPort> {
-    let word = |at: usize| {
-        let bytes = config.get(at..at + 4)?;
+fn parse_tegra_port(config: &[u8]) -> Option<TegraPort> {
+    let word = |word_offset: usize| {
+        let bytes = config.get(word_offset..word_offset + 4)?;
         Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };
-    let mut at = 0x100;
+    let mut header_offset = 0x100;
     // A cyclic list ends after as many headers of two words as fit into the space.
     for _ in 0..(4096 - 256) / 8 {
-        let header = word(at)?;
+        let header = word(header_offset)?;
         let is_ours = header & 0xffff == 0x23
-            && word(at + 4)? & 0xffff == NVIDIA
-            && word(at + 8)? & 0xffff == 0x4;
+            && word(header_offset + 4)? & 0xffff == NVIDIA
+            && word(header_offset + 8)? & 0xffff == 0x4;
         if is_ours {
-            let byte = |offset: usize| config.get(at + offset).copied();
+            let byte = |offset: usize| config.get(header_offset + offset).copied();
             return Some(TegraPort {
                 port: byte(0xe)?,
                 root_complex: byte(0xf)?,
                 socket: byte(0x10)?,
             });
         }
-        at = (header >> 20) as usize & 0xffc;
-        if at < 0x100 {
+        header_offset = (header >> 20) as usize & 0xffc;
+        if header_offset < 0x100 {
             return None;
         }
     }
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(parsed("0001:30:03.0").to_string(), "0001:30:03.0");
         assert_eq!(parsed("98:1f.7").to_string(), "0000:98:1f.7");
         assert_eq!(parsed("10000:e1:00.0").domain, 0x10000);
-        assert_eq!(parsed("27:01.1").requester(), 0x2709);
+        assert_eq!(parsed("27:01.1").requester_id(), 0x2709);
         for text in ["", "nvme0n1", "00:20.0", "00:00.8", "100:00.0", "0:+1:00.0", "00.0"] {
             assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");
         }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn links_lead_into_the_tree_or_nowhere() {
-        let at = |link: &str| place(Path::new("/root"), Path::new(link));
+        let at = |link: &str| sysfs_device_dir(Path::new("/root"), Path::new(link));
         let inside = Path::new("/root/sys/devices/pci0000:00/0000:00:01.0").to_owned();
         assert_eq!(at("../../../devices/pci0000:00/0000:00:01.0"), Some(inside));
         for link in ["/devices/x", "../../etc", "../devices/../../../x", "devices/./../x", ""] {
@@ -310,21 +310,21 @@ mod tests {
     #[test]
     fn a_tegra_port_names_itself() {
         let config = config();
-        assert_eq!(tegra(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
+        assert_eq!(parse_tegra_port(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
         // The part that only root can read is missing.
-        assert_eq!(tegra(&config[..64]), None);
+        assert_eq!(parse_tegra_port(&config[..64]), None);
         let mut other = config;
         other[0x158] = 5;
-        assert_eq!(tegra(&other), None);
+        assert_eq!(parse_tegra_port(&other), None);
         // A cyclic list.
         other[0x150..0x154].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
-        assert_eq!(tegra(&other), None);
+        assert_eq!(parse_tegra_port(&other), None);
     }
 
     proptest! {
         #[test]
         fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let _port = tegra(&config);
+            let _port = parse_tegra_port(&config);
         }
     }
 }

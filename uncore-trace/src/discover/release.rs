@@ -10,8 +10,8 @@ pub struct Version(pub u32, pub u32);
 impl Version {
     /// Reads `6.18.44-anything`, `7.2-rc1`.
     pub fn parse(release: &str) -> Option<Self> {
-        let mut parts = release.split(|c: char| !c.is_ascii_digit());
-        Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        Some(Self(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 }
 

@@ -134,7 +134,7 @@ mod tests {
             window_ns: plan::MAX_TICK_NS,
             ..Request::default()
         };
-        let machine = discover::captured("vm-no-uncore");
+        let machine = discover::captured_machine("vm-no-uncore");
         let plan = plan::plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
         Counter { pmu: pmu.to_owned(), ..plan.counters[0].clone() }
     }

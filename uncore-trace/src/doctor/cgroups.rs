@@ -16,14 +16,14 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let what = "/proc/self/mountinfo cannot be read: the mounts are unknown";
         return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
     };
-    let mounts = CgroupMounts::of(machine.root(), &table);
+    let mounts = CgroupMounts::from_mounts(machine.root(), &table);
     // A v1 mount without controllers (`name=systemd`) only groups processes.
     let is_named =
         |controllers: &[String]| controllers.iter().any(|name| name.starts_with("name="));
     let controllers = mounts.v1.iter().filter(|mount| !is_named(&mount.controllers)).count();
     let finding = match (&mounts.v2, mounts.v1.is_empty()) {
         (Some(mount), _) if mounts.view.reach != CgroupReach::Whole => {
-            let what = mounts.unnamed().unwrap_or_default();
+            let what = mounts.unnamed_reason().unwrap_or_default();
             let finding = Finding::new(NAME, State::Warn, what);
             return vec![match mounts.view.reach {
                 CgroupReach::Part => {

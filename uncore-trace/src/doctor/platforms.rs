@@ -121,7 +121,7 @@ pub(super) fn drivers(
     machine: &Machine,
     processor: &Processor,
 ) -> Option<(String, Vec<&'static Driver>)> {
-    let generation = processor.generation().unwrap_or_default();
+    let generation = processor.generation_name().unwrap_or_default();
     let is_its = |its: &&Platform| its.processors.iter().any(|one| matches(one, &generation));
     let platform = TABLE.platform.iter().find(is_its);
     let named = platform.map_or(&[][..], |its| &its.drivers);

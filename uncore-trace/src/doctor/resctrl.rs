@@ -15,7 +15,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         return vec![Finding::new(NAME, State::NotHere, what)];
     };
     let is_there = types.lines().any(|line| line.split_whitespace().last() == Some(NAME));
-    let finding = match Resctrl::find(machine.root()) {
+    let finding = match Resctrl::find_mounted(machine.root()) {
         Some(resctrl) => mounted(&resctrl),
         None if is_there => {
             let what =
@@ -33,18 +33,18 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 }
 
 fn mounted(resctrl: &Resctrl) -> Finding {
-    let groups = match resctrl.groups() {
+    let groups = match resctrl.read_groups() {
         Ok(groups) => groups.len(),
         Err(error) => {
             let what = format!("its groups cannot be listed: {error}");
             return Finding::new(NAME, State::Warn, what);
         }
     };
-    let Some(rmids) = resctrl.rmids() else {
+    let Some(rmids) = resctrl.max_groups() else {
         let what = "mounted, but this CPU has no monitors of bandwidth (info/L3_MON)";
         return Finding::new(NAME, State::NotHere, what);
     };
-    let free = rmids.saturating_sub(groups).min(resctrl.unassigned().unwrap_or(usize::MAX));
+    let free = rmids.saturating_sub(groups).min(resctrl.assignable_groups().unwrap_or(usize::MAX));
     let own = groups.saturating_sub(1);
     let what = format!(
         "mounted: {} beside the default one, {rmids} RMIDs; --monitor can make {free} more",

@@ -120,7 +120,7 @@ impl Devices {
         dynamic.resources.iter().map(move |its| {
             let names: Vec<&str> = its.cdi.iter().map(|device| device.name.as_str()).collect();
             let numbers = names.iter().flat_map(|name| self.cdi.numbers(name));
-            let nodes = numbers.filter_map(|number| self.drivers.node(&self.root, number));
+            let nodes = numbers.filter_map(|number| self.drivers.device_file(&self.root, number));
             let functions = nodes.flat_map(|node| node.functions).collect();
             let claimed = Assignment {
                 resource: its.driver.clone(),

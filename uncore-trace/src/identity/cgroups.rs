@@ -326,7 +326,7 @@ mod tests {
         let (top, inner, late) = (ino(""), ino("in"), ino("late"));
         let mount = root.path().join("cg");
         let mountinfo = format!("30 20 0:26 / {} rw - cgroup2 cgroup rw\n", mount.display());
-        let mounts = CgroupMounts::of(root.path(), &MountTable::parse(&mountinfo));
+        let mounts = CgroupMounts::from_mounts(root.path(), &MountTable::parse(&mountinfo));
         let mut cgroups = Cgroups::of(&mounts, root.path(), Vec::new());
         // Nothing is known of a cgroup that is elsewhere, or gone before the first that is not.
         cgroups.learn_from_kernel(1_000_001, "/host/other/in");

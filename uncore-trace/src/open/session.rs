@@ -162,7 +162,7 @@ impl Session {
             io.attach(&mut ebpf)?;
         }
         let holders = files.map(|files| {
-            let attach = |_| Holders::attach(&mut ebpf, kernel.as_ref(), drivers.majors());
+            let attach = |_| Holders::attach(&mut ebpf, kernel.as_ref(), drivers.major_numbers());
             files.and_then(attach).map_err(|error| format!("{error:#}"))
         });
         programs::attach(&mut ebpf, kernel.as_ref())?;

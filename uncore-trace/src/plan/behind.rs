@@ -52,7 +52,7 @@ pub(super) fn of<'a>(
         let below = below.map(|below| below.functions.clone());
         below.unwrap_or_else(|| of_rules(machine, words, cpu))
     } else {
-        counted.iter().filter_map(|address| machine.devices.function(*address)).collect()
+        counted.iter().filter_map(|address| machine.devices.find_function(*address)).collect()
     };
     let behind = |function: &Function| {
         let is_network = function.class >> 16 == NETWORK;
@@ -90,8 +90,8 @@ fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Fun
 /// all are attached to it.
 fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
     let cpus = &machine.cpus;
-    let own = cpus.place(cpu).package;
-    let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.place(cpu));
+    let own = cpus.cpu_location(cpu).package;
+    let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
     let at = match function.numa_node {
         _ if cpus.has_one_package() => Some(own),
         node => node.and_then(near).map(|place| place.package),
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
     use crate::plan::{Request, plan};
 
     const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
@@ -113,7 +113,7 @@ mod tests {
     /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
     /// socket.
     fn behind(machine: &str, event: &str, class: u32) -> (Vec<Behind>, Option<String>) {
-        let mut machine = captured(machine);
+        let mut machine = captured_machine(machine);
         let root: Address = "0007:00:00.0".parse().unwrap();
         machine.devices.pci.clear();
         for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {

@@ -311,14 +311,14 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
             // The kernel compares within the domain of the PMU, which is not in its files. All root
             // ports of Kunpeng are in domain 0.
             let range = words.pmu.bdf_range.as_ref()?;
-            if domain == 0 && range.contains(&top.requester()) { here(None) } else { None }
+            if domain == 0 && range.contains(&top.requester_id()) { here(None) } else { None }
         }
         Locate::HnsBdfRange => {
             // As above, but the driver compares the function itself (`hns3_pmu_valid_bdf`,
             // drivers/perf/hisilicon/hns3_pmu.c, Linux 7.2).
             let Address { domain, .. } = function.address;
             let range = words.pmu.bdf_range.as_ref()?;
-            let is_its = domain == 0 && range.contains(&function.address.requester());
+            let is_its = domain == 0 && range.contains(&function.address.requester_id());
             if is_its { here(None) } else { None }
         }
         Locate::Iort => {
@@ -351,7 +351,7 @@ pub(super) fn id_of(
 ) -> Option<u64> {
     match ports.by {
         Locate::Iort => stream_of(machine, words, function),
-        _ => Some(u64::from(function.address.requester())),
+        _ => Some(u64::from(function.address.requester_id())),
     }
 }
 
@@ -359,7 +359,7 @@ pub(super) fn id_of(
 /// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
 fn stream_of(machine: &Machine, words: Words<'_>, function: &Function) -> Option<u64> {
     let (_, page) = words.pmu.name.rsplit_once('_')?;
-    machine.streams.of(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
+    machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
 }
 
 /// Whether all counters of the PMU share the register for the id of a device.
@@ -465,11 +465,11 @@ pub(super) fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";
     if let Ok(address) = device.parse::<Address>() {
-        let function = devices.function(address);
+        let function = devices.find_function(address);
         let missing = || anyhow!("there is no PCI device {address}; {listed}");
         return Ok(vec![function.ok_or_else(missing)?]);
     }
-    let Some(named) = devices.named(device) else {
+    let Some(named) = devices.find_named(device) else {
         let all = devices.block.iter().chain(&devices.net).map(|named| named.name.as_str());
         bail!("there is no device {shown}{}; {listed}", did_you_mean(device, all));
     };
@@ -477,7 +477,7 @@ pub(super) fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'
         !named.functions.is_empty(),
         "{shown} is not on PCI, so no root port is above it; {listed}"
     );
-    let known = named.functions.iter().filter_map(|address| devices.function(*address));
+    let known = named.functions.iter().filter_map(|address| devices.find_function(*address));
     let known: Vec<_> = known.collect();
     ensure!(!known.is_empty(), "{shown} is not in /sys/bus/pci/devices; {listed}");
     Ok(known)

@@ -40,13 +40,13 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
     use crate::plan::{Request, plan};
 
     /// On Grace each socket has its own link, and CPU 72 reads the counters of the second.
     #[test]
     fn what_is_left_is_as_before() {
-        let machine = captured("grace-2s");
+        let machine = captured_machine("grace-2s");
         let request = Request {
             metrics: vec!["pcie_read_bandwidth".to_owned()],
             groups: vec!["pcie".to_owned()],

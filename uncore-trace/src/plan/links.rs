@@ -218,7 +218,7 @@ fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
 /// unknown.
 fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
-    let of = |top| machine.devices.function(top)?.speed;
+    let of = |top| machine.devices.find_function(top)?.speed;
     let Some(speeds) = tops.iter().map(|top| of(*top)).collect::<Option<Vec<_>>>() else {
         return Vec::new();
     };
@@ -359,7 +359,7 @@ impl Resolver<'_> {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
     use crate::plan::{Request, plan};
 
     fn links(machine: &str, groups: &str, per_port: bool) -> (Plan, Vec<Link>) {
@@ -370,7 +370,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        let plan = plan(&captured(machine), &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan(&captured_machine(machine), &Catalog::embedded().unwrap(), &request).unwrap();
         let links = plan.links.clone();
         (plan, links)
     }

@@ -115,7 +115,7 @@ impl<'a> Resolver<'a> {
     /// A note on the metrics of one of perf's groups that are not counted; `None` if all are, or `typed` is
     /// no group.
     fn rest_of_group(&self, typed: &str, measured: &[Measured<'a>]) -> Result<Option<String>> {
-        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation)
+        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation_name)
         else {
             return Ok(None);
         };
@@ -251,13 +251,13 @@ impl<'a> Resolver<'a> {
 
     /// Why perf's metric of this name for the processor is not imported.
     fn left_out(&self, typed: &str) -> Option<&'static str> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation);
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name);
         why_left_out(typed, processor.as_deref().unwrap_or_default())
     }
 
     /// That metrics are of perf's tables for other processors only; `None` if one is for this one.
     fn is_of_others(&self, named: &[(&Family, &Metric)]) -> Option<String> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation)?;
+        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name)?;
         let of = |pattern: &String| matches(pattern, &processor);
         let is_other = |metric: &Metric| {
             metric.vendor && !metric.processors.is_empty() && !metric.processors.iter().any(of)

@@ -44,7 +44,7 @@ impl<'a> Narrowing<'a> {
             all.extend(functions(self.machine, device)?);
         }
         if devices.is_empty() {
-            let known = |address: &Address| self.machine.devices.function(*address);
+            let known = |address: &Address| self.machine.devices.find_function(*address);
             all.extend(apart.functions.iter().filter_map(known).filter(|it| !it.is_bridge()));
             ensure!(
                 !all.is_empty(),

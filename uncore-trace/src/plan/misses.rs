@@ -311,7 +311,7 @@ impl<'a> Assembly<'a> {
         encoder: &mut WitnessEncoder<'a>,
     ) -> Result<()> {
         let event = encoder.resolved(source)?;
-        let place = self.machine.cpus.place(cpu);
+        let place = self.machine.cpus.cpu_location(cpu);
         let spot = Spot { cpu, socket: place.package };
         if self.machine.mediated_pmu.is_some() {
             // Readings of a witness that does not count guests are marked, those of the user's are

@@ -153,7 +153,7 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
     let note = |event: &Resolved<'_>| {
         let words = event.words;
-        let (name, alias) = words.pmu.event(&event.encoded.event)?;
+        let (name, alias) = words.pmu.find_event(&event.encoded.event)?;
         let rule = words.correction(name, alias)?;
         Some(format!("{}: {}", words.family_name(), rule.note))
     };

@@ -87,7 +87,7 @@ pub(super) fn spots(
         bail!("{why}");
     }
     let spot = |cpu| {
-        let socket = machine.cpus.place(cpu).package;
+        let socket = machine.cpus.cpu_location(cpu).package;
         Spot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
@@ -143,7 +143,7 @@ fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> Cpu
         None => true,
         Some(Domain::Machine) => seen.insert(None),
         Some(Domain::Package) => {
-            let package = machine.cpus.place(*cpu).package;
+            let package = machine.cpus.cpu_location(*cpu).package;
             package.is_none() || seen.insert(package)
         }
     };
@@ -152,8 +152,8 @@ fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> Cpu
 
 fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     let cpus = &machine.cpus;
-    let socket = || cpus.sharing(cpu, TopologyLevel::Package);
-    let node = || cpus.sharing(cpu, TopologyLevel::Node);
+    let socket = || cpus.cpus_sharing(cpu, TopologyLevel::Package);
+    let node = || cpus.cpus_sharing(cpu, TopologyLevel::Node);
     let associated = || {
         let associated = words.pmu.associated_cpus.as_ref().map(|those| those.intersection(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
@@ -166,8 +166,8 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         (Near::All, _) => Some(cpus.online.clone()),
         (Near::Socket, _) => socket(),
         (Near::Node, _) => node(),
-        (Near::Core, _) => cpus.sharing(cpu, TopologyLevel::Core),
-        (Near::Cache, None) => cpus.sharing(cpu, TopologyLevel::Cache),
+        (Near::Core, _) => cpus.cpus_sharing(cpu, TopologyLevel::Core),
+        (Near::Cache, None) => cpus.cpus_sharing(cpu, TopologyLevel::Cache),
         (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
     });
     let domain = words.family.and_then(|family| family.domain(words.pmu, event));
@@ -212,16 +212,16 @@ fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Op
     };
     let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();
-        readers.iter().all(|cpu| level.key(cpus.place(cpu)).is_some_and(|key| seen.insert(key)))
+        readers.iter().all(|cpu| level.topology_key(cpus.cpu_location(cpu)).is_some_and(|key| seen.insert(key)))
     };
-    cpus.sharing(cpu, *parts.iter().find(distinguishes)?)
+    cpus.cpus_sharing(cpu, *parts.iter().find(distinguishes)?)
 }
 
 /// The online CPUs of the last-level cache with this number within the socket of `cpu`.
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
-    let socket = cpus.sharing(cpu, TopologyLevel::Package)?;
-    let caches: BTreeSet<Cache> = socket.iter().filter_map(|cpu| cpus.place(cpu).cache).collect();
+    let socket = cpus.cpus_sharing(cpu, TopologyLevel::Package)?;
+    let caches: BTreeSet<Cache> = socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
     let wanted = *caches.iter().nth(index)?;
-    cpus.sharing(wanted.first, TopologyLevel::Cache)
+    cpus.cpus_sharing(wanted.first_cpu, TopologyLevel::Cache)
 }

@@ -108,8 +108,8 @@ impl Assembly<'_> {
         let cpus = &self.machine.cpus;
         let mut sockets: BTreeMap<i16, CpuList> = BTreeMap::new();
         for cpu in cpus.online.iter() {
-            let Some(socket) = cpus.place(cpu).package else { continue };
-            let its = || cpus.sharing(cpu, TopologyLevel::Package).unwrap_or_default();
+            let Some(socket) = cpus.cpu_location(cpu).package else { continue };
+            let its = || cpus.cpus_sharing(cpu, TopologyLevel::Package).unwrap_or_default();
             sockets.entry(socket).or_insert_with(its);
         }
         let mut families: BTreeMap<&str, Vec<&Counter>> = BTreeMap::new();

@@ -300,7 +300,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_ring_is_drained_before_it_is_a_third_full() {
-        let machine = captured("bare");
+        let machine = captured_machine("bare");
         let options = Options {
             flush: ms(2000),
             ..Options::for_view(&machine, &Plan { tick_ns: 1_000_000, ..Plan::default() })

@@ -96,10 +96,10 @@ impl MonitorSetup {
         };
         let mut with_groups = setup.map_err(failed)?;
         let resctrl = with_groups.reader.resctrl();
-        if resctrl.rmids().is_none() {
+        if resctrl.max_groups().is_none() {
             bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
         }
-        let dir = resctrl.dir().join(MONITORING);
+        let dir = resctrl.mount_dir().join(MONITORING);
         accessat(CWD, &dir, Access::WRITE_OK, AtFlags::EACCESS)
             .with_context(|| failed(format!("{} cannot be written: be root", dir.display())))?;
         with_groups.reader.make_groups(group_limit, tree);

@@ -133,7 +133,7 @@ impl Draft {
             opened: &common.opened,
             cpus: &common.cpus,
             away: &missing(&online, &common.cpus),
-            places: machine.cpus.places(),
+            places: machine.cpus.cpu_locations(),
             start_tick,
             clock,
             root: &machine.root,
@@ -178,7 +178,7 @@ impl Draft {
         for unseen in session.unseen() {
             ledger.explain(Cause::IoUnseen, now_ns, None, unseen);
         }
-        if let Some(why) = machine.cgroups.unnamed() {
+        if let Some(why) = machine.cgroups.unnamed_reason() {
             let has_tree = machine.cgroups.v2.is_some();
             let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
             ledger.explain(cause, now_ns, None, &why);

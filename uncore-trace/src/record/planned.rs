@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::args::Options;
 use crate::assemble::Sink;
-use crate::discover::pci::listed;
+use crate::discover::pci::join_addresses;
 use crate::open::Session;
 use crate::plan::Plan;
 use crate::schema::link::{Counted, Link, Peak};
@@ -36,7 +36,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
     let Origin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
         let failed = failed.get(&counter.id).copied();
-        let functions = listed(&counter.functions);
+        let functions = join_addresses(&counter.functions);
         let [config, config1, config2, config3, config4] = counter.config;
         sink.rows.counters.append(&counters::Row {
             host,

@@ -88,7 +88,7 @@ impl Grouping {
 
     /// The place of a counter that `cpu` reads.
     pub fn place(&self, cpus: &Cpus, cpu: u32) -> Location {
-        let at = cpus.place(cpu);
+        let at = cpus.cpu_location(cpu);
         match self.by {
             By::Machine => Location::Machine,
             By::Socket => Location::Socket(at.package),
@@ -213,7 +213,7 @@ pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
 mod tests {
     use super::*;
     use crate::count::Count;
-    use crate::discover::{CpuList, captured, cpus};
+    use crate::discover::{CpuList, captured_machine, cpus};
     use crate::plan::{Request, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
@@ -263,13 +263,13 @@ mod tests {
                 counters.push(counter(counters.len() as u32, pmu, event, cpu));
             }
         }
-        let place = |cpu: u32| cpus::CpuPlace {
+        let place = |cpu: u32| cpus::CpuLocation {
             package: Some((cpu / 2) as i16),
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
             core: Some((cpu % 2) as i32),
             cluster: Some(7),
-            cache: (cpu < 2).then_some(cpus::Cache { level: 3, first: 0 }),
+            cache: (cpu < 2).then_some(cpus::Cache { level: 3, first_cpu: 0 }),
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();
@@ -369,7 +369,7 @@ mod tests {
             ("yitian", "pcie", By::Machine),
             ("icelake-2s", "mem", By::Machine),
         ] {
-            let machine = captured(name);
+            let machine = captured_machine(name);
             let request = Request {
                 groups: vec![group.to_owned()],
                 tick_ns: 1_000_000,

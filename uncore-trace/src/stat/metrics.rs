@@ -148,13 +148,13 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::count::Count;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
     use crate::plan::{Request, plan};
     use crate::stat::aggregate::By;
 
     /// The captured machine with two Grace sockets.
     fn grace(metric: &str) -> (Plan, Cpus) {
-        let machine = captured("grace-2s");
+        let machine = captured_machine("grace-2s");
         let request = Request {
             metrics: vec![metric.to_owned()],
             tick_ns: 1_000_000,

@@ -104,7 +104,7 @@ impl fmt::Display for Location {
             }
             Self::Cache(socket, die, cache) => {
                 let level = id(cache.map(|cache| i64::from(cache.level)));
-                let first = id(cache.map(|cache| i64::from(cache.first)));
+                let first = id(cache.map(|cache| i64::from(cache.first_cpu)));
                 format!("{}-L{level}-ID{first}", Self::Die(socket, die))
             }
             Self::Core(socket, die, core) => {

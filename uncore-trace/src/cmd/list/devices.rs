@@ -88,7 +88,7 @@ impl Serialize for Class {
 /// The devices in the order of their addresses.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-    let nodes = Drivers::read(&machine.root).nodes(&machine.root);
+    let nodes = Drivers::read(&machine.root).device_files(&machine.root);
     let held = Held::read(machine, &nodes.keys().copied().collect());
     let files = |function: &Function| -> Vec<DeviceFile> {
         let is_its = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);

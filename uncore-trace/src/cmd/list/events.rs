@@ -55,7 +55,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 unit,
                 scale,
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
-                encoding: event.alias.text(),
+                encoding: event.alias.terms_text(),
                 about: words.about(event.name).map(str::to_owned),
                 unknown: causes.is_none(),
                 causes: causes.unwrap_or_default(),

@@ -176,7 +176,7 @@ impl AccountReader {
 /// The directory of a function in `sys/devices`.
 fn function_dir(root: &Path, function: Address) -> Option<PathBuf> {
     let link = fs::read_link(root.join(pci::FUNCTIONS).join(function.to_string())).ok()?;
-    pci::place(root, &link)
+    pci::sysfs_device_dir(root, &link)
 }
 
 /// The devices of a class that a function has, by name: they are in its directory, or in that of a

@@ -133,7 +133,7 @@ impl Fake {
 
     /// Names of all groups.
     pub(crate) fn groups(&self) -> Vec<String> {
-        let groups = super::Resctrl { dir: self.dir() }.groups().unwrap();
+        let groups = super::Resctrl { dir: self.dir() }.read_groups().unwrap();
         groups.into_iter().map(|group| group.name).collect()
     }
 

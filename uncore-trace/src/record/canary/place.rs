@@ -89,7 +89,7 @@ fn own(memberships: &str, view: &CgroupView) -> Result<String> {
 pub fn remove_left() -> Vec<PathBuf> {
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
-    let mount = CgroupMounts::of(Path::new("/"), &mounts).v2;
+    let mount = CgroupMounts::from_mounts(Path::new("/"), &mounts).v2;
     mount.map(|mount| remove_below(&mount)).unwrap_or_default()
 }
 

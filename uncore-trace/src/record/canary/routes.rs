@@ -120,7 +120,7 @@ impl Routes {
     }
 
     fn new(machine: &Machine, plan: &Plan) -> Self {
-        let places = machine.cpus.places();
+        let places = machine.cpus.cpu_locations();
         let sockets: BTreeMap<_, _> =
             places.iter().map(|(cpu, place)| (*cpu, place.package)).collect();
         let nodes =
@@ -247,7 +247,7 @@ fn allowed(machine: &Machine) -> Vec<u32> {
 fn nodes(machine: &Machine, cpus: &[u32]) -> Vec<Node> {
     let mut all: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
     for cpu in cpus {
-        all.entry(machine.cpus.place(*cpu).node).or_default().push(*cpu);
+        all.entry(machine.cpus.cpu_location(*cpu).node).or_default().push(*cpu);
     }
     let mut nodes: Vec<Node> = all.into_iter().map(|(node, cpus)| Node { node, cpus }).collect();
     if nodes.len() > 2 {
@@ -297,7 +297,7 @@ fn disks(root: &Path, number: u64) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
-    use crate::discover::captured;
+    use crate::discover::captured_machine;
     use crate::plan::{Request, plan};
 
     /// The plan of these groups on a captured machine.
@@ -317,10 +317,10 @@ mod tests {
 
     #[test]
     fn memory_is_counted_where_it_is_and_by_who_sees_the_reader() {
-        let machine = captured("grace-2s");
+        let machine = captured_machine("grace-2s");
         let plan = planned(&machine, &["mem", "c2c"]);
         let routes = Routes::new(&machine, &plan);
-        let node = |cpu| machine.cpus.place(cpu).node;
+        let node = |cpu| machine.cpus.cpu_location(cpu).node;
         let last = machine.cpus.online.iter().max().unwrap();
         let own = names(routes.of_memory(0, node(0)));
         assert_eq!(own, ["memory 0 in"]);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_no_counter_counts_is_not_moved() {
-        let machine = captured("bare");
+        let machine = captured_machine("bare");
         let plan = planned(&machine, &["host"]);
         let routes = Routes::new(&machine, &plan);
         assert!(routes.memory(&machine, &plan, &[0]).is_none());

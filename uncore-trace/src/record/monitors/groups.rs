@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::choose::{GroupedTenant, GroupTurns};
 use super::tree::{PREFIX, ResctrlTree, lock_dir};
 use crate::discover::CgroupView;
-use crate::discover::resctrl::{Group, MONITORING, Resctrl, cgroup_of, threads_of};
+use crate::discover::resctrl::{ResctrlGroup, MONITORING, Resctrl, cgroup_of, threads_of};
 
 /// Time between two looks for threads that came to a cgroup, ns.
 const FOLLOW_NS: u64 = 100_000_000;
@@ -43,7 +43,7 @@ pub(super) enum Worth {
 /// A group that this recorder made.
 #[derive(Debug)]
 struct OwnGroup {
-    group: Group,
+    group: ResctrlGroup,
     cgroup: Arc<str>,
     /// Directory of the cgroup.
     dir: PathBuf,
@@ -120,7 +120,7 @@ impl OwnGroups {
     }
 
     /// The groups, with the cgroup of each.
-    pub(super) fn groups_with_cgroups(&self) -> impl Iterator<Item = (&Group, &Arc<str>)> {
+    pub(super) fn groups_with_cgroups(&self) -> impl Iterator<Item = (&ResctrlGroup, &Arc<str>)> {
         self.own_groups.iter().map(|own| (&own.group, &own.cgroup))
     }
 
@@ -137,7 +137,7 @@ impl OwnGroups {
 
     /// Removes and makes groups. `groups` are all that exist, and `measured` the cgroups that have
     /// a group of somebody else.
-    pub(super) fn update_groups(&mut self, now_ns: u64, groups: &[Group], measured: &BTreeSet<Arc<str>>) {
+    pub(super) fn update_groups(&mut self, now_ns: u64, groups: &[ResctrlGroup], measured: &BTreeSet<Arc<str>>) {
         self.own_groups.retain(|own| groups.iter().any(|group| group.inode == own.group.inode));
         self.gather_threads(groups);
         self.expel_threads();
@@ -148,18 +148,18 @@ impl OwnGroups {
         }
         self.refused.retain(|_, until| now_ns < *until);
         let grouped: Vec<GroupedTenant> = self.own_groups.iter().map(OwnGroup::grouped_tenant).collect();
-        let room = self.resctrl.rmids().unwrap_or_default().saturating_sub(groups.len());
-        let room = room.min(self.resctrl.unassigned().unwrap_or(usize::MAX));
+        let room = self.resctrl.max_groups().unwrap_or_default().saturating_sub(groups.len());
+        let room = room.min(self.resctrl.assignable_groups().unwrap_or(usize::MAX));
         let max_groups = self.most.min(grouped.len() + room);
         let change = self.turns.choose_groups(&grouped, &self.find_candidates(measured), max_groups, now_ns);
         if change.remove.is_empty() && change.add.is_empty() {
             return;
         }
         // Whoever holds the lock expects the groups to stay as they are: the next look is soon.
-        let Some(_changes) = lock_dir(self.resctrl.dir()) else { return };
+        let Some(_changes) = lock_dir(self.resctrl.mount_dir()) else { return };
         for index in change.remove.into_iter().rev() {
             let own_group = self.own_groups.remove(index);
-            self.tree.remove_group(own_group.group.dir()).ok();
+            self.tree.remove_group(own_group.group.group_dir()).ok();
         }
         for cgroup in change.add {
             match self.make_group(&cgroup, now_ns, groups) {
@@ -207,7 +207,7 @@ impl OwnGroups {
         candidates
     }
 
-    fn make_group(&mut self, cgroup: &Arc<str>, now_ns: u64, groups: &[Group]) -> Result<OwnGroup, GroupRefusal> {
+    fn make_group(&mut self, cgroup: &Arc<str>, now_ns: u64, groups: &[ResctrlGroup]) -> Result<OwnGroup, GroupRefusal> {
         let dir = self.cgroups.join(cgroup.trim_start_matches('/'));
         let threads = threads_of(&dir).filter(|threads| !threads.is_empty());
         let threads = threads.ok_or(GroupRefusal::Cgroup)?;
@@ -217,7 +217,7 @@ impl OwnGroups {
         loop {
             let path = above.join(format!("{PREFIX}{}-{}", process::id(), self.groups_made));
             self.groups_made += 1;
-            let full = self.resctrl.dir().join(&path);
+            let full = self.resctrl.mount_dir().join(&path);
             match self.tree.make_group(&full) {
                 Ok(()) => {}
                 // By a process with the same id in another namespace.
@@ -225,7 +225,7 @@ impl OwnGroups {
                 Err(error) if is_errno(&error, Errno::NOSPC) => return Err(GroupRefusal::Full),
                 Err(error) => return Err(GroupRefusal::Failed(error)),
             }
-            let group = Group::read(path.to_string_lossy().into_owned(), &full, false);
+            let group = ResctrlGroup::read(path.to_string_lossy().into_owned(), &full, false);
             let Some((group, lock)) = group.zip(lock_dir(&full)) else {
                 self.tree.remove_group(&full).ok();
                 return Err(GroupRefusal::Failed(Errno::BUSY.into()));
@@ -245,7 +245,7 @@ impl OwnGroups {
     }
 
     /// Moves threads that came to the cgroups, and removes groups that cannot have all threads.
-    fn gather_threads(&mut self, groups: &[Group]) {
+    fn gather_threads(&mut self, groups: &[ResctrlGroup]) {
         let mut index = 0;
         while index < self.own_groups.len() {
             let mut own_group = self.own_groups.remove(index);
@@ -256,7 +256,7 @@ impl OwnGroups {
                 }
                 Err(why) => {
                     log::debug!("the monitoring group of {} is removed: {why:?}", own_group.cgroup);
-                    self.tree.remove_group(own_group.group.dir()).ok();
+                    self.tree.remove_group(own_group.group.group_dir()).ok();
                 }
             }
         }
@@ -265,8 +265,8 @@ impl OwnGroups {
     /// Gives threads that have left a cgroup back to the control group.
     fn expel_threads(&mut self) {
         for own_group in &self.own_groups {
-            let control = self.resctrl.dir().join(own_group.group.control());
-            for thread in own_group.group.tasks() {
+            let control = self.resctrl.mount_dir().join(own_group.group.control_name());
+            for thread in own_group.group.read_tasks() {
                 // One that was forked meanwhile is not among the threads, but in the cgroup.
                 let has_left = !own_group.threads.contains(&thread)
                     && cgroup_of(&self.root, &self.view, thread)
@@ -283,7 +283,7 @@ impl Drop for OwnGroups {
     fn drop(&mut self) {
         // Also if somebody has locked the file system: nothing may be left.
         for own_group in &self.own_groups {
-            if let Err(error) = self.tree.remove_group(own_group.group.dir()) {
+            if let Err(error) = self.tree.remove_group(own_group.group.group_dir()) {
                 log::warn!("cannot remove the monitoring group {}: {error}", own_group.group.name);
             }
         }
@@ -301,7 +301,7 @@ impl OwnGroup {
         &mut self,
         resctrl: &Resctrl,
         tree: &mut dyn ResctrlTree,
-        groups: &[Group],
+        groups: &[ResctrlGroup],
         other_groups: &[Self],
     ) -> Result<(), GroupRefusal> {
         for _ in 0..ROUNDS {
@@ -311,28 +311,28 @@ impl OwnGroup {
             if !has_new {
                 break;
             }
-            let inside: BTreeSet<u32> = self.group.tasks().into_iter().collect();
+            let inside: BTreeSet<u32> = self.group.read_tasks().into_iter().collect();
             let outside: BTreeSet<u32> = self.threads.difference(&inside).copied().collect();
             if outside.is_empty() {
                 break;
             }
             let listed;
             let groups = if groups.is_empty() {
-                listed = resctrl.groups().map_err(GroupRefusal::Failed)?;
+                listed = resctrl.read_groups().map_err(GroupRefusal::Failed)?;
                 &listed
             } else {
                 groups
             };
-            let is_own = |group: &Group| {
+            let is_own = |group: &ResctrlGroup| {
                 let mut own_groups = other_groups.iter().chain([&*self]);
                 own_groups.any(|own_group| own_group.group.inode == group.inode)
             };
             let thread_groups = ThreadGroups::new(groups, is_own);
-            if thread_groups.common_control(&outside) != Some(self.group.control()) {
+            if thread_groups.common_control(&outside) != Some(self.group.control_name()) {
                 return Err(GroupRefusal::Cgroup);
             }
             for thread in outside {
-                match tree.move_thread(thread, self.group.dir()) {
+                match tree.move_thread(thread, self.group.group_dir()) {
                     Ok(()) => {}
                     Err(error) if is_errno(&error, Errno::SRCH) => {}
                     Err(error) => return Err(GroupRefusal::Failed(error)),
@@ -355,11 +355,11 @@ struct ThreadGroups<'a> {
 }
 
 impl<'a> ThreadGroups<'a> {
-    fn new(groups: &'a [Group], is_own: impl Fn(&Group) -> bool) -> Self {
+    fn new(groups: &'a [ResctrlGroup], is_own: impl Fn(&ResctrlGroup) -> bool) -> Self {
         let mut thread_groups = Self { controls: Vec::new(), foreign: BTreeSet::new() };
         // The default group has all threads that are in no other control group.
         for group in groups.iter().filter(|group| !group.name.is_empty() && !is_own(group)) {
-            let tasks = group.tasks().into_iter();
+            let tasks = group.read_tasks().into_iter();
             if group.is_control {
                 thread_groups.controls.push((&group.name, tasks.collect()));
             } else {

@@ -9,7 +9,7 @@ use super::lost::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::Measured;
 use crate::confine::{Needs, RECORDER};
-use crate::discover::resctrl::{Domain, Event, Group, Resctrl, Value, domains, tenant};
+use crate::discover::resctrl::{Domain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
 use crate::discover::{CgroupView, Machine};
 use crate::entries::{ALL_SOCKETS, Monitored};
 
@@ -19,8 +19,8 @@ const LOOK_NS: u64 = 1_000_000_000;
 /// The counts of a group in a domain.
 #[derive(Clone, Copy, Debug)]
 struct DomainCounts {
-    total: Value,
-    local: Value,
+    total: MbmCount,
+    local: MbmCount,
 }
 
 /// Why it is not known what a group moved.
@@ -35,7 +35,7 @@ enum MissingBytes {
 /// A group that is read.
 #[derive(Debug)]
 struct WatchedGroup {
-    group: Group,
+    group: ResctrlGroup,
     /// Path of the cgroup that has its tasks, and no others.
     cgroup: Option<Arc<str>>,
     /// Whether this recorder made it.
@@ -71,7 +71,7 @@ impl MonitorReader {
     /// the bytes do not tell the memory: with more than two sockets, or with two that have several
     /// NUMA nodes each. Where totals alone are counted, they are of the memory of all sockets.
     pub(super) fn new(machine: &Machine) -> Result<Self, String> {
-        let resctrl = Resctrl::find(&machine.root).ok_or(
+        let resctrl = Resctrl::find_mounted(&machine.root).ok_or(
             "resctrl is not mounted: `mount -t resctrl resctrl /sys/fs/resctrl`, where the CPU \
              has monitors of bandwidth",
         )?;
@@ -82,7 +82,7 @@ impl MonitorReader {
             }
         }
         let sockets: BTreeSet<i16> = domains.iter().map(|domain| domain.socket).collect();
-        let cpu_places = machine.cpus.places().values();
+        let cpu_places = machine.cpus.cpu_locations().values();
         let nodes: BTreeSet<u32> = cpu_places.filter_map(|cpu_place| cpu_place.node).collect();
         let tells_memory = match sockets.len() {
             0 => false,
@@ -177,7 +177,7 @@ impl MonitorReader {
     /// What its thread needs: to read cgroups and groups, and to change these if any are made.
     pub(super) fn needs(&self) -> Needs {
         let trees = ["proc", "sys"].map(|tree| self.root.join(tree));
-        let writes = self.own_groups.iter().map(|_| self.resctrl.dir().to_owned());
+        let writes = self.own_groups.iter().map(|_| self.resctrl.mount_dir().to_owned());
         Needs {
             capabilities: RECORDER,
             reads: trees.into_iter().chain([self.cgroups.clone()]).collect(),
@@ -203,7 +203,7 @@ impl MonitorReader {
     /// Finds the groups and the cgroups of their tasks. Only groups that have a cgroup and control
     /// groups are kept.
     fn find_groups(&mut self, now_ns: u64) {
-        let groups = self.resctrl.groups().unwrap_or_else(|error| {
+        let groups = self.resctrl.read_groups().unwrap_or_else(|error| {
             log::debug!("cannot list the groups of resctrl: {error}");
             Vec::new()
         });
@@ -213,7 +213,7 @@ impl MonitorReader {
         for group in groups.iter().filter(|group| !is_own_group(group.inode)) {
             // The default group has the tasks that nobody put elsewhere.
             let is_own = !group.name.is_empty() && !group.has_cpus();
-            let find = || tenant(&self.root, &self.cgroups, &self.view, &group.tasks());
+            let find = || find_tenant(&self.root, &self.cgroups, &self.view, &group.read_tasks());
             let cgroup = is_own.then(find).flatten().map(Arc::<str>::from);
             // A monitoring group with all the tasks of its control group says nothing more.
             let is_repeated = cgroup.is_some() && watched.iter().any(|watched_group| watched_group.cgroup == cgroup);
@@ -246,7 +246,7 @@ impl MonitorReader {
     /// go to `new_counts`.
     fn read_moved_bytes(
         &mut self,
-        group: &Group,
+        group: &ResctrlGroup,
         new_counts: &mut HashMap<(u64, u32), DomainCounts>,
     ) -> Result<Vec<u64>, MissingBytes> {
         let worth = self.own_groups.as_mut().map_or(Worth::Whole, |own_groups| own_groups.take_worth(group.inode));
@@ -256,24 +256,24 @@ impl MonitorReader {
         let mut moved = vec![0_u64; self.sockets.len()];
         let mut lack = None;
         for domain in &self.domains {
-            let value = |event| group.value(domain.id, event);
-            let counts = DomainCounts { total: value(Event::Total), local: value(Event::Local) };
+            let value = |event| group.read_count(domain.id, event);
+            let counts = DomainCounts { total: value(MbmEvent::Total), local: value(MbmEvent::Local) };
             let key = (group.inode, domain.id);
             let previous = self.last_counts.get(&key).copied();
             new_counts.insert(key, counts);
-            let since = |event: Event, count_in: fn(&DomainCounts) -> Value| {
+            let since = |event: MbmEvent, count_in: fn(&DomainCounts) -> MbmCount| {
                 let missing = |what| MissingBytes::Lost(format!("{} {what}", count_file(*domain, event)));
                 let count = match count_in(&counts) {
-                    Value::Bytes(after) => after,
-                    Value::Unavailable => return Err(missing("is Unavailable")),
-                    Value::Unassigned => return Err(missing("is Unassigned")),
-                    Value::Failed => return Err(missing("cannot be read")),
+                    MbmCount::Bytes(after) => after,
+                    MbmCount::Unavailable => return Err(missing("is Unavailable")),
+                    MbmCount::Unassigned => return Err(missing("is Unassigned")),
+                    MbmCount::Failed => return Err(missing("cannot be read")),
                 };
-                let previous_bytes = previous.and_then(|earlier| count_in(&earlier).bytes()).ok_or(MissingBytes::Begin)?;
+                let previous_bytes = previous.and_then(|earlier| count_in(&earlier).known_bytes()).ok_or(MissingBytes::Begin)?;
                 count.checked_sub(previous_bytes).ok_or_else(|| missing("decreases"))
             };
-            let total = since(Event::Total, |counts| counts.total);
-            let local = since(Event::Local, |counts| counts.local);
+            let total = since(MbmEvent::Total, |counts| counts.total);
+            let local = since(MbmEvent::Local, |counts| counts.local);
             let near = match (&total, &local) {
                 (Err(_), Ok(bytes)) if self.sockets.len() == 1 => Ok(*bytes),
                 _ if self.sockets.len() == 1 => total.clone(),
@@ -330,8 +330,8 @@ impl MonitorReader {
 }
 
 /// Where a count is.
-fn count_file(domain: Domain, event: Event) -> String {
-    format!("{} of domain {}", event.file(), domain.id)
+fn count_file(domain: Domain, event: MbmEvent) -> String {
+    format!("{} of domain {}", event.file_name(), domain.id)
 }
 
 #[cfg(test)]

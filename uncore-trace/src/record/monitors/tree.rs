@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::discover::resctrl::{Group, Resctrl};
+use crate::discover::resctrl::{ResctrlGroup, Resctrl};
 
 /// Begin of the names of the groups that this program makes: the process's id and a number follow.
 pub(super) const PREFIX: &str = "uncore-trace-";
@@ -58,31 +58,31 @@ pub(super) fn lock_dir(dir: &Path) -> Option<File> {
 /// Removes the groups that recorders which were killed have left on this machine. Errors are
 /// ignored: without permission no group was made. Returns what was removed.
 pub fn remove_left_groups() -> Vec<PathBuf> {
-    let resctrl = Resctrl::find(Path::new("/"));
+    let resctrl = Resctrl::find_mounted(Path::new("/"));
     resctrl.map(|resctrl| remove_left_groups_in(&resctrl, &mut KernelTree)).unwrap_or_default()
 }
 
 pub(super) fn remove_left_groups_in(resctrl: &Resctrl, tree: &mut dyn ResctrlTree) -> Vec<PathBuf> {
     let mut removed = Vec::new();
-    let groups = resctrl.groups().unwrap_or_default();
+    let groups = resctrl.read_groups().unwrap_or_default();
     let mut left_groups = groups.iter().filter(|group| is_own_name(group)).peekable();
     if left_groups.peek().is_none() {
         return removed;
     }
     // A recorder that makes a group has locked the file system, until the group is locked too.
-    let Some(_changes) = lock_dir(resctrl.dir()) else { return removed };
+    let Some(_changes) = lock_dir(resctrl.mount_dir()) else { return removed };
     for group in left_groups {
-        if let Some(_unused) = lock_dir(group.dir())
-            && tree.remove_group(group.dir()).is_ok()
+        if let Some(_unused) = lock_dir(group.group_dir())
+            && tree.remove_group(group.group_dir()).is_ok()
         {
-            removed.push(group.dir().to_owned());
+            removed.push(group.group_dir().to_owned());
         }
     }
     removed
 }
 
 /// Whether this program made a group.
-pub(super) fn is_own_name(group: &Group) -> bool {
+pub(super) fn is_own_name(group: &ResctrlGroup) -> bool {
     let name = group.name.rsplit('/').next().unwrap_or_default();
     let ids = name.strip_prefix(PREFIX).and_then(|ids| ids.split_once('-'));
     let is_number = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
@@ -148,7 +148,7 @@ mod tests {
         for name in foreign {
             fake.group(name, &[], "");
         }
-        let resctrl = Resctrl::find(dir.path()).unwrap();
+        let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
         let left = fake.dir().join("mon_groups/uncore-trace-7-0");
         let mut flock = Command::new("flock");
         let holder = Holder(flock.arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap());
@@ -156,7 +156,7 @@ mod tests {
             std::thread::yield_now();
         }
         let names = || {
-            let groups = resctrl.groups().unwrap();
+            let groups = resctrl.read_groups().unwrap();
             groups.into_iter().map(|its| its.name).collect::<Vec<_>>()
         };
         remove_left_groups_in(&resctrl, &mut fake);

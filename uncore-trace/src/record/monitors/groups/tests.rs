@@ -21,7 +21,7 @@ fn fake(dir: &Path, rmids: usize) -> Fake {
 }
 
 fn groups(dir: &Path, fake: &Fake, most: usize) -> OwnGroups {
-    let resctrl = Resctrl::find(dir).unwrap();
+    let resctrl = Resctrl::find_mounted(dir).unwrap();
     let cgroups = (Path::new("/sys/fs/cgroup"), &CgroupView::default());
     OwnGroups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
 }
@@ -29,7 +29,7 @@ fn groups(dir: &Path, fake: &Fake, most: usize) -> OwnGroups {
 /// A look with these tenants.
 fn look(groups: &mut OwnGroups, second: u64, tenants: &[&str]) {
     groups.rank_tenants(tenants.iter().map(|its| Arc::from(*its)).collect());
-    let all = groups.resctrl.groups().unwrap();
+    let all = groups.resctrl.read_groups().unwrap();
     groups.update_groups(second * SECOND, &all, &BTreeSet::new());
 }
 
@@ -39,7 +39,7 @@ fn made(groups: &OwnGroups, fake: &Fake) -> Vec<(String, String, Vec<u32>)> {
         .groups_with_cgroups()
         .map(|(group, cgroup)| {
             let threads = fake.tasks(&group.name);
-            (cgroup.to_string(), group.control().to_owned(), threads)
+            (cgroup.to_string(), group.control_name().to_owned(), threads)
         })
         .collect();
     made.sort();

@@ -3,20 +3,20 @@ use std::path::Path;
 
 use super::*;
 use crate::discover;
-use crate::discover::cpus::{Cache, CpuPlace};
+use crate::discover::cpus::{Cache, CpuLocation};
 use crate::discover::resctrl::fake::Fake;
 use crate::discover::{CpuList, Cpus};
 
 /// A machine with this number of sockets, one CPU and one cache with the socket's number each.
 pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
-    let mut machine = discover::captured("vm-no-uncore");
+    let mut machine = discover::captured_machine("vm-no-uncore");
     machine.root = root.to_owned();
     machine.cgroups.v2 = Some("/sys/fs/cgroup".into());
     let mut places = BTreeMap::new();
     for cpu in 0..sockets {
         let (package, node, cache) =
-            (Some(cpu as i16), Some(cpu), Some(Cache { level: 3, first: cpu }));
-        places.insert(cpu, CpuPlace { package, node, cache, ..CpuPlace::default() });
+            (Some(cpu as i16), Some(cpu), Some(Cache { level: 3, first_cpu: cpu }));
+        places.insert(cpu, CpuLocation { package, node, cache, ..CpuLocation::default() });
         let dir = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index3"));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("level"), "3\n").unwrap();
