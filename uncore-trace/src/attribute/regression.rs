@@ -101,7 +101,7 @@ impl Regression {
 
     /// Keeps the parts of each tick's count.
     pub(super) fn keeping_parted(mut self) -> Self {
-        self.learner.keep_parted();
+        self.learner.keep_divided_counts();
         self
     }
 
@@ -114,7 +114,7 @@ impl Regression {
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
-        self.learner.advance(history, window.to);
+        self.learner.divide_counts(history, window.to);
         let contributions = self.learner.take_contributions();
         self.parts.add(&contributions, history, (window.from(history.tick_ns()), window.to));
         let parts = std::mem::take(&mut self.parts);
@@ -124,54 +124,54 @@ impl Regression {
 
 impl Attribution for Regression {
     fn tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
-        self.learner.observe(tick, count);
+        self.learner.observe_count(tick, count);
     }
 
     fn restart(&mut self) {
-        self.learner.restart();
+        self.learner.note_restart();
     }
 
     fn learn(&mut self, histories: &Histories) {
         if let Some(history) = histories.of(self.by) {
-            self.learner.learn(history);
+            self.learner.learn_counts(history);
         }
     }
 
     fn solve(&mut self, histories: &Histories) {
         if let Some(history) = histories.of(self.by) {
-            self.learner.solve(history);
+            self.learner.update_rates(history);
         }
     }
 
     fn relieve(&mut self, relief: Relief) {
-        self.learner.relieve(relief);
+        self.learner.set_relief(relief);
     }
 
     fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        (by == self.by).then(|| self.learner.profile()).flatten()
+        (by == self.by).then(|| self.learner.rate_profile()).flatten()
     }
 
     fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
         let Some(history) = histories.of(self.by) else { return };
-        self.learner.advance(history, to);
+        self.learner.divide_counts(history, to);
         // A count that begins before and ends after `to` is in the next piece.
-        let end = self.learner.divided();
+        let end = self.learner.divided_tick();
         if end > self.parts.end(from) {
             self.parts.add(&self.learner.take_contributions(), history, (from, end));
         }
     }
 
     fn take_parted(&mut self) -> Vec<Parted> {
-        self.learner.take_parted()
+        self.learner.take_divided_counts()
     }
 
     fn needs(&self) -> u64 {
-        self.learner.needs()
+        self.learner.oldest_needed_tick()
     }
 
     fn skip(&mut self, histories: Option<&Histories>, to: u64) {
         if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
-            self.learner.advance(history, to);
+            self.learner.divide_counts(history, to);
         }
         self.learner.take_contributions();
         self.parts = WindowParts::default();
@@ -259,7 +259,7 @@ impl Regression {
             if part <= 0.0 || !part.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, now, of_group, .. } = owned.variance;
+            let Variance { learnt, momentary: now, group_learnt: of_group, .. } = owned.variance;
             let of_noise = owned.noise * (1.0 - owned.noise / noise.max(1e-300)).max(0.0);
             let share = part.max(1e-9);
             let uncertain = Uncertain {

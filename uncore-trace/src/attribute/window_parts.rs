@@ -62,7 +62,7 @@ impl OwnerPart {
         if sum > 0.0 {
             let weight = later.value / sum;
             self.within += weight * (later.within - self.within);
-            self.variance.approach(&later.variance, weight);
+            self.variance.move_towards(&later.variance, weight);
         }
         self.value = sum;
         self.noise += later.noise;
