@@ -1,7 +1,7 @@
 //! Intel's uncore: events by the vendor's names, budgets, latency and mesh.
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::plan::{Request, plan};
 
 use crate::machines::{brief, captured, planned, refused, request};
@@ -41,7 +41,7 @@ fn intel_events_are_found_by_the_vendors_names() {
     let names = |all| {
         let view = View { all, width: None };
         let catalog = Catalog::embedded().unwrap();
-        list(&captured("skylake-sp-2s"), &catalog, What::Events, Form::Text(view)).unwrap()
+        list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
     };
     assert!(names(true).contains("unc_m2m_directory_lookup.any"));
     let short = names(false);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
-use uncore_trace::cmd::list::{Form, View, What, list, summary};
+use uncore_trace::cmd::list::{ListForm, View, What, list, summary};
 use uncore_trace::discover::machine;
 use uncore_trace::doctor::{self, State};
 use uncore_trace::plan::{Plan, plan};
@@ -28,7 +28,7 @@ fn said(root: &Path, group: &str) -> [String; 3] {
     let catalog = Catalog::embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
     let known = machine(root).unwrap();
-    let listed = list(&known, &catalog, What::Groups, Form::Text(View::default())).unwrap();
+    let listed = list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
     let findings = doctor::examine(&doctor::Machine::at(root)).into_iter();
     let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == State::Warn);
@@ -104,7 +104,7 @@ fn a_pmu_that_is_only_counted_by_name_is_not_absent() {
     let notes = planned(root.path(), &[], &[]).unwrap().notes.join("\n");
     assert!(notes.contains(how), "{notes}");
     let (known, catalog) = (machine(root.path()).unwrap(), Catalog::embedded().unwrap());
-    let summary = summary::text(&known, &catalog, None);
+    let summary = summary::summary_text(&known, &catalog, None);
     let (begin, _) = how.split_once(", such as").unwrap();
     assert!(summary.contains(begin) && !summary.contains("No uncore counters"), "{summary}");
     assert!(planned(root.path(), &[], &["imx8_ddr0/activate/"]).is_ok());
@@ -137,7 +137,7 @@ fn memory_of_small_systems_is_counted_in_bytes() {
                 .all(|its| its.unit == "bytes" && its.scale.total_cmp(&bytes).is_eq());
             assert!(all && plan.links.len() == 1, "{name}: {}", plan.render());
         }
-        let summary = summary::text(&known, &catalog, None);
+        let summary = summary::summary_text(&known, &catalog, None);
         assert!(summary.contains("Uncore counters here: -p mem"), "{name}: {summary}");
     }
 }

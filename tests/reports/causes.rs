@@ -10,7 +10,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::Kind;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::Words;
-use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, Plan, Request, Told, plan};
 use uncore_trace_lab::fixtures;
@@ -186,7 +186,7 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
         let note = format!("cause {name}, as --cause says: fabric_x/beats/");
         assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     }
-    let view = Form::Text(View::default());
+    let view = ListForm::Text(View::default());
     let text = list(&machine, &Catalog::embedded().unwrap(), What::Events, view).unwrap();
     let line = text.lines().find(|line| line.contains("beats")).unwrap();
     assert!(line.contains(" unknown "), "{text}");

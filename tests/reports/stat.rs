@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::CommandFactory as _;
 use rustix::process::{Pid, Signal, kill_process};
 use uncore_trace::cmd::Cli;
-use uncore_trace::cmd::stat::perf::{Here, OPTIONS};
+use uncore_trace::cmd::stat::perf::{PerfSupport, OPTIONS};
 
 use crate::command::{Answer, Place};
 use crate::harness::{need, root_or_skip};
@@ -47,10 +47,10 @@ fn table() -> String {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for option in OPTIONS {
         let here = match option.here {
-            Here::Has("") => "as in perf".to_owned(),
-            Here::Has(differs) => format!("yes: {differs}"),
-            Here::NoEffect(why) => format!("accepted without an effect: {why}"),
-            Here::Refuses(why) => format!("no: {why}"),
+            PerfSupport::Has("") => "as in perf".to_owned(),
+            PerfSupport::Has(differs) => format!("yes: {differs}"),
+            PerfSupport::NoEffect(why) => format!("accepted without an effect: {why}"),
+            PerfSupport::Refuses(why) => format!("no: {why}"),
         };
         let names = format!("`{}`", option.names.join(" "));
         match rows.iter_mut().find(|(known, _)| *known == here) {
@@ -102,7 +102,7 @@ fn every_option_of_perf_is_parsed_or_refused_as_the_table_says() {
     };
     for option in OPTIONS {
         for name in option.names {
-            let Here::Refuses(why) = option.here else {
+            let PerfSupport::Refuses(why) = option.here else {
                 assert!(has(name), "{name} is not parsed");
                 continue;
             };
@@ -141,7 +141,7 @@ fn a_number_after_p_is_a_process_and_no_group() {
 #[test]
 fn what_has_no_effect_is_accepted_and_said_with_v() {
     let _machine = root_or_skip!();
-    let idle = OPTIONS.iter().filter(|option| matches!(option.here, Here::NoEffect(_)));
+    let idle = OPTIONS.iter().filter(|option| matches!(option.here, PerfSupport::NoEffect(_)));
     let names: Vec<_> = idle.flat_map(|option| option.names).copied().collect();
     let typed = format!("{} -x, -e page-faults", names.join(" "));
     assert!(number(&stat(&format!("{typed} -- true")), "page-faults") > 0.0);

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    messages::install();
+    messages::install_logger();
     messages::exit_code(run(&cli.args))
 }
 
@@ -110,7 +110,7 @@ fn run(args: &Args) -> Result<u8> {
     let failure = outcome.and_then(|outcome| outcome.failure);
     let failures: Vec<String> = failure.into_iter().chain(pushed.err()).collect();
     for failure in &failures {
-        messages::say(&printable(failure));
+        messages::print_message(&printable(failure));
     }
     Ok(u8::from(!failures.is_empty()))
 }

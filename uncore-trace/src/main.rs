@@ -23,6 +23,6 @@ fn main() -> ExitCode {
         Err(code) => return ExitCode::from(code),
     };
     // Before the subcommand runs: all stages log.
-    cmd::messages::install();
+    cmd::messages::install_logger();
     cmd::messages::exit_code(cli.command.run())
 }

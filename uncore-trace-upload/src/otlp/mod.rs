@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
-use uncore_trace::cmd::repeats::Repeats;
+use uncore_trace::cmd::repeats::RepeatedWarnings;
 use uncore_trace::config::Listen;
 
 use self::agent::Agent;
@@ -46,7 +46,7 @@ pub(crate) struct Push {
     collector: Collector,
     backoff: Backoff,
     /// A collector that is away for a night must not fill the log.
-    repeats: Repeats,
+    repeats: RepeatedWarnings,
 }
 
 impl Push {
@@ -61,7 +61,7 @@ impl Push {
         let agent = Agent::new(&settings.agent)?;
         let collector = Collector::new(&settings)?;
         let backoff = Backoff::new(settings.interval);
-        Ok(Self { settings, agent, collector, backoff, repeats: Repeats::default() })
+        Ok(Self { settings, agent, collector, backoff, repeats: RepeatedWarnings::default() })
     }
 
     /// The address of the collector, for messages.
@@ -122,7 +122,7 @@ impl Push {
 
     /// Logs a warning, unless one like it was logged within the hour.
     fn warn(&mut self, text: &str) {
-        if let Some(line) = self.repeats.line(text, Instant::now()) {
+        if let Some(line) = self.repeats.line_to_print(text, Instant::now()) {
             log::warn!("{line}");
         }
     }

@@ -10,7 +10,7 @@ use super::heading::{FILE, PRINT, TIME};
 use super::output::print;
 use super::record::{FLUSH, LAG, seconds};
 use super::root::RootArg;
-use super::select::nanos;
+use super::select::to_nanos;
 use super::witness::WitnessArgs;
 use crate::agent;
 use crate::agent::trigger::metric_of;
@@ -66,9 +66,9 @@ pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         args.check || args.root.is_here(),
         "{} is not the running machine: --root is for agent --check",
-        args.root.dir().display()
+        args.root.root_dir().display()
     );
-    let machine = discover::machine(args.root.dir())?;
+    let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
@@ -77,8 +77,8 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
-    let catalog = args.catalog.load()?;
-    let plan = planned(&config, &machine, &catalog)?;
+    let catalog = args.catalog.load_catalog()?;
+    let plan = plan_config(&config, &machine, &catalog)?;
     agent::conditions(&config, &plan)?;
     for trigger in config.scarce() {
         log::warn!(
@@ -93,20 +93,20 @@ pub fn run(args: &Args) -> Result<u8> {
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }
-    super::messages::tell(&plan);
-    super::messages::of_service();
-    let mut options = options(&config, &machine, &plan, catalog.outside);
+    super::messages::log_plan_notices(&plan);
+    super::messages::log_as_service();
+    let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
     let lacking = lacking.map(|lacking| format!("the roll-up is incomplete: {lacking}"));
     let lists = [outcome.losses.incomplete(), outcome.losses.note(), lacking];
-    lists.iter().flatten().for_each(|line| super::messages::say(line));
+    lists.iter().flatten().for_each(|line| super::messages::print_message(line));
     Ok(u8::from(!is_complete))
 }
 
 /// The plan for the configuration (all traffic if it names nothing), with the metrics of triggers.
-fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
+fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
     let record = &config.record;
     let conditions = config.triggers.iter().filter_map(|trigger| trigger.when.as_deref());
     let watched = conditions.filter_map(|when| metric_of(when, catalog)).map(str::to_owned);
@@ -122,22 +122,22 @@ fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan
         misses: Wanted::No,
         ports: false,
         times: false,
-        tick_ns: nanos(record.tick()),
-        window_ns: nanos(record.interval()),
+        tick_ns: to_nanos(record.tick()),
+        window_ns: to_nanos(record.interval()),
     };
-    let asks = [&record.groups, &record.events, &record.metrics];
-    if asks.iter().all(|list| list.is_empty()) {
+    let selections = [&record.groups, &record.events, &record.metrics];
+    if selections.iter().all(|list| list.is_empty()) {
         let (plan, notice) = traffic(machine, catalog, &request)?;
         if let Some(notice) = notice {
             log::warn!("{notice}");
         }
         return Ok(plan);
     }
-    WitnessArgs::default().plan(machine, catalog, request, record.method())
+    WitnessArgs::default().plan_request(machine, catalog, request, record.method())
 }
 
-fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> Options {
-    let budget = WitnessArgs::default().budget(config.record.method());
+fn recorder_options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> Options {
+    let budget = WitnessArgs::default().budget_percent(config.record.method());
     let at_switch = AtSwitch::of(plan, budget.is_some());
     let flush = FLUSH.max(config.record.interval());
     let view = Options::for_view(machine, plan);

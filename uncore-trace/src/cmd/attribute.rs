@@ -9,7 +9,7 @@ use anyhow::bail;
 use super::heading::{DIVIDE, WRITE};
 use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
-use super::select::nanos;
+use super::select::to_nanos;
 use super::witness::percent;
 use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
@@ -89,8 +89,8 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let overrides = Overrides {
         method: args.method,
-        interval_ns: args.interval.map(nanos),
-        lag_ns: args.lag.map(nanos),
+        interval_ns: args.interval.map(to_nanos),
+        lag_ns: args.lag.map(to_nanos),
         effort: args.effort,
         min_share: args.min_share.map(|percent| percent / 100.0),
     };

@@ -9,7 +9,7 @@ use super::catalog::CatalogArgs;
 use super::heading::{MEASURE, PRINT};
 use super::output::print;
 use super::record::seconds;
-use super::select::nanos;
+use super::select::to_nanos;
 use crate::attribute::Choice;
 use crate::calibrate;
 use crate::confine::Needs;
@@ -66,8 +66,8 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.seconds)
     );
     let machine = discover::machine(Path::new("/"))?;
-    let catalog = args.catalog.load()?;
-    let plan = planned(&machine, &catalog)?;
+    let catalog = args.catalog.load_catalog()?;
+    let plan = plan_memory_counters(&machine, &catalog)?;
     let options = calibrate::Options {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
@@ -79,39 +79,39 @@ pub fn run(args: &Args) -> Result<u8> {
     let recording = record::Options {
         method,
         io: false,
-        afterwards: to_keep(&path),
+        afterwards: save_needs(&path),
         ..record::Options::for_view(&machine, &plan)
     };
     let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
     let [sum, triad] = outcome.asked_per_s.map(|rate| units::rate(rate, "bytes"));
     print(&format!(
         "{}\n{} threads moved {sum} with the sum and {triad} with the triad\n",
-        shown(&outcome.links),
+        format_peaks(&outcome.links),
         outcome.threads,
     ))?;
     if args.dry_run {
         return Ok(0);
     }
-    keep(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
+    save_calibration(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
     print(&format!("kept in {}\n", path.display()))?;
     Ok(0)
 }
 
 /// The plan with the counters of memory.
-fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
+fn plan_memory_counters(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
     let request = Request {
         groups: vec!["mem".to_owned()],
-        tick_ns: nanos(TICK),
-        window_ns: nanos(WINDOW),
+        tick_ns: to_nanos(TICK),
+        window_ns: to_nanos(WINDOW),
         ..Request::default()
     };
     plan(machine, catalog, &request).context("only counters of memory can be calibrated")
 }
 
-fn shown(links: &[MeasuredPeak]) -> String {
+fn format_peaks(links: &[MeasuredPeak]) -> String {
     let mut table = Table::whole(["link", "in", "out", "both"]);
     let rate =
-        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| units::rate(it, "bytes"));
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::rate(bytes_per_s, "bytes"));
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
         table.row([
@@ -124,8 +124,8 @@ fn shown(links: &[MeasuredPeak]) -> String {
     table.draw(None, "")
 }
 
-/// Directories that [`keep`] needs: the one of the file, or its parent if it must be created.
-fn to_keep(path: &Path) -> Needs {
+/// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be created.
+fn save_needs(path: &Path) -> Needs {
     match path.parent() {
         Some(folder) if !folder.is_dir() => Needs::to_write(folder),
         _ => Needs::to_write(path),
@@ -134,12 +134,12 @@ fn to_keep(path: &Path) -> Needs {
 
 /// Writes a temporary file in the same directory and renames it, so that a reader never sees an
 /// incomplete file.
-fn keep(path: &Path, calibration: &Calibration) -> Result<()> {
-    let what = || format!("cannot write {}", path.display());
+fn save_calibration(path: &Path, calibration: &Calibration) -> Result<()> {
+    let cannot_write = || format!("cannot write {}", path.display());
     let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).with_context(what)?;
-    let beside = path.with_extension("json.new");
-    let text = serde_json::to_string_pretty(calibration).with_context(what)? + "\n";
-    std::fs::write(&beside, text).with_context(what)?;
-    std::fs::rename(&beside, path).with_context(what)
+    std::fs::create_dir_all(folder).with_context(cannot_write)?;
+    let temporary_path = path.with_extension("json.new");
+    let text = serde_json::to_string_pretty(calibration).with_context(cannot_write)? + "\n";
+    std::fs::write(&temporary_path, text).with_context(cannot_write)?;
+    std::fs::rename(&temporary_path, path).with_context(cannot_write)
 }

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8> {
         times.is_none() || wall_ns.is_some(),
         "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
     );
-    let recording = Recording::to_check(&args.path, &args.hosts.wanted(wall_ns))?;
+    let recording = Recording::to_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
         "{} is no roll-up, and is checked as a whole: leave out --from and --to",
@@ -65,16 +65,16 @@ pub fn run(args: &Args) -> Result<u8> {
     );
     recording.require_finished()?;
     let findings = check(&recording)?;
-    print(&render(&findings, terminal::columns()))?;
-    Ok(u8::from(findings.iter().any(failed)))
+    print(&render_findings(&findings, terminal::columns()))?;
+    Ok(u8::from(findings.iter().any(is_failed)))
 }
 
-fn failed(finding: &Finding) -> bool {
+fn is_failed(finding: &Finding) -> bool {
     matches!(finding.outcome, Outcome::Failed(_))
 }
 
 /// A line for each finding, of at most `width` cells if there is a limit, and the verdict.
-fn render(findings: &[Finding], width: Option<usize>) -> String {
+fn render_findings(findings: &[Finding], width: Option<usize>) -> String {
     let names = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for Finding { name, outcome } in findings {
@@ -87,18 +87,18 @@ fn render(findings: &[Finding], width: Option<usize>) -> String {
         text.push_str(&wrapped(&prefix, &printable(&detail), width));
     }
     text.push('\n');
-    text.push_str(&wrapped("", &verdict(findings), width));
+    text.push_str(&wrapped("", &format_verdict(findings), width));
     text
 }
 
 /// The verdict: how many facts hold, and which do not.
-fn verdict(findings: &[Finding]) -> String {
-    let wrong: Vec<_> = findings.iter().filter(|it| failed(it)).map(|it| it.name).collect();
-    let verified = findings.iter().filter(|it| !matches!(it.outcome, Outcome::NotHere(_))).count();
-    let of = format!("{verified} of {} facts verified", findings.len());
+fn format_verdict(findings: &[Finding]) -> String {
+    let wrong: Vec<_> = findings.iter().filter(|finding| is_failed(finding)).map(|failed_finding| failed_finding.name).collect();
+    let verified = findings.iter().filter(|verified_finding| !matches!(verified_finding.outcome, Outcome::NotHere(_))).count();
+    let counts = format!("{verified} of {} facts verified", findings.len());
     match wrong.as_slice() {
-        [] => format!("{of}, none failed"),
-        wrong => format!("{of}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
+        [] => format!("{counts}, none failed"),
+        wrong => format!("{counts}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
     }
 }
 
@@ -113,11 +113,11 @@ mod tests {
             finding("all tables are there", Outcome::Ok("a single file".to_owned())),
             finding("CPU time adds up", Outcome::NotHere("no \u{1b}[2J clock".to_owned())),
         ];
-        let text = render(&findings, None);
+        let text = render_findings(&findings, None);
         assert!(text.ends_with("\n\n1 of 2 facts verified, none failed\n"), "{text}");
         let torn = "cycles on CPU 0, window ending at mono_ns 10: rows sum to 3, total is 4";
         findings.push(finding("shares sum to totals", Outcome::Failed(torn.to_owned())));
-        insta::assert_snapshot!(render(&findings, Some(60)), @r"
+        insta::assert_snapshot!(render_findings(&findings, Some(60)), @r"
         ok      all tables are there  a single file
         -       CPU time adds up      not verifiable: no \u{1b}[2J
                                       clock

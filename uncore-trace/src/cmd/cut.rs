@@ -65,17 +65,17 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let recordings = cut::open(&args.path)?;
     place::require_outside_series(&args.path, &target)?;
-    let at = |moment: &Option<Moment>, edge| {
+    let find_moment = |moment: &Option<Moment>, edge| {
         moment.as_ref().map(|moment| moment.find(&recordings, edge)).transpose()
     };
-    let (from, to) = (at(&args.from, Edge::Begin)?, at(&args.to, Edge::End)?);
-    if let (Some(from), Some(to)) = (from, to)
+    let (begin_ns, end_ns) = (find_moment(&args.from, Edge::Begin)?, find_moment(&args.to, Edge::End)?);
+    if let (Some(from), Some(to)) = (begin_ns, end_ns)
         && from >= to
     {
         bail!("--to is not after --from: nothing lies between them");
     }
     let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
-    let finished = cut::cut(&recordings, (from, to), &target, create)?;
+    let finished = cut::cut(&recordings, (begin_ns, end_ns), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

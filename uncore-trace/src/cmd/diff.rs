@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::messages::say;
+use super::messages::print_message;
 use super::output::{path, print};
 use super::page::save;
 use crate::terminal;
@@ -63,10 +63,10 @@ pub struct Args {
     /// (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be left out;
     /// mark:NAME alone is the span of that mark
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
-    before: Option<Between>,
+    before: Option<TypedSpan>,
     /// Only this span of the second recording, written as for --before
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
-    after: Option<Between>,
+    after: Option<TypedSpan>,
     /// What a line is; processes, containers and pods of two recordings are compared by their names
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
@@ -108,13 +108,13 @@ pub struct Args {
 
 /// A span as typed.
 #[derive(Debug, Clone, PartialEq)]
-struct Between {
+struct TypedSpan {
     from: Option<Moment>,
     to: Option<Moment>,
     typed: String,
 }
 
-impl FromStr for Between {
+impl FromStr for TypedSpan {
     type Err = String;
 
     /// `FROM..TO`, where each may be left out, or a mark, whose span is used.
@@ -123,8 +123,8 @@ impl FromStr for Between {
         let typed = text.to_owned();
         let mut wrong = "write it as FROM..TO, e.g. 10s..20s, 10s.. or ..20s".to_owned();
         // The name of a mark may contain two dots: the first split that can be parsed is used.
-        for (at, dots) in text.match_indices("..") {
-            match (moment(&text[..at]), moment(&text[at + dots.len()..])) {
+        for (dots_at, dots) in text.match_indices("..") {
+            match (moment(&text[..dots_at]), moment(&text[dots_at + dots.len()..])) {
                 (Ok(from), Ok(to)) => return Ok(Self { from, to, typed }),
                 (Err(error), _) | (_, Err(error)) => wrong = error,
             }
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
     let other = second.unwrap_or_else(|| Ok(first.clone()))?;
     args.by.check(&first).and_then(|()| args.by.check(&other))?;
-    let asked = |recording, span: Option<&Between>| RequestedSpan {
+    let asked = |recording, span: Option<&TypedSpan>| RequestedSpan {
         recording,
         begin_moment: span.and_then(|span| span.from.clone()),
         end_moment: span.and_then(|span| span.to.clone()),
@@ -165,8 +165,8 @@ pub fn run(args: &Args) -> Result<u8> {
     let (before, after) = (args.before.as_ref(), args.after.as_ref());
     let diff = diff(&asked(&first, before), &asked(&other, after), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);
-    let called = [called(&args.first, before), called(second, after)];
-    let called = called.each_ref().map(String::as_str);
+    let labels = [span_label(&args.first, before), span_label(second, after)];
+    let called = labels.each_ref().map(String::as_str);
     if let Some(file) = &args.html {
         warn(&diff);
         let top = args.top.unwrap_or(page::TENANTS);
@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Names a recording and its span.
-fn called(path: &Path, span: Option<&Between>) -> String {
+fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
     let path = path.display();
     span.map_or_else(|| path.to_string(), |span| format!("{path} {}", span.typed))
 }
@@ -210,32 +210,32 @@ fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
             units::human(gate.above * 100.0, "%")
         );
     }
-    let Some(first) = judged.grown.first() else { return false };
-    let more = match judged.grown.len() - 1 {
+    let Some(largest) = judged.grown.first() else { return false };
+    let further_lines = match judged.grown.len() - 1 {
         0 => String::new(),
         1 => "; so did one other".to_owned(),
-        more => format!("; so did {more} others"),
+        count => format!("; so did {count} others"),
     };
-    say(&printable(&format!("{}{more}", grown(first, gate.above))));
+    print_message(&printable(&format!("{}{further_lines}", describe_growth(largest, gate.above))));
     true
 }
 
 /// `memory 0 in of /tenant-a grew by 54 % (3.10 -> 9.20 GB/s), more than 10 %`
-fn grown(it: &Grown<'_>, above: f64) -> String {
-    let change = it.tenant.map_or(&it.way.total, |tenant| &tenant.change);
-    let rates = text::rates(change, &it.way.unit);
-    let of = it.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
-    let name = &it.way.name;
-    let percent = |part: f64| units::human(part * 100.0, "%");
-    match it.growth {
+fn describe_growth(grown_line: &Grown<'_>, above: f64) -> String {
+    let change = grown_line.tenant.map_or(&grown_line.way.total, |tenant| &tenant.change);
+    let rates = text::rates(change, &grown_line.way.unit);
+    let tenant_suffix = grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
+    let name = &grown_line.way.name;
+    let percent = |fraction: f64| units::human(fraction * 100.0, "%");
+    match grown_line.growth {
         Some(growth) => {
             format!(
-                "{name}{of} grew by {} ({rates}), more than {}",
+                "{name}{tenant_suffix} grew by {} ({rates}), more than {}",
                 percent(growth),
                 percent(above)
             )
         }
-        None => format!("{name}{of} is new ({rates})"),
+        None => format!("{name}{tenant_suffix} is new ({rates})"),
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn spans_are_from_to() {
-        let span = |text: &str| text.parse::<Between>().map(|it| (it.from, it.to));
+        let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.from, it.to));
         let after = |seconds: i64| Some(Moment::After(seconds * 1_000_000_000));
         assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
         assert_eq!(span("..2"), Ok((None, after(2))));

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
 use super::host::HostArgs;
-use super::messages::{is_broken_pipe, say};
+use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
 use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
@@ -133,7 +133,7 @@ fn step(text: &str) -> Result<i64, String> {
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum ExportFormat {
     Perfetto,
     OpenMetrics,
     Csv,
@@ -160,36 +160,36 @@ pub fn run(args: &Args) -> Result<u8> {
     let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
         bail!("{shown} has no rows: nothing was recorded");
     };
-    let mut outputs = outputs(args, &recording)?;
+    let mut outputs = open_outputs(args, &recording)?;
     if let Some(incomplete) = Incomplete::of(&recording)? {
-        let more = incomplete.more(&shown).map(|more| format!("; see `{more}`"));
-        log::warn!("{}{}", incomplete.line(span.start_ns), more.unwrap_or_default());
+        let hint = incomplete.more(&shown).map(|command| format!("; see `{command}`"));
+        log::warn!("{}{}", incomplete.line(span.start_ns), hint.unwrap_or_default());
     }
-    let source = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
+    let job = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
     let mut lines = Vec::new();
     for (format, output) in &mut outputs {
-        let written = source.write(*format, output).and_then(|what| {
+        let written = job.write(*format, output).and_then(|summary| {
             output.finish_writing()?;
-            Ok(what)
+            Ok(summary)
         });
         match written.map_err(|error| output.explain_error(error)) {
-            Ok(what) => lines.push(what),
+            Ok(summary) => lines.push(summary),
             // The reader of standard output has left; the other files are still written.
             Err(error) if is_broken_pipe(&error) => lines.push(String::new()),
             Err(error) => return Err(error),
         }
     }
     let piped = outputs.iter().any(|(_, output)| output.is_stdout());
-    for ((_, output), what) in outputs.iter_mut().zip(lines) {
+    for ((_, output), summary) in outputs.iter_mut().zip(lines) {
         output.publish()?;
         if output.is_stdout() {
             continue;
         }
         let named = printable(&output.output_path().display().to_string()).into_owned();
         let size = units::human(output.written_bytes() as f64, "bytes");
-        let line = format!("{named}: {what}, {size}");
+        let line = format!("{named}: {summary}, {size}");
         if piped {
-            say(&line);
+            print_message(&line);
         } else {
             print(&format!("{line}\n"))?;
         }
@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Opens the outputs.
-fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> {
+fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, Output)>> {
     let table = args.table.name;
     if !recording.tables().iter().any(|def| def.name == table) {
         let path = printable(&args.path.display().to_string()).into_owned();
@@ -210,16 +210,16 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
              e.g. -o run/"
         );
     }
-    let asked = [
-        (Format::Perfetto, Content::Binary, &args.perfetto),
-        (Format::OpenMetrics, Content::Text, &args.openmetrics),
-        (Format::Csv, Content::Text, &args.csv),
-        (Format::Arrow, Content::Binary, &args.arrow),
+    let requested = [
+        (ExportFormat::Perfetto, Content::Binary, &args.perfetto),
+        (ExportFormat::OpenMetrics, Content::Text, &args.openmetrics),
+        (ExportFormat::Csv, Content::Text, &args.csv),
+        (ExportFormat::Arrow, Content::Binary, &args.arrow),
     ];
-    let mut outputs: Vec<(Format, Output)> = Vec::new();
-    for (format, content, path) in asked {
+    let mut outputs: Vec<(ExportFormat, Output)> = Vec::new();
+    for (format, content, path) in requested {
         let Some(path) = path else { continue };
-        if outputs.iter().any(|(_, other)| other.output_path() == path) {
+        if outputs.iter().any(|(_, earlier)| earlier.output_path() == path) {
             let path = printable(&path.display().to_string()).into_owned();
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
@@ -231,14 +231,14 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
 
 impl ExportJob<'_> {
     /// Writes one format. Returns a summary of it.
-    fn write(&self, format: Format, out: &mut impl io::Write) -> Result<String> {
+    fn write(&self, format: ExportFormat, writer: &mut impl io::Write) -> Result<String> {
         let Self { args, recording, fabric, span } = *self;
         match format {
-            Format::Perfetto => {
+            ExportFormat::Perfetto => {
                 let written =
-                    perfetto::write_perfetto(recording, fabric, span, (args.by, args.top), &mut *out)?;
+                    perfetto::write_perfetto(recording, fabric, span, (args.by, args.top), &mut *writer)?;
                 // Nothing is said of a trace that could not be written.
-                out.flush()?;
+                writer.flush()?;
                 if !written.has_slices {
                     log::warn!(
                         "the trace does not show who ran on the CPUs, as the recording has no \
@@ -247,18 +247,18 @@ impl ExportJob<'_> {
                 }
                 Ok(format!("{} tracks, {} events", written.tracks, written.events))
             }
-            Format::OpenMetrics => {
+            ExportFormat::OpenMetrics => {
                 let question = openmetrics::SeriesOptions { top: args.top, step_ms: args.step };
                 let selection = SelectedRows::new(fabric, span);
-                let written = openmetrics::write_openmetrics(&selection, span, question, out)?;
+                let written = openmetrics::write_openmetrics(&selection, span, question, writer)?;
                 Ok(format!("{} series, {} samples", written.series, written.samples))
             }
-            Format::Csv | Format::Arrow => {
+            ExportFormat::Csv | ExportFormat::Arrow => {
                 let table = recording.table(args.table)?;
                 let selection = SelectedRows::new(&table, span);
                 let rows = match format {
-                    Format::Csv => csv::write_csv(&selection, out)?,
-                    _ => ipc::write_ipc(&selection, out)?,
+                    ExportFormat::Csv => csv::write_csv(&selection, writer)?,
+                    _ => ipc::write_ipc(&selection, writer)?,
                 };
                 Ok(format!("{rows} rows"))
             }

@@ -27,14 +27,14 @@ impl HostArgs {
     pub(super) fn open(
         &self,
         path: &Path,
-        from: Option<&Moment>,
-        to: Option<&Moment>,
+        begin: Option<&Moment>,
+        end: Option<&Moment>,
     ) -> Result<Recording> {
-        Recording::of_part(path, &self.wanted(between(from, to)))
+        Recording::of_part(path, &self.rollup_selection(between(begin, end)))
     }
 
-    /// What is wanted of a roll-up.
-    pub(super) fn wanted(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
+    /// The hosts and the time that are read of a roll-up.
+    pub(super) fn rollup_selection(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
         RollupSelection { hosts: self.hosts.clone(), wall_ns }
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
-use super::messages::say;
+use super::messages::print_message;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{MarkAnswer, send};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};
@@ -84,23 +84,23 @@ pub fn run(args: &Args) -> Result<u8> {
     let message = Message { act, mono_ns, text: args.text.clone(), id: None };
     runtime.block_on(async {
         if args.command.is_empty() {
-            mark(&recorders(args.pid)?, &message).await?;
+            mark(&find_recorders(args.pid)?, &message).await?;
             return Ok(0);
         }
-        around(args, message).await
+        mark_command(args, message).await
     })
 }
 
 /// Pids of the recorders that the mark is sent to.
-fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
+fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
     let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
-    let found = listening_pids(&String::from_utf8_lossy(&list));
+    let listening_pids = listening_pids(&String::from_utf8_lossy(&list));
     let start = "start one with `uncore-trace record -o run.parquet`";
     match pid {
-        Some(pid) if found.contains(&pid) => Ok([pid].into()),
+        Some(pid) if listening_pids.contains(&pid) => Ok([pid].into()),
         Some(pid) => bail!("process {pid} records nothing that can be marked: {start}"),
-        None if found.is_empty() => bail!("nothing is recorded that can be marked: {start}"),
-        None => Ok(found),
+        None if listening_pids.is_empty() => bail!("nothing is recorded that can be marked: {start}"),
+        None => Ok(listening_pids),
     }
 }
 
@@ -110,10 +110,10 @@ fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
 ///
 /// No recorder accepted it; the message says why.
 async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
-    let (mut taken, mut refused) = (BTreeSet::new(), Vec::new());
+    let (mut accepted, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
         match send(pid, message).await {
-            Ok(MarkAnswer::Taken) => drop(taken.insert(pid)),
+            Ok(MarkAnswer::Taken) => drop(accepted.insert(pid)),
             Ok(MarkAnswer::Refused(reason)) => refused.push((pid, reason)),
             Ok(MarkAnswer::Gone) => refused.push((pid, "it has ended".to_owned())),
             Err(error) => refused.push((pid, format!("{error:#}"))),
@@ -121,28 +121,28 @@ async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u
     }
     let reasons = refused.iter().map(|(pid, reason)| format!("recorder {pid}: {reason}"));
     let reasons: Vec<String> = reasons.collect();
-    if taken.is_empty() {
+    if accepted.is_empty() {
         bail!("the mark was not taken by {}", reasons.join("; by "));
     }
     for reason in reasons {
         log::warn!("the mark was not taken by {reason}");
     }
-    if taken.len() > 1 {
-        let pids: Vec<String> = taken.iter().map(ToString::to_string).collect();
-        say(&format!("marked {} recordings, of the recorders {}", taken.len(), pids.join(", ")));
+    if accepted.len() > 1 {
+        let pids: Vec<String> = accepted.iter().map(ToString::to_string).collect();
+        print_message(&format!("marked {} recordings, of the recorders {}", accepted.len(), pids.join(", ")));
     }
-    Ok(taken)
+    Ok(accepted)
 }
 
 /// Runs the command and marks its span. Returns its exit code.
-async fn around(args: &Args, begin: Message) -> Result<u8> {
+async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
     // First: a Ctrl-C must end the command only, because the end of its span is still to be marked.
     let mut signals = Signals::install()?;
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
     let begin = Message { act: MarkAct::Begin, id: Some(id), ..begin };
-    let recorders = mark(&recorders(args.pid)?, &begin).await?;
+    let recorders = mark(&find_recorders(args.pid)?, &begin).await?;
     let mut workload = Workload::none();
-    let ended = match Workload::start(&args.command) {
+    let wait_result = match Workload::start(&args.command) {
         Ok(started) => {
             workload = started;
             workload.wait(&mut signals).await
@@ -163,7 +163,7 @@ async fn around(args: &Args, begin: Message) -> Result<u8> {
             printable(&lost)
         );
     }
-    ended?;
+    wait_result?;
     if let Some(pid) = workload.running()? {
         bail!("the command (pid {pid}) still runs: the span was ended before the command");
     }

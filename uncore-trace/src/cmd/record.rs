@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 pub use self::args::Args;
 use super::after;
 use super::output::print;
-use super::select::nanos;
+use super::select::to_nanos;
 use super::trust::as_cgroup;
 use crate::confine::Needs;
 use crate::discover::{self, CgroupMounts, Machine};
@@ -55,19 +55,19 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if args.monitor.is_some()
         && let Some(number) =
-            args.command.first().filter(|its| its.to_string_lossy().parse::<u8>().is_ok())
+            args.command.first().filter(|argument| argument.to_string_lossy().parse::<u8>().is_ok())
     {
         bail!("--monitor takes its number after =: write --monitor={}", number.to_string_lossy());
     }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
-    let machine = discover::machine(args.root.dir())?;
+    let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let request = args.select.request(&machine, nanos(tick), nanos(interval));
-    let catalog = args.select.catalog()?;
-    let mut plan = args.witness.plan(&machine, &catalog, request, args.method)?;
+    let request = args.select.plan_request(&machine, to_nanos(tick), to_nanos(interval));
+    let catalog = args.select.load_catalog()?;
+    let mut plan = args.witness.plan_request(&machine, &catalog, request, args.method)?;
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }
@@ -82,18 +82,18 @@ pub fn run(args: &Args) -> Result<u8> {
     if !args.root.is_here() {
         bail!(
             "{} is not the running machine: --root is for list, doctor and record --dry-run",
-            args.root.dir().display()
+            args.root.root_dir().display()
         );
     }
     let cpus = machine.cpus.online.len();
-    let buffer = buffer(args, cpus, &plan)?;
-    let mut options = options(args, tick, interval, buffer, catalog.outside)?;
+    let buffer = ring_buffer_bytes(args, cpus, &plan)?;
+    let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
-    super::messages::tell(&plan);
+    super::messages::log_plan_notices(&plan);
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
-        options.afterwards = ending::needs(&options);
+        options.afterwards = ending::answer_needs(&options);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -118,18 +118,18 @@ async fn record_and_wait(
         Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
     let outcome = match recorded {
         Ok(outcome) => outcome,
-        Err(error) => return after::failed(error, &mut workload, &mut signals).await,
+        Err(error) => return after::wait_after_failure(error, &mut workload, &mut signals).await,
     };
     // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
-        report(options, &outcome, shows_answer);
+        print_summary(options, &outcome, shows_answer);
     }
-    let code = after::finished(&mut workload, &mut signals, kill, options.quiet).await?;
+    let code = after::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
     if outcome.losses.is_complete() {
         return Ok(code.unwrap_or(0));
     }
     if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
-        super::messages::say(&format!(
+        super::messages::print_message(&format!(
             "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
              recording is incomplete"
         ));
@@ -137,7 +137,7 @@ async fn record_and_wait(
     Ok(1)
 }
 
-fn options(
+fn recorder_options(
     args: &Args,
     tick: Duration,
     interval: Duration,
@@ -183,14 +183,14 @@ fn options(
     if args.marks.is_some() && output == Path::new(STDOUT) {
         bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
     }
-    if let (Some(Rotate::Bytes(part)), Some(Keep::Bytes(all))) = (args.rotate, args.keep)
-        && all < 2 * part
+    if let (Some(Rotate::Bytes(part_bytes)), Some(Keep::Bytes(kept_bytes))) = (args.rotate, args.keep)
+        && kept_bytes < 2 * part_bytes
     {
         bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");
     }
     let cgroups = args.cgroups.iter().map(|path| as_cgroup(path)).collect();
     Ok(Options {
-        root: args.root.dir().to_owned(),
+        root: args.root.root_dir().to_owned(),
         output,
         // A name that was not typed never replaces a file.
         force: args.force && args.output.is_some(),
@@ -208,12 +208,12 @@ fn options(
         min_gap: args.min_gap,
         flush,
         cgroups,
-        trusted_cgroups: args.trust.cgroups(),
+        trusted_cgroups: args.trust.trusted_paths(),
         cgroup_depth: args.cgroup_depth,
         method: args.method,
         lag,
         min_share: args.min_share / 100.0,
-        witness_budget: args.witness.budget(args.method),
+        witness_budget: args.witness.budget_percent(args.method),
         io: args.io,
         canary: args.canary,
         monitor: args.monitor.map(usize::from),
@@ -232,8 +232,8 @@ fn options(
 }
 
 /// Size of the ring buffer in bytes.
-fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
-    let at_switch = AtSwitch::of(plan, args.witness.budget(args.method).is_some());
+fn ring_buffer_bytes(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
+    let at_switch = AtSwitch::of(plan, args.witness.budget_percent(args.method).is_some());
     let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
     if !mib.is_power_of_two() || mib > 1024 {
         bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
@@ -268,7 +268,7 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn report(options: &Options, outcome: &RecordingOutcome, shows_answer: bool) {
+fn print_summary(options: &Options, outcome: &RecordingOutcome, shows_answer: bool) {
     let output = match options.output.to_string_lossy() {
         name if name == STDOUT => "stdout".into(),
         name => name,
@@ -278,23 +278,23 @@ fn report(options: &Options, outcome: &RecordingOutcome, shows_answer: bool) {
     } else {
         format!(", {}", units::human(outcome.finished.bytes as f64, "bytes"))
     };
-    let parts = if options.rotate.is_some() {
+    let parts_text = if options.rotate.is_some() {
         format!(" in {}", counted(outcome.part_count as usize, "part"))
     } else {
         String::new()
     };
-    super::messages::say(&format!(
-        "{}: {}, {}, {} rows{size}{parts}; {}",
+    super::messages::print_message(&format!(
+        "{}: {}, {}, {} rows{size}{parts_text}; {}",
         printable(&output),
         units::human(outcome.seconds * 1e9, "ns"),
         counted(outcome.counters, "counter"),
         outcome.finished.rows,
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
-    let answer = if shows_answer { ending::answer(options) } else { Vec::new() };
+    let answer = if shows_answer { ending::answer_lines(options) } else { Vec::new() };
     let losses = [outcome.losses.incomplete(), outcome.losses.note()];
-    let next = if shows_answer { ending::next(options) } else { None };
-    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next) {
-        super::messages::say(&line);
+    let next_steps = if shows_answer { ending::next_commands(options) } else { None };
+    for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next_steps) {
+        super::messages::print_message(&line);
     }
 }

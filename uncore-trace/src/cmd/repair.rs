@@ -34,24 +34,24 @@ pub struct Args {
 
 /// Repairs, and prints what was done. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
-    for (did, all) in [
+    for (action, paths) in [
         ("removed the cgroup of a canary", canary::remove_left()),
         ("thawed", thaw::thaw_left()),
         ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
-        for path in all {
-            print(&format!("{did}: {}\n", printable(&path.display().to_string())))?;
+        for path in paths {
+            print(&format!("{action}: {}\n", printable(&path.display().to_string())))?;
         }
     }
-    let parts = parts_of(&args.path);
-    if parts.is_empty() {
-        return one(&args.path);
+    let part_paths = parts_of(&args.path);
+    if part_paths.is_empty() {
+        return repair_recording(&args.path);
     }
-    parts.iter().try_fold(0, |code, part| Ok(code.max(one(part)?)))
+    part_paths.iter().try_fold(0, |code, part_path| Ok(code.max(repair_recording(part_path)?)))
 }
 
 /// Repairs one recording, or one part of a rotated one.
-fn one(path: &Path) -> Result<u8> {
+fn repair_recording(path: &Path) -> Result<u8> {
     match repair(path)? {
         Repaired::Good => {
             let path = path.display().to_string();

@@ -174,7 +174,7 @@ pub struct Args {
 
 impl Args {
     /// The grouping of programs' output, and of text where nothing speaks for another one.
-    fn by(&self) -> By {
+    fn grouping(&self) -> By {
         self.by.unwrap_or(By::Cgroup)
     }
 }
@@ -182,9 +182,9 @@ impl Args {
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.by().check(&recording)?;
+    args.grouping().check(&recording)?;
     if let Some(file) = &args.html {
-        return html(&recording, args, file);
+        return write_page(&recording, args, file);
     }
     // The tables of events say it themselves.
     if let Some(holder) = recording.recorder().filter(|_| args.marks || args.links || args.latency)
@@ -193,27 +193,27 @@ pub fn run(args: &Args) -> Result<u8> {
         log::warn!("{path} {holder}: this is what is on the disk so far");
     }
     if args.marks {
-        return marks::list(args, &recording);
+        return marks::print_marks(args, &recording);
     }
     if args.links {
         return links_only(&recording, args);
     }
     if args.latency {
-        return latency::only(&recording, args);
+        return latency::print_latencies(&recording, args);
     }
-    let question = question(&recording, args)?;
+    let question = build_question(&recording, args)?;
     let mut usage = usage_of_tenants(&recording, &question)?;
     let width = terminal::width(args.wide);
     let style = Style { ascii: args.ascii, width };
     let mut answer = String::new();
     if !args.json && !args.csv {
-        answer = answered(&recording, &question, &usage, style)?;
+        answer = answer_text(&recording, &question, &usage, style)?;
     }
     if let Some(count) = args.top {
         top(&mut usage.events, count);
     }
     let incomplete = Incomplete::of(&recording)?;
-    let told = incomplete.as_ref().map(|incomplete| tell(incomplete, &usage, args, width));
+    let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
         let credits = canary::credits(&recording)?;
         programs::json(&usage, incomplete.as_ref(), credits.as_deref())
@@ -223,32 +223,32 @@ pub fn run(args: &Args) -> Result<u8> {
     } else {
         let marks = marks::before_tables(args, &recording, &usage, style)?;
         let table = render::table(&usage, style);
-        let latencies = latency::tables(&recording, args, style)?;
-        let told = told.iter().map(|line| format!("{line}\n"));
-        told.chain([answer, marks, table, latencies]).collect()
+        let latencies = latency::latency_tables(&recording, args, style)?;
+        let incomplete_lines = incomplete_line.iter().map(|line| format!("{line}\n"));
+        incomplete_lines.chain([answer, marks, table, latencies]).collect()
     };
     // Standard output is for programs, so this line goes to standard error.
-    if let Some(line) = told.filter(|_| args.json || args.csv) {
+    if let Some(line) = incomplete_line.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
     if let Some(note) = Incomplete::unnamed(&recording)? {
-        super::messages::say(&note);
+        super::messages::print_message(&note);
     }
     print(&text)?;
     Ok(0)
 }
 
 /// Writes the page for a browser; exit code 0.
-fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
+fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let asked = page::Asked { question: question(recording, args)?, tenants, path: &path };
-    save(&[recording], file, args.force, |out| page::write(recording, &asked, out))?;
+    let page_request = page::Asked { question: build_question(recording, args)?, tenants, path: &path };
+    save(&[recording], file, args.force, |writer| page::write(recording, &page_request, writer))?;
     Ok(0)
 }
 
 /// The answer, and the table of links if the recording has any: printed before the tables of events.
-fn answered(
+fn answer_text(
     recording: &Recording,
     question: &Question<'_>,
     usage: &Usage,
@@ -274,12 +274,12 @@ fn answered(
     Ok(text)
 }
 
-/// What is asked.
-fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
+/// The question that the options ask.
+fn build_question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
     ensure!(
-        args.cgroups.is_empty() || args.by().has_owner(),
+        args.cgroups.is_empty() || args.grouping().has_owner(),
         "--cgroup selects owners, and lines by {} have none: use --by cgroup",
-        args.by().name()
+        args.grouping().name()
     );
     Ok(Question {
         from: args.from.clone(),
@@ -291,7 +291,7 @@ fn question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
             || !args.cgroups.is_empty()
             || args.json
             || args.csv,
-        ..Question::by(args.by())
+        ..Question::by(args.grouping())
     })
 }
 
@@ -303,27 +303,27 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
         printable(&recording.path().display().to_string())
     );
-    let ways = headroom(recording, &links, &question(recording, args)?)?;
+    let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
     let width = terminal::width(args.wide);
     print(&if args.json {
-        headroom::draw::json(&ways, &links, args.by().name()).context("cannot write JSON")?
+        headroom::draw::json(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
     } else {
-        headroom::draw::table(&ways, &links, Style { ascii: args.ascii, width })
+        headroom::draw::table(&link_directions, &links, Style { ascii: args.ascii, width })
     })?;
     Ok(0)
 }
 
 /// What the recording lacks, and the command that says more. The command is on a line of its own if
 /// one line is too long for the terminal.
-fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
-    let what = printable(&incomplete.line(usage.start_ns)).into_owned();
-    let more = incomplete.more(&printable(&args.path.display().to_string()));
-    let see = more.as_ref().map(|more| format!("; see `{more}`")).unwrap_or_default();
-    let line = format!("{what}{see}");
+fn describe_incomplete(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
+    let loss_text = printable(&incomplete.line(usage.start_ns)).into_owned();
+    let command = incomplete.more(&printable(&args.path.display().to_string()));
+    let see = command.as_ref().map(|shown_command| format!("; see `{shown_command}`")).unwrap_or_default();
+    let line = format!("{loss_text}{see}");
     match width {
         Some(width) if !args.json && !args.csv && cells(&line) > width => {
-            let more = more.map(|more| format!("\n  {more}")).unwrap_or_default();
-            format!("{}{more}", wrap(&what, width))
+            let command_line = command.map(|shown_command| format!("\n  {shown_command}")).unwrap_or_default();
+            format!("{}{command_line}", wrap(&loss_text, width))
         }
         _ => line,
     }

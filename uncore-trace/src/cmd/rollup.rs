@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use super::heading::{TIME, WRITE};
 use super::output::{ModeArg, print};
 use super::record::seconds;
-use super::select::nanos;
+use super::select::to_nanos;
 use crate::config;
 use crate::schema::{fabric, metadata, rollup};
 use crate::tables::hours::Hours;
@@ -62,32 +62,32 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.window)
     );
     ensure!(args.owners > 0, "--owners 0 leaves no cgroup a row of its own: choose at least 1");
-    let (mut made, mut total) = (BTreeSet::new(), RecordingSize::default());
+    let (mut written, mut total) = (BTreeSet::new(), RecordingSize::default());
     for path in &args.paths {
-        for (file, finished) in sum(args, &Recording::open(path)?, &made)? {
-            made.insert(file);
+        for (file, finished) in sum_recording(args, &Recording::open(path)?, &written)? {
+            written.insert(file);
             total += finished;
         }
     }
     let named = printable(&args.output.display().to_string()).into_owned();
     let size = units::human(total.bytes as f64, "bytes");
-    print(&format!("{named}: {}, {} rows, {size}\n", counted(made.len(), "file"), total.rows))?;
+    print(&format!("{named}: {}, {} rows, {size}\n", counted(written.len(), "file"), total.rows))?;
     Ok(0)
 }
 
 /// Sums one recording. Returns the files that it writes. Two recordings may have parts of one
 /// window, so earlier files are kept.
-fn sum(
+fn sum_recording(
     args: &Args,
     recording: &Recording,
-    before: &BTreeSet<PathBuf>,
+    earlier_files: &BTreeSet<PathBuf>,
 ) -> Result<Vec<(PathBuf, RecordingSize)>> {
     let table = recording.table(&fabric::TABLE)?;
     let mut pairs = table.metadata().clone();
-    let window_ns = nanos(args.window);
-    let recorded = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
+    let window_ns = to_nanos(args.window);
+    let recorded_ns = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
     ensure!(
-        recorded.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
+        recorded_ns.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
         "--window {} is not a multiple of the windows of {}: choose another",
         humantime::format_duration(args.window),
         recording.path().display()
@@ -99,18 +99,18 @@ fn sum(
     let mut summer = Summer::new(form);
     summer.read_metadata(&pairs)?;
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
-    let mut hours = hours.allow_existing(before.clone());
-    let mut made: Vec<(PathBuf, RecordingSize)> = Vec::new();
+    let mut hours = hours.allow_existing(earlier_files.clone());
+    let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in table.scan(&columns)? {
         summer.add_fabric(0, &batch?)?;
         while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
-            made.extend(hours.write(rows.end, &rows.batch)?);
+            written.extend(hours.write(rows.end, &rows.batch)?);
         }
     }
     while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
-        made.extend(hours.write(rows.end, &rows.batch)?);
+        written.extend(hours.write(rows.end, &rows.batch)?);
     }
-    made.extend(hours.finish_hour()?);
-    Ok(made)
+    written.extend(hours.finish_hour()?);
+    Ok(written)
 }

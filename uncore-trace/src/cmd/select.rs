@@ -92,7 +92,7 @@ impl SelectArgs {
     }
 
     /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of `window_ns`.
-    pub fn request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> Request {
+    pub fn plan_request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> Request {
         Request {
             groups: self.groups.clone(),
             events: self.events.clone(),
@@ -114,13 +114,13 @@ impl SelectArgs {
     ///
     /// # Errors
     ///
-    /// As [`CatalogArgs::load`].
-    pub fn catalog(&self) -> Result<Catalog> {
-        self.catalog.load()
+    /// As [`CatalogArgs::load_catalog`].
+    pub fn load_catalog(&self) -> Result<Catalog> {
+        self.catalog.load_catalog()
     }
 }
 
 /// Nanoseconds; times above 584 years become `u64::MAX`, which every range check refuses.
-pub fn nanos(duration: Duration) -> u64 {
+pub fn to_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

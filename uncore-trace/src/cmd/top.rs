@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::heading::{COST, LINE, PRINT, SPAN, TIME, WRITE};
 use super::record::{millis, seconds};
-use super::select::{SelectArgs, nanos};
+use super::select::{SelectArgs, to_nanos};
 use super::trust::TrustArgs;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
@@ -125,46 +125,46 @@ pub fn run(args: &Args) -> Result<u8> {
         "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
          all, or record"
     );
-    if let Some(by) = args.by.filter(|by| !top::WAYS.contains(by)) {
+    if let Some(grouping) = args.by.filter(|by| !top::WAYS.contains(by)) {
         bail!(
             "--by {} is not shown by top: choose one of {}",
-            by.name(),
+            grouping.name(),
             top::WAYS.map(By::name).join(", ")
         );
     }
-    let least = Duration::from_millis(100);
-    if args.interval < least || args.interval > Duration::from_mins(1) {
+    let shortest = Duration::from_millis(100);
+    if args.interval < shortest || args.interval > Duration::from_mins(1) {
         bail!(
             "an interval of {} is out of range: choose 100ms to 1m",
             humantime::format_duration(args.interval)
         );
     }
     match &args.path {
-        Some(path) => play(args, path)?,
-        None => measure(args)?,
+        Some(path) => play_recording(args, path)?,
+        None => measure_live(args)?,
     }
     Ok(0)
 }
 
 /// Plays the recording at `path`.
-fn play(args: &Args, path: &Path) -> Result<()> {
+fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = between(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::of_part(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
-    let by = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
-    by.map_or(Ok(()), |by| by.check(&recording))?;
+    let grouping = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
+    grouping.map_or(Ok(()), |by| by.check(&recording))?;
     let fabric = recording.table(&fabric::TABLE)?;
     let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;
-    top::play(&recording, span, &options(args, by, None))
+    top::play(&recording, span, &top_options(args, grouping, None))
 }
 
 /// Measures, and shows it.
-fn measure(args: &Args) -> Result<()> {
+fn measure_live(args: &Args) -> Result<()> {
     let tick = args.tick.unwrap_or(TICK);
-    let window = window(tick);
+    let window = window_length(tick);
     ensure!(
         args.interval >= window,
         "an interval of {} is shorter than a tick of {}: choose a longer one with -d",
@@ -175,41 +175,41 @@ fn measure(args: &Args) -> Result<()> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let by = args.by.unwrap_or(By::Cgroup);
-    if matches!(by, By::Cgroup | By::Container | By::Pod | By::Job) {
+    let grouping = args.by.unwrap_or(By::Cgroup);
+    if matches!(grouping, By::Cgroup | By::Container | By::Pod | By::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";
         machine.cgroups.v2_mount().context(act)?;
     }
     if let Some(unnamed) = machine.cgroups.unnamed_reason() {
         log::warn!("{unnamed}");
     }
-    let catalog = args.select.catalog()?;
-    let (plan, notice) = planned(args, &machine, &catalog, tick, window)?;
+    let catalog = args.select.load_catalog()?;
+    let (plan, notice) = plan_top(args, &machine, &catalog, tick, window)?;
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
         log::warn!("{warning}");
     }
     let recording = Options {
         lag: LAG,
         catalog: catalog.outside,
-        trusted_cgroups: args.trust.cgroups(),
+        trusted_cgroups: args.trust.trusted_paths(),
         ..Options::for_view(&machine, &plan)
     };
-    top::run(&machine, &plan, &recording, &options(args, args.by, notice))
+    top::run(&machine, &plan, &recording, &top_options(args, args.by, notice))
 }
 
-fn options(args: &Args, by: Option<By>, notice: Option<String>) -> top::Options {
+fn top_options(args: &Args, grouping: Option<By>, notice: Option<String>) -> top::Options {
     let width = terminal::columns().unwrap_or(COLUMNS);
     let form = if args.json { Form::Json } else { Form::Text { width } };
     let once = args.once.then(|| match args.after {
         None if args.path.is_some() => When::Last,
-        after => {
-            When::After(i64::try_from(after.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
+        delay => {
+            When::After(i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
         }
     });
     top::Options {
         frame: args.interval,
         // Programs get one grouping.
-        by: by.or_else(|| args.json.then_some(By::Cgroup)),
+        by: grouping.or_else(|| args.json.then_some(By::Cgroup)),
         // The software counter that differs most between tenants is selected first.
         select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,
@@ -222,25 +222,25 @@ fn options(args: &Args, by: Option<By>, notice: Option<String>) -> top::Options 
 }
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
-fn window(tick: Duration) -> Duration {
+fn window_length(tick: Duration) -> Duration {
     let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
     tick * u32::try_from(ticks.max(1)).unwrap_or(1)
 }
 
 /// The plan: the selected counters; else all traffic by root port; else the group host, with the
 /// reason.
-fn planned(
+fn plan_top(
     args: &Args,
     machine: &Machine,
     catalog: &Catalog,
     tick: Duration,
     window: Duration,
 ) -> Result<(Plan, Option<String>)> {
-    let asked = args.select.request(machine, nanos(tick), nanos(window));
+    let request = args.select.plan_request(machine, to_nanos(tick), to_nanos(window));
     if args.select.asks_for_something() {
-        return Ok((plan(machine, catalog, &asked)?, None));
+        return Ok((plan(machine, catalog, &request)?, None));
     }
-    traffic(machine, catalog, &asked)
+    traffic(machine, catalog, &request)
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
     fn windows_are_whole_ticks() {
         let ms = Duration::from_millis;
         for (tick, length) in [(1, 100), (10, 100), (30, 90), (60, 60), (250, 250)] {
-            assert_eq!(window(ms(tick)), ms(length), "{tick}");
+            assert_eq!(window_length(ms(tick)), ms(length), "{tick}");
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct TrustArgs {
 
 impl TrustArgs {
     /// The cgroups, as in the tables.
-    pub(super) fn cgroups(&self) -> Vec<String> {
+    pub(super) fn trusted_paths(&self) -> Vec<String> {
         self.trusted.iter().map(|path| as_cgroup(path)).collect()
     }
 }

@@ -55,9 +55,9 @@ pub struct Args {
 
 /// Becomes the program that sends. It is looked for beside this one, then in `PATH`.
 pub fn run(args: &Args) -> Result<u8> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let beside = Some(own.with_file_name(PROGRAM)).filter(|path| path.exists());
-    let mut command = Command::new(beside.as_deref().map_or(OsStr::new(PROGRAM), OsStr::new));
+    let own_path = std::env::current_exe().unwrap_or_default();
+    let sibling = Some(own_path.with_file_name(PROGRAM)).filter(|path| path.exists());
+    let mut command = Command::new(sibling.as_deref().map_or(OsStr::new(PROGRAM), OsStr::new));
     command.arg("--config").arg(&args.config);
     for (option, is_given) in [("--once", args.once), ("--check", args.check)] {
         command.args(is_given.then_some(option));
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8> {
         ErrorKind::NotFound => anyhow!(
             "cannot find {PROGRAM} beside {} or in PATH: install it with the package, or with \
              `cargo install --path {PROGRAM}`",
-            own.display()
+            own_path.display()
         ),
         _ => anyhow!(error).context(format!("cannot run {PROGRAM}")),
     })

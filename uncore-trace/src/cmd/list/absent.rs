@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::words::Words;
@@ -36,11 +36,11 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
         why: finding.what,
         mend: finding.mend.into_iter().next(),
     });
-    let here = |family: &str| {
+    let is_here = |family: &str| {
         let mut words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
-        words.any(|words| words.family.is_some_and(|its| its.family == family))
+        words.any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
     };
-    let families = catalog.families.iter().filter(|family| !here(&family.family));
+    let families = catalog.families.iter().filter(|family| !is_here(&family.family));
     let families = families.map(|family| Row {
         family: Some(family.family.clone()),
         group: Some(family.group),
@@ -57,7 +57,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     if !drivers.is_empty() {
         let mut table = Table::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
         for row in drivers {
-            table.row([shown(Some(&row.why)), shown(row.mend.as_deref())]);
+            table.row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
         text.push_str(&table.listed(view.width));
     }
@@ -77,7 +77,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new(columns);
     for row in families {
         let group = row.group.map(Group::name);
-        table.row([shown(row.family.as_deref()), shown(group), shown(Some(&row.why))]);
+        table.row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
     text + gap + &table.listed(view.width)

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::holders::{Held, Holder, assigned};
-use super::{View, shown};
+use super::holders::{HeldFiles, FileHolder, read_assignments};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
@@ -26,7 +26,7 @@ pub(super) struct Row {
     /// The function on the root bus above it; `None` if the device itself is on the root bus.
     root_port: Option<Address>,
     numa_node: Option<u32>,
-    counted_by: Vec<Counted>,
+    counted_by: Vec<CountingPmu>,
     /// Files by which processes use it.
     files: Vec<DeviceFile>,
     /// Pods that the kubelet has assigned it to.
@@ -39,7 +39,7 @@ struct DeviceFile {
     path: String,
     kind: &'static str,
     /// Who has it open; `None` where the open files of some processes cannot be read.
-    holders: Option<Vec<Holder>>,
+    holders: Option<Vec<FileHolder>>,
 }
 
 /// Most holders of a device that are shown.
@@ -47,7 +47,7 @@ const SHOWN: usize = 3;
 
 /// A PMU, and which of its counts include the device.
 #[derive(Debug, Serialize)]
-struct Counted {
+struct CountingPmu {
     pmu: String,
     /// Format terms, a die or `all`.
     part: String,
@@ -80,8 +80,8 @@ impl Class {
 }
 
 impl Serialize for Class {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -89,40 +89,40 @@ impl Serialize for Class {
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
     let nodes = Drivers::read(&machine.root).device_files(&machine.root);
-    let held = Held::read(machine, &nodes.keys().copied().collect());
+    let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
     let files = |function: &Function| -> Vec<DeviceFile> {
-        let is_its = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);
-        let its = nodes.iter().filter(is_its);
-        its.map(|(number, node)| DeviceFile {
+        let is_of_function = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);
+        let device_nodes = nodes.iter().filter(is_of_function);
+        device_nodes.map(|(number, node)| DeviceFile {
             path: node.path.clone(),
             kind: node.kind,
-            holders: held.of(*number),
+            holders: held.holders_of(*number),
         })
         .collect()
     };
-    let assigned = assigned(machine);
+    let assigned = read_assignments(machine);
     let rows = functions.map(|function| {
-        let its = assigned.iter().filter(|its| its.functions.contains(&function.address));
-        let pods: BTreeSet<String> = its.map(|its| its.pod.clone()).collect();
+        let assignments = assigned.iter().filter(|assignment| assignment.functions.contains(&function.address));
+        let pods: BTreeSet<String> = assignments.map(|assignment| assignment.pod.clone()).collect();
         Row {
             files: files(function),
             pods: pods.into_iter().collect(),
-            ..row(machine, catalog, function)
+            ..device_row(machine, catalog, function)
         }
     });
     rows.collect()
 }
 
-fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
+fn device_row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
         let words = Words::new(catalog, pmu);
         // Those that groups open: an SMMU has a PMU for each of its parts.
-        let rule = words.family.filter(|its| !its.opens.is_empty())?.ports.as_ref()?;
-        let at = above(machine, words, function)?;
-        let others = counted_with(machine, words, rule, function, at);
-        let its = part(machine, words, rule, function, at, &others);
-        let alone = (rule.picks(&its.terms) || others.is_empty()) && !at.any_of_die;
-        Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
+        let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
+        let port_above = above(machine, words, function)?;
+        let companions = counted_with(machine, words, rule, function, port_above);
+        let counted_part = part(machine, words, rule, function, port_above, &companions);
+        let alone = (rule.picks(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
+        Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.text(), shared: !alone })
     });
     Row {
         names: machine.devices.names_of(function.address).map(str::to_owned).collect(),
@@ -157,16 +157,16 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new(columns);
     for row in rows {
         let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
-        let counted = |part: fn(&Counted) -> String| {
-            let parts: Vec<_> = row.counted_by.iter().map(part).collect();
-            shown(Some(&parts.join("; ")))
+        let counted = |column: fn(&CountingPmu) -> String| {
+            let texts: Vec<_> = row.counted_by.iter().map(column).collect();
+            cell_text(Some(&texts.join("; ")))
         };
         let mut cells = vec![
-            shown(Some(&names.join(","))),
+            cell_text(Some(&names.join(","))),
             row.address.to_string(),
             row.class.name().to_owned(),
-            shown(row.root_port.map(|port| port.to_string()).as_deref()),
-            shown(row.numa_node.map(|node| node.to_string()).as_deref()),
+            cell_text(row.root_port.map(|port| port.to_string()).as_deref()),
+            cell_text(row.numa_node.map(|node| node.to_string()).as_deref()),
             counted(|counted| counted.pmu.clone()),
             counted(|counted| {
                 format!("{}{}", counted.part, if counted.shared { " (shared)" } else { "" })
@@ -174,7 +174,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ];
         if has_files {
             let files: Vec<_> = row.files.iter().map(|file| printable(&file.path)).collect();
-            cells.extend([shown(Some(&files.join(" "))), row.holders()]);
+            cells.extend([cell_text(Some(&files.join(" "))), row.holders_text()]);
         }
         table.row(cells);
     }
@@ -189,13 +189,13 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
 
 impl Row {
     /// Who holds it, as text: each once.
-    fn holders(&self) -> String {
+    fn holders_text(&self) -> String {
         if self.files.iter().any(|file| file.holders.is_none()) {
             return "?".to_owned();
         }
-        let all = self.files.iter().flat_map(|file| file.holders.iter().flatten());
+        let open_holders = self.files.iter().flat_map(|file| file.holders.iter().flatten());
         let pods = self.pods.iter().map(|pod| format!("pod {pod} by assignment"));
-        let all: BTreeSet<String> = all.map(Holder::text).chain(pods).collect();
-        if all.is_empty() { "-".to_owned() } else { few(all, SHOWN) }
+        let holder_texts: BTreeSet<String> = open_holders.map(FileHolder::holder_text).chain(pods).collect();
+        if holder_texts.is_empty() { "-".to_owned() } else { few(holder_texts, SHOWN) }
     }
 }

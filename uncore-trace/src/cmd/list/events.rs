@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
@@ -41,8 +41,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut rows = Vec::new();
     for pmu in &machine.pmus {
         let words = Words::new(catalog, pmu);
-        let own = words.events().map(|event| (event, false));
-        for (event, vendor) in own.chain(words.vendor_events().map(|event| (event, true))) {
+        let driver_events = words.events().map(|event| (event, false));
+        for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true))) {
             let stem = name::stem(&pmu.name);
             if !seen.insert((stem, event.name)) {
                 continue;
@@ -69,7 +69,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 impl Row {
     /// The name for `-e`, for all instances. Vendor events and software events of the kernel need
     /// no PMU.
-    pub(super) fn typed(&self) -> String {
+    pub(super) fn option_name(&self) -> String {
         let Self { pmu, event, .. } = self;
         let alone = self.vendor || pmu == "software";
         if alone { event.clone() } else { format!("{pmu}/{event}/") }
@@ -90,26 +90,26 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let shows = |row: &&Row| view.all || !row.vendor;
     for row in rows.iter().filter(shows) {
         table.row([
-            shown(Some(&row.pmu)),
-            shown(Some(&row.event)),
-            shown(Some(&row.unit)),
+            cell_text(Some(&row.pmu)),
+            cell_text(Some(&row.event)),
+            cell_text(Some(&row.unit)),
             units::factor(row.scale),
-            shown(causes(row).as_deref()),
-            row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
-                + &shown(Some(&row.encoding)),
-            shown(row.about.as_deref()),
+            cell_text(causes_text(row).as_deref()),
+            row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
+                + &cell_text(Some(&row.encoding)),
+            cell_text(row.about.as_deref()),
         ]);
     }
     let mut text = table.listed(view.width);
-    let more = rows.iter().filter(|row| !shows(row)).count();
-    if more > 0 {
-        let note = format!("{more} more by the vendor's names: `list events --all` shows them");
+    let hidden = rows.iter().filter(|row| !shows(row)).count();
+    if hidden > 0 {
+        let note = format!("{hidden} more by the vendor's names: `list events --all` shows them");
         text.push_str(&wrapped("", &note, view.width));
     }
     text
 }
 
-fn causes(row: &Row) -> Option<String> {
+fn causes_text(row: &Row) -> Option<String> {
     if row.unknown {
         return Some("unknown".to_owned());
     }

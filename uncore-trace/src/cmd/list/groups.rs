@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::discover::{Machine, name};
@@ -68,8 +68,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("events", Fit::Wrap),
     ]);
     let joined = |names: &BTreeSet<String>| {
-        let most = if view.all { names.len() } else { NAMES };
-        if names.is_empty() { shown(None) } else { few(names, most) }
+        let limit = if view.all { names.len() } else { NAMES };
+        if names.is_empty() { cell_text(None) } else { few(names, limit) }
     };
     for row in rows {
         table.row([
@@ -83,9 +83,9 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     for row in rows.iter().filter(|row| row.counters > 0) {
         // Those of auto are mostly those of its groups.
         let is_of_group =
-            |note| rows.iter().any(|other| other.group != AUTO && other.notes.contains(note));
+            |note| rows.iter().any(|group_row| group_row.group != AUTO && group_row.notes.contains(note));
         for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
-            let is_named = note.strip_prefix(row.group).is_some_and(|rest| rest.starts_with(' '));
+            let is_named = note.strip_prefix(row.group).is_some_and(|suffix| suffix.starts_with(' '));
             let prefix =
                 if is_named { "note: ".to_owned() } else { format!("note: {}: ", row.group) };
             text.push_str(&wrapped(&prefix, &printable(note), view.width));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::device::Narrowing;
@@ -38,9 +38,9 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
         let measured = resolver.measured(family, metric);
-        let pmus = measured.iter().filter(|one| one.missing().is_empty()).count();
+        let pmus = measured.iter().filter(|candidate| candidate.missing().is_empty()).count();
         let missing: BTreeSet<_> = match pmus {
-            0 => measured.iter().flat_map(|one| one.missing()).map(str::to_owned).collect(),
+            0 => measured.iter().flat_map(|candidate| candidate.missing()).map(str::to_owned).collect(),
             _ => BTreeSet::new(),
         };
         let row = Row {
@@ -63,7 +63,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             continue;
         }
         // If two have one name, the first that can be computed is used.
-        let twin = rows.iter_mut().find(|its| its.name == row.name && its.family == row.family);
+        let twin = rows.iter_mut().find(|listed| listed.name == row.name && listed.family == row.family);
         match twin {
             Some(twin) if twin.pmus == 0 && row.pmus > 0 => *twin = row,
             Some(_) => {}
@@ -76,7 +76,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 impl Row {
     /// The name, if the metric can be computed here.
-    pub(super) fn computed(&self) -> Option<&str> {
+    pub(super) fn computed_name(&self) -> Option<&str> {
         (self.pmus > 0).then_some(&self.name)
     }
 
@@ -86,11 +86,11 @@ impl Row {
     }
 
     /// The PMUs on which it can be computed here, or why there is none.
-    fn here(&self) -> String {
+    fn availability(&self) -> String {
         match (&self.instead, self.missing.as_slice()) {
             (Some(instead), _) => format!("by {instead}"),
             (None, []) if self.pmus == 0 => {
-                let beside = self.only_with.as_ref().map(|other| format!(" beside {other}"));
+                let beside = self.only_with.as_ref().map(|partner| format!(" beside {partner}"));
                 format!("no PMU{}", beside.unwrap_or_default())
             }
             (None, []) => format!("{} PMU{}", self.pmus, if self.pmus == 1 { "" } else { "s" }),
@@ -114,25 +114,25 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
     for row in &shown_rows {
         table.row([
-            shown(Some(&row.name)),
-            shown(Some(&row.unit)),
-            shown(Some(&row.family)),
-            shown(Some(&row.about)),
-            shown(Some(&row.formula)),
-            shown(Some(&row.here())),
+            cell_text(Some(&row.name)),
+            cell_text(Some(&row.unit)),
+            cell_text(Some(&row.family)),
+            cell_text(Some(&row.about)),
+            cell_text(Some(&row.formula)),
+            cell_text(Some(&row.availability())),
         ]);
     }
     let mut text = if shown_rows.is_empty() { String::new() } else { table.listed(view.width) };
-    let hidden = |vendor| rows.iter().filter(|its| its.vendor == vendor && !is_shown(its)).count();
-    let (more, others) = (hidden(true), hidden(false));
-    if more > 0 {
-        let line = format!("{more} more by the vendor's names: `list metrics --all` shows them");
+    let hidden = |vendor| rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count();
+    let (vendor_count, missing_count) = (hidden(true), hidden(false));
+    if vendor_count > 0 {
+        let line = format!("{vendor_count} more by the vendor's names: `list metrics --all` shows them");
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }
-    if others > 0 {
-        let what = if shown_rows.is_empty() { "all" } else { "another" };
+    if missing_count > 0 {
+        let quantity = if shown_rows.is_empty() { "all" } else { "another" };
         let line = format!(
-            "{what} {others} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
+            "{quantity} {missing_count} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
         );
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }

@@ -33,7 +33,7 @@ pub struct View {
 
 /// Output format.
 #[derive(Debug, Clone, Copy)]
-pub enum Form {
+pub enum ListForm {
     /// For people.
     Text(View),
     /// For programs: everything, also what is not on this machine.
@@ -135,36 +135,36 @@ pub struct Args {
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
-    let form = if args.json { Form::Json } else { Form::Text(View { all: args.all, width }) };
-    let text = list(&discover::machine(args.root.dir())?, &args.catalog.load()?, args.what, form)?;
+    let form = if args.json { ListForm::Json } else { ListForm::Text(View { all: args.all, width }) };
+    let text = list(&discover::machine(args.root.root_dir())?, &args.catalog.load_catalog()?, args.what, form)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }
 
-/// The list of `what` for `machine`, ending in a newline.
+/// The list of `selection` for `machine`, ending in a newline.
 ///
 /// # Errors
 ///
 /// It cannot be written as JSON.
-pub fn list(machine: &Machine, catalog: &Catalog, what: What, form: Form) -> Result<String> {
-    let list = List::new(machine, catalog, what);
+pub fn list(machine: &Machine, catalog: &Catalog, selection: What, form: ListForm) -> Result<String> {
+    let list = List::new(machine, catalog, selection);
     let view = match form {
-        Form::Text(view) => view,
-        Form::Json => {
+        ListForm::Text(view) => view,
+        ListForm::Json => {
             let text = serde_json::to_string_pretty(&list);
             return Ok(text.context("cannot write the list as JSON")? + "\n");
         }
     };
     let text = list.render(view);
-    if what != What::All {
+    if selection != What::All {
         return Ok(text);
     }
-    Ok(format!("{}\n{text}", summary::text(machine, catalog, view.width)))
+    Ok(format!("{}\n{text}", summary::summary_text(machine, catalog, view.width)))
 }
 
 /// The names that an option of `record`, `stat` and `top` takes on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Names {
+pub enum OptionNames {
     /// Of `-p`.
     Groups,
     /// Of `-M`.
@@ -174,18 +174,18 @@ pub enum Names {
 }
 
 /// The names, sorted, without duplicates.
-pub fn names(machine: &Machine, catalog: &Catalog, of: Names) -> BTreeSet<String> {
-    match of {
-        Names::Groups => {
+pub fn names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames) -> BTreeSet<String> {
+    match name_kind {
+        OptionNames::Groups => {
             let rows = groups::rows(machine, catalog);
-            let here = rows.iter().filter(|row| row.counters > 0);
-            here.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
+            let open_groups = rows.iter().filter(|row| row.counters > 0);
+            open_groups.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
         }
-        Names::Metrics => {
+        OptionNames::Metrics => {
             let rows = metrics::rows(machine, catalog);
-            rows.iter().filter_map(metrics::Row::computed).map(str::to_owned).collect()
+            rows.iter().filter_map(metrics::Row::computed_name).map(str::to_owned).collect()
         }
-        Names::Events => events::rows(machine, catalog).iter().map(events::Row::typed).collect(),
+        OptionNames::Events => events::rows(machine, catalog).iter().map(events::Row::option_name).collect(),
     }
 }
 
@@ -209,8 +209,8 @@ fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 impl List {
     fn render(&self, view: View) -> String {
         let mut text = self.parts(view).join("\n");
-        for (at, problem) in self.problems.iter().enumerate() {
-            text.push_str(if at == 0 { "\n" } else { "" });
+        for (index, problem) in self.problems.iter().enumerate() {
+            text.push_str(if index == 0 { "\n" } else { "" });
             text.push_str(&wrapped("problem: ", &printable(problem), view.width));
         }
         text
@@ -218,6 +218,6 @@ impl List {
 }
 
 /// A cell: text of the machine, escaped; `-` for `None`.
-fn shown(text: Option<&str>) -> String {
+fn cell_text(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(t).into())
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{View, shown};
+use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::scope::Scope;
@@ -31,7 +31,7 @@ pub(super) struct Row {
 
 /// The PMUs in the machine's order, without the devices that a group leaves out.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|its| its.counts_again);
+    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
     let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
         let words = Words::new(catalog, pmu);
         Row {
@@ -69,14 +69,14 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             Some(cpus) => cpus.to_string(),
         };
         table.row([
-            shown(Some(&row.name)),
-            row.attr_type.map_or_else(|| shown(None), |number| number.to_string()),
+            cell_text(Some(&row.name)),
+            row.attr_type.map_or_else(|| cell_text(None), |number| number.to_string()),
             cpumask,
             row.events.to_string(),
-            shown(row.family.as_deref()),
-            shown(row.group.map(Group::name)),
-            shown(row.scope.map(Scope::name)),
-            shown(row.about.as_deref()),
+            cell_text(row.family.as_deref()),
+            cell_text(row.group.map(Group::name)),
+            cell_text(row.scope.map(Scope::name)),
+            cell_text(row.about.as_deref()),
         ]);
     }
     table.listed(view.width)

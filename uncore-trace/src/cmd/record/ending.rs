@@ -20,7 +20,7 @@ const PREFIX: usize = 14;
 
 /// What reading the recording again needs: its directory, since a file is not there yet, or is
 /// replaced.
-pub(super) fn needs(options: &Options) -> Needs {
+pub(super) fn answer_needs(options: &Options) -> Needs {
     let mut needs = Needs::default();
     if has_answer(options) {
         needs.reads = Needs::to_write(&options.output).writes;
@@ -30,23 +30,23 @@ pub(super) fn needs(options: &Options) -> Needs {
 
 /// Who had most of what. Nothing for a stream, which is gone, and for parts, each of which is a
 /// recording of its own.
-pub(super) fn answer(options: &Options) -> Vec<String> {
+pub(super) fn answer_lines(options: &Options) -> Vec<String> {
     if !has_answer(options) {
         return Vec::new();
     }
     let width = terminal::columns().unwrap_or(COLUMNS).saturating_sub(PREFIX);
-    lines(&options.output, width).unwrap_or_else(|error| {
+    brief_lines(&options.output, width).unwrap_or_else(|error| {
         log::warn!("cannot read the recording for its answer: {error:#}");
         Vec::new()
     })
 }
 
-fn lines(output: &Path, width: usize) -> Result<Vec<String>> {
+fn brief_lines(output: &Path, width: usize) -> Result<Vec<String>> {
     brief(&Recording::open(output)?, width)
 }
 
 /// The commands that show more; `None` for a stream.
-pub(super) fn next(options: &Options) -> Option<String> {
+pub(super) fn next_commands(options: &Options) -> Option<String> {
     if is_stream(options) {
         return None;
     }

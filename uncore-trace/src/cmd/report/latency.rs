@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Args, print, question};
+use super::{Args, print, build_question};
 use crate::catalog::metric::{self, Value};
 use crate::schema::metric::Planned;
 use crate::tables::reader::Recording;
@@ -14,19 +14,19 @@ use crate::view::links::Links;
 use crate::view::render::Style;
 
 /// The tables, printed below the others; empty if the recording has no latency.
-pub(super) fn tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
-    Ok(latency::text::text(&of(recording, args)?, args.by(), args.top, style))
+pub(super) fn latency_tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
+    Ok(latency::text::text(&read_latencies(recording, args)?, args.grouping(), args.top, style))
 }
 
 /// Prints only the latencies; exit code 0.
-pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
+pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> {
     let path = printable(&args.path.display().to_string()).into_owned();
     ensure!(
-        args.by().has_owner(),
+        args.grouping().has_owner(),
         "--latency has lines for tenants only: leave out --by {}, or choose another --by",
-        args.by().name()
+        args.grouping().name()
     );
-    let latencies = of(recording, args)?;
+    let latencies = read_latencies(recording, args)?;
     ensure!(
         !recording.is_rollup(),
         "{path} is a roll-up, which does not keep latencies: ask a recording"
@@ -37,24 +37,24 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
          (see `uncore-trace list metrics`)"
     );
     let incomplete = Incomplete::of(recording)?;
-    if let Some(more) = incomplete.as_ref().and_then(|incomplete| incomplete.more(&path)) {
-        log::warn!("{path} is incomplete: see `{more}`");
+    if let Some(command) = incomplete.as_ref().and_then(|incomplete| incomplete.more(&path)) {
+        log::warn!("{path} is incomplete: see `{command}`");
     }
     print(&if args.json {
-        latency::json::json(&latencies, args.by(), incomplete.is_none())
+        latency::json::json(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::text(&latencies, args.by(), args.top, Style { ascii: args.ascii, width })
+        latency::text::text(&latencies, args.grouping(), args.top, Style { ascii: args.ascii, width })
     })?;
     Ok(0)
 }
 
-fn of(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
-    latencies(recording, &Links::of(recording)?, &question(recording, args)?, evaluate)
+fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
+    latencies(recording, &Links::of(recording)?, &build_question(recording, args)?, evaluate_metric)
 }
 
-fn evaluate(
+fn evaluate_metric(
     instances: &[&Planned],
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,

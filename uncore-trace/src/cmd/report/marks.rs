@@ -25,14 +25,14 @@ pub(super) fn before_tables(
     usage: &Usage,
     style: Style,
 ) -> Result<String> {
-    let all = Marks::read(recording)?;
-    let marks = within(args, &all, usage.span_ns);
+    let recorded = Marks::read(recording)?;
+    let marks = marks_within(args, &recorded, usage.span_ns);
     let mut text = mark_list::table(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
         let path = printable(&args.path.display().to_string()).into_owned();
-        let more = marks.len() - MARKS;
+        let hidden_count = marks.len() - MARKS;
         // Writing to a String cannot fail.
-        writeln!(text, " and {more} more: uncore-trace report {path} --marks").unwrap_or_default();
+        writeln!(text, " and {hidden_count} more: uncore-trace report {path} --marks").unwrap_or_default();
     }
     if !text.is_empty() {
         text.push('\n');
@@ -41,7 +41,7 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
+fn marks_within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
     if all.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \
@@ -57,15 +57,15 @@ fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Ve
 }
 
 /// Prints the marks of the selected time; exit code 0.
-pub(super) fn list(args: &Args, recording: &Recording) -> Result<u8> {
+pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let table = recording.table(&fabric::TABLE)?;
     let span = Span::of(recording, &table, args.from.as_ref(), args.to.as_ref())?;
-    let all = Marks::read(recording)?;
+    let recorded = Marks::read(recording)?;
     // A recording without rows has no begin: times count from the first mark.
-    let first = all.list.first().map_or(0, |mark| mark.begin_ns);
-    let (start_ns, asked) =
-        span.map_or((first, (i64::MIN, i64::MAX)), |it| (it.start_ns, (it.begin_ns, it.end_ns)));
-    let marks = within(args, &all, asked);
+    let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
+    let (start_ns, span_ns) =
+        span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| (selected.start_ns, (selected.begin_ns, selected.end_ns)));
+    let marks = marks_within(args, &recorded, span_ns);
     let text = if args.json {
         mark_list::json(&marks, start_ns).context("cannot write the marks as JSON")?
     } else if args.csv {
