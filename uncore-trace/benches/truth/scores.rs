@@ -251,11 +251,11 @@ impl Scores {
             let mut lines = event.lines.iter();
             let Some(line) = lines.find(|line| line.key == cgroup(tenant)) else { continue };
             let of = if processes[tenant] <= FEW { &mut figures.few } else { &mut figures.many };
-            if let Some(interval) = line.interval(event) {
+            if let Some(interval) = line.value_interval(event) {
                 of[1] += 1;
                 of[0] += u32::from((interval.low..=interval.high).contains(&moved));
             }
-            if line.sum.sure.mean().is_some_and(|mean| mean > 0.5) {
+            if line.sum.confidence.mean_confidence().is_some_and(|mean| mean > 0.5) {
                 figures.sure[1] += 1;
                 let pair = Pair { given: line.sum.value, moved };
                 figures.sure[0] += u32::from(pair.error() <= SURE);

@@ -168,7 +168,7 @@ fn named_part(name: &str, cell: Cell) -> CgroupShare {
         cgroup: name.to_owned(),
         share: None,
         method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),
-        confidence: cell.sure.mean(),
+        confidence: cell.sure.mean_confidence(),
     }
 }
 

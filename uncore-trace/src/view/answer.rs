@@ -43,7 +43,7 @@ pub(super) struct Counted<'a> {
 pub(super) fn ranked<'a>(events: &'a [Event], links: &Links) -> Vec<Counted<'a>> {
     let mut ranked: Vec<Counted<'_>> = Vec::new();
     for event in events.iter().filter(|event| event.total > 0.0) {
-        let Some(rate) = event.rate(event.total) else { continue };
+        let Some(rate) = event.mean_rate(event.total) else { continue };
         ranked.push(Counted { event, rate, full: fullness(event, rate, events, links) });
     }
     let full = |counted: &Counted<'_>| counted.full.unwrap_or(-1.0);
@@ -58,7 +58,7 @@ fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f6
         return Some(limit.part(rate));
     }
     let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
-    let both = of_link.filter_map(|its| its.rate(its.total)).sum();
+    let both = of_link.filter_map(|its| its.mean_rate(its.total)).sum();
     limit(link, Direction::Both).map(|limit| limit.part(both))
 }
 
@@ -221,7 +221,7 @@ pub(super) fn name(line: &Line) -> Cow<'_, str> {
 pub(super) fn share(line: &Line, event: &Event) -> String {
     let share = percent(line.sum.value / event.total);
     let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
-    match line.interval(event).map(ends) {
+    match line.value_interval(event).map(ends) {
         Some([low, high]) if low != share || high != share => {
             let low = low.trim_end_matches(" %");
             format!("{share} ({low} to {high})")

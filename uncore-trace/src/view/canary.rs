@@ -79,7 +79,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
         let value = event.filter(|_| has_rows).and_then(|event| {
             let own = event.lines.iter().find(is_own);
             // Other owners have all of it, if the link was counted at all.
-            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), Line::value)
+            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), Line::known_value)
         });
         let why = match (way, value) {
             (_, Some(_)) => None,

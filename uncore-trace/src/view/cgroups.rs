@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::sums::{Confidence, Time, Window};
+use super::sums::{Confidence, CountedTime, Window};
 use crate::schema::cgroups::is_within;
 use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
 use crate::schema::owner;
@@ -56,7 +56,7 @@ impl Cell {
     pub fn add(&mut self, other: &Self) {
         self.value += other.value;
         self.methods.extend(other.methods.iter().cloned());
-        self.sure.join(&other.sure);
+        self.sure.add_sum(&other.sure);
     }
 }
 
@@ -68,7 +68,7 @@ pub struct Sums {
     all: Cell,
     /// Whether any window has a count.
     pub counted: bool,
-    time: Time,
+    time: CountedTime,
     /// Time that the counter ran, ns.
     pub running_ns: f64,
 }
@@ -80,16 +80,16 @@ impl Sums {
         let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
         let cell = cell.cloned().unwrap_or_default();
         let factor = self.factor();
-        Cell { value: cell.value * factor, sure: cell.sure.scaled(factor), ..cell }
+        Cell { value: cell.value * factor, sure: cell.sure.scaled_by(factor), ..cell }
     }
 
     /// Length of all windows, ns.
     pub fn enabled_ns(&self) -> f64 {
-        self.time.whole().all_ns
+        self.time.whole_time().all_ns
     }
 
     fn factor(&self) -> f64 {
-        self.time.whole().part().filter(|part| *part > 0.0).map_or(1.0, f64::recip)
+        self.time.whole_time().fraction().filter(|part| *part > 0.0).map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.
@@ -152,8 +152,8 @@ impl<'a> ByCgroup<'a> {
             };
             let length_ns = length.value(row);
             let value = get(value, row);
-            let window = Window::of(end.value(row), length_ns, value.is_some());
-            if sums.time.add(id, window, &()) {
+            let window = Window::of_value(end.value(row), length_ns, value.is_some());
+            if sums.time.add_window(id, window, &()) {
                 sums.running_ns += window.length_ns() as f64 * f64::from(running.value(row));
             }
             let Some(value) = value else { continue };
@@ -163,7 +163,7 @@ impl<'a> ByCgroup<'a> {
             }
             let methods = method.get(row).map(str::to_owned).into_iter().collect();
             let mut cell = Cell { value, methods, sure: Confidence::default() };
-            cell.sure.add(value, get(confidence, row));
+            cell.sure.add_row(value, get(confidence, row));
             sums.all.add(&cell);
             for part in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
                 sums.cells.entry(part.to_owned()).or_default().add(&cell);

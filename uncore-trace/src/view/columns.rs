@@ -65,17 +65,17 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     }
     columns.extend([
         column(Kind::Name, by.name(), &|line| name(line, by, shape)),
-        numbers(Kind::Value, &Line::value, false),
+        numbers(Kind::Value, &Line::known_value, false),
         intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
-        numbers(Kind::Average, &|line| event.rate(line.value()?), true),
+        numbers(Kind::Average, &|line| event.mean_rate(line.known_value()?), true),
         numbers(Kind::Peak, &|line| line.peak, true),
         parts(Kind::Share, &|line| {
-            line.value().filter(|_| event.total != 0.0).map(|value| value / event.total)
+            line.known_value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
         Column {
-            noted: lines.iter().any(|line| line.sum.sure.least.is_none_or(|least| least < 1.0)),
+            noted: lines.iter().any(|line| line.sum.confidence.lowest.is_none_or(|least| least < 1.0)),
             ..column(Kind::Confidence, "confidence", &|line| {
-                let confidence = line.sum.sure.mean().zip(line.sum.sure.least);
+                let confidence = line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
                 or_dash(confidence.map(|(mean, least)| format!("{mean:.2} (min {least:.2})")))
             })
         },
@@ -104,7 +104,7 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
 
 /// The interval of each line, with aligned ends.
 fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
-    let all: Vec<_> = lines.iter().map(|line| line.interval(event)).collect();
+    let all: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = Shared::of(ends, unit);
     let highs = all.iter().flatten().map(|interval| cells(&shared.figure(interval.high)));

@@ -3,7 +3,7 @@
 //! Guarantees: the steps sum to what was added, whatever the length of windows; memory does not
 //! depend on the length of the recording; unknown steps are distinguished from 0.
 
-use super::sums::Steps;
+use super::sums::TimeSteps;
 
 /// Steps over the whole span.
 pub const STEPS: usize = 32;
@@ -37,12 +37,12 @@ impl Scale {
     }
 }
 
-impl Steps for Scale {
-    fn count(&self) -> usize {
+impl TimeSteps for Scale {
+    fn step_count(&self) -> usize {
         STEPS
     }
 
-    fn split(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64)) {
+    fn split_time(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64)) {
         split(self.place(end_ns, end_ns.saturating_sub(begin_ns)), take);
     }
 }

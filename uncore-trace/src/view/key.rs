@@ -277,7 +277,7 @@ impl<'a> Columns<'a> {
         let (end_ns, length_ns) = (self.mono_ns.value(row), self.window_ns.value(row));
         match self.known_ns {
             Some(known_ns) => Window::new(end_ns, length_ns, known_ns.value(row)),
-            None => Window::of(end_ns, length_ns, self.value.is_valid(row)),
+            None => Window::of_value(end_ns, length_ns, self.value.is_valid(row)),
         }
     }
 

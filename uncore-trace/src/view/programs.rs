@@ -51,10 +51,10 @@ impl<'a> Object<'a> {
         line: &'a Line,
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
-        let value = line.value();
-        let bounds = event.time.bounds();
-        let known_ns = event.time.whole().known_ns();
-        let interval = line.interval(event);
+        let value = line.known_value();
+        let bounds = event.time.time_bounds();
+        let known_ns = event.time.whole_time().known_ns();
+        let interval = line.value_interval(event);
         Self {
             event: &event.name,
             unit: &event.unit,
@@ -64,11 +64,11 @@ impl<'a> Object<'a> {
             value,
             value_low: interval.map(|interval| interval.low),
             value_high: interval.map(|interval| interval.high),
-            rate_per_s: value.and_then(|value| event.rate(value)),
+            rate_per_s: value.and_then(|value| event.mean_rate(value)),
             peak_per_s: line.peak,
             share: value.map(|value| value / event.total).filter(|share| share.is_finite()),
-            confidence: line.sum.sure.mean(),
-            confidence_min: line.sum.sure.least,
+            confidence: line.sum.confidence.mean_confidence(),
+            confidence_min: line.sum.confidence.lowest,
             methods: line.methods.iter().map(String::as_str).collect(),
             running: line.running,
             rows: line.sum.rows,

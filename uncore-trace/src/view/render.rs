@@ -112,7 +112,7 @@ fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a Line> {
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0
         && line.running >= 1.0
-        && line.sum.sure.least.is_some_and(|least| least >= 1.0);
+        && line.sum.confidence.lowest.is_some_and(|least| least >= 1.0);
     is_certain.then_some(line)
 }
 
@@ -121,16 +121,16 @@ fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a Line> {
 fn headline(usage: &Usage, event: &Event, style: Style) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
-    let time = event.time.whole();
+    let time = event.time.whole_time();
     let known = units::human(time.known_ns(), "ns");
-    let time = match (event.time.bounds(), time.unknown_ns() > 0.0) {
+    let time = match (event.time.time_bounds(), time.unknown_ns() > 0.0) {
         (Some((begin_ns, end_ns)), true) => {
             let all = units::human(end_ns.saturating_sub(begin_ns) as f64, "ns");
             format!("{known} known of {all}")
         }
         _ => known,
     };
-    let rate = event.rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
+    let rate = event.mean_rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
     let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     if let Some(line) = sole_owner(usage, event) {
         total = format!("{total}, all of {}", line_name(line));

@@ -19,7 +19,7 @@ use super::links::Links;
 use super::parallel;
 use super::selected::Selected;
 use super::span::{Moment, Span};
-use super::sums::{Highest, Rate, Share, Time, Window};
+use super::sums::{Highest, MomentRate, ShareSum, CountedTime, Window};
 use super::tenants::DominantCgroup;
 use crate::schema::columns::get;
 use crate::schema::fabric;
@@ -60,7 +60,7 @@ impl Question<'_> {
     }
 
     /// The columns of `fabric` that are read; others are not decoded.
-    pub(super) fn columns(&self, recording: &Recording) -> Vec<&'static str> {
+    pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
         let mut columns = self.by.columns(recording);
         if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
             columns.push("cgroup");
@@ -100,7 +100,7 @@ pub struct Event {
     /// The cgroup in place of which lines are of processes; `None` if they are not.
     pub dominant: Option<DominantCgroup>,
     /// Time for which it was counted, with the same steps as the lines' values over time.
-    pub time: Time,
+    pub time: CountedTime,
     /// Number of counters, by event and filter.
     pub counters: BTreeMap<String, usize>,
     /// Sum of all values.
@@ -110,18 +110,18 @@ pub struct Event {
     /// Its lines, the largest value first.
     pub lines: Vec<Line>,
     /// Rate of the windows that end at the current moment.
-    rate: Rate,
+    rate: MomentRate,
 }
 
 impl Event {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
-        self.time.whole().known_ns() / 1e9
+        self.time.whole_time().known_ns() / 1e9
     }
 
     /// A sum as a rate per second of known time; `None` if nothing is known.
-    pub fn rate(&self, value: f64) -> Option<f64> {
-        self.time.whole().per_second().map(|per_second| value * per_second)
+    pub fn mean_rate(&self, value: f64) -> Option<f64> {
+        self.time.whole_time().per_second().map(|per_second| value * per_second)
     }
 }
 
@@ -133,7 +133,7 @@ pub struct Line {
     /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
     /// The sum of its rows, in the event's unit.
-    pub sum: Share,
+    pub sum: ShareSum,
     /// Mean of time running / time enabled over the rows.
     pub running: f64,
     /// Methods of its shares.
@@ -147,7 +147,7 @@ pub struct Line {
     pub heat: Heat,
     /// Whether its rows are shares of a count, not the count of all owners.
     is_divided: bool,
-    small: Small,
+    small_processes: SmallProcesses,
     highest: Highest,
     /// Whether it has a row in a window that ends at the current moment.
     is_touched: bool,
@@ -155,23 +155,23 @@ pub struct Line {
 
 /// Number of processes that rows sum up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Small {
+struct SmallProcesses {
     /// Counter and end of the window of the last row.
-    of: (i32, i64),
+    window: (i32, i64),
     /// In this window so far.
-    now: i32,
+    in_window: i32,
     /// In any window.
-    most: i32,
+    most_in_window: i32,
 }
 
-impl Small {
+impl SmallProcesses {
     /// Adds a row.
-    fn add(&mut self, of: (i32, i64), number: i32) {
-        if std::mem::replace(&mut self.of, of) != of {
-            self.now = 0;
+    fn add_row(&mut self, window: (i32, i64), number: i32) {
+        if std::mem::replace(&mut self.window, window) != window {
+            self.in_window = 0;
         }
-        self.now = self.now.saturating_add(number);
-        self.most = self.most.max(self.now);
+        self.in_window = self.in_window.saturating_add(number);
+        self.most_in_window = self.most_in_window.max(self.in_window);
     }
 }
 
@@ -181,33 +181,33 @@ impl Small {
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
-    summed(recording, question, parallel::threads())
+    sum_in_threads(recording, question, parallel::threads())
 }
 
 /// The same in this number of threads.
-fn summed(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
+fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
     let table = recording.table(&fabric::TABLE)?;
     let (by, is_chosen) = (question.by, question.is_chosen);
-    let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else {
+    let (begin, end) = (question.from.as_ref(), question.to.as_ref());
+    let Some(span) = Span::of(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
         return Ok(Usage { by, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
-    let rows = table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?;
-    let parts = parallel::sum(rows, threads, |batches, number| {
-        let mut sums = Sums::new(by, scale, span.wanted.clone(), (number, threads));
+    let rows = table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
+    let events_by_thread = parallel::sum(rows, threads, |batches, number| {
+        let mut sums = EventSummer::new(by, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
         for batch in batches {
             let columns = Columns::new(&batch, question)?;
             if known.begin(&columns) {
                 sums.counters.clear();
             }
-            sums.add(&columns, &mut known);
+            sums.add_batch(&columns, &mut known);
         }
-        Ok(sums.finish())
+        Ok(sums.finish_events())
     })?;
-    let mut events: Vec<Event> = parts.into_iter().flatten().collect();
+    let mut events: Vec<Event> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
     Ok(Usage { by, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
@@ -218,23 +218,23 @@ const COUNTERS: usize = 1 << 16;
 
 /// What is known of a counter, as long as batches have the same dictionaries.
 #[derive(Debug, Clone, Copy, Default)]
-struct OfCounter {
+struct CounterCache {
     /// See [`Columns::quick_event`]; `None` before its first row.
     event: Option<[i32; 3]>,
     is_own: bool,
     /// Index of the event, and begin and end of the window that were last added to its time.
-    last: (usize, i64, i64),
+    last_window: (usize, i64, i64),
 }
 
 /// The sums of some of the events. Nothing of an event depends on another one, so threads that sum
 /// different events have the results of one that sums all.
-struct Sums {
-    /// Its number, and the number of all of them.
+struct EventSummer {
+    /// Number of this thread, and the number of threads.
     part: (usize, usize),
     /// Numbers of all events, in the order of their first rows.
-    numbers: HashMap<(String, String), usize>,
+    event_numbers: HashMap<(String, String), usize>,
     /// By counter.
-    counters: Vec<OfCounter>,
+    counters: Vec<CounterCache>,
     by: By,
     scale: Scale,
     wanted: RangeInclusive<i64>,
@@ -246,11 +246,11 @@ struct Sums {
     end_ns: i64,
 }
 
-impl Sums {
+impl EventSummer {
     fn new(by: By, scale: Scale, wanted: RangeInclusive<i64>, part: (usize, usize)) -> Self {
         Self {
             part,
-            numbers: HashMap::new(),
+            event_numbers: HashMap::new(),
             counters: Vec::new(),
             by,
             scale,
@@ -263,8 +263,8 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
-        let mut place = ((0, 0), (0.0, 0.0), None);
+    fn add_batch(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
+        let mut window_place = ((0, 0), (0.0, 0.0), None);
         for row in 0..columns.rows {
             let window = columns.window(row);
             if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
@@ -274,37 +274,37 @@ impl Sums {
                 self.end_moment();
                 self.end_ns = window.end_ns;
             }
-            if place.0 != (window.begin_ns, window.end_ns) {
-                let at = self.scale.place(window.end_ns, window.length_ns());
-                place = ((window.begin_ns, window.end_ns), at, step_of(at));
+            if window_place.0 != (window.begin_ns, window.end_ns) {
+                let heat_place = self.scale.place(window.end_ns, window.length_ns());
+                window_place = ((window.begin_ns, window.end_ns), heat_place, step_of(heat_place));
             }
             let counter = columns.counter.value(row);
             if !self.is_own(columns, row, counter) {
                 continue;
             }
             let quick = columns.quick(row);
-            let (event, line, cause) = known.get(quick, || self.find(columns, row));
+            let (event, line, cause) = known.get(quick, || self.find_or_add_line(columns, row));
             let is_new = self.is_new(counter, (event, window.begin_ns, window.end_ns));
-            let its = &mut self.events[event];
+            let event_sums = &mut self.events[event];
             if is_new {
-                let counters = its.time.counters();
-                its.time.add(counter, window, &self.scale);
-                if its.time.counters() > counters {
-                    *its.counters.entry(columns.event(row)).or_default() += 1;
+                let counters = event_sums.time.counter_count();
+                event_sums.time.add_window(counter, window, &self.scale);
+                if event_sums.time.counter_count() > counters {
+                    *event_sums.counters.entry(columns.event(row)).or_default() += 1;
                 }
             }
             let value = get(columns.value, row);
-            its.total += value.unwrap_or(0.0);
-            its.rate.add(value.map(|value| value * window.per_second()));
-            let line_of = &mut its.lines[line];
-            if !std::mem::replace(&mut line_of.is_touched, true) {
+            event_sums.total += value.unwrap_or(0.0);
+            event_sums.rate.add_window(value.map(|value| value * window.per_second()));
+            let line_sums = &mut event_sums.lines[line];
+            if !std::mem::replace(&mut line_sums.is_touched, true) {
                 self.touched.push((event, line));
             }
-            match place.2 {
-                Some(step) => line_of.heat.add_to(step, value),
-                None => line_of.heat.add(place.1, value),
+            match window_place.2 {
+                Some(step) => line_sums.heat.add_to(step, value),
+                None => line_sums.heat.add(window_place.1, value),
             }
-            line_of.add(columns, row, window, cause);
+            line_sums.add_row(columns, row, window, cause);
         }
     }
 
@@ -315,22 +315,22 @@ impl Sums {
             return true;
         }
         let event = Some(columns.quick_event(row));
-        let place = usize::try_from(counter).ok().filter(|place| *place < COUNTERS);
-        if let Some(of) = place.and_then(|place| self.counters.get(place))
-            && of.event == event
+        let index = usize::try_from(counter).ok().filter(|candidate| *candidate < COUNTERS);
+        if let Some(cached) = index.and_then(|known_index| self.counters.get(known_index))
+            && cached.event == event
         {
-            return of.is_own;
+            return cached.is_own;
         }
-        let next = self.numbers.len();
+        let next_number = self.event_numbers.len();
         let name = (columns.what(row), columns.unit(row).to_owned());
-        let (own, all) = self.part;
-        let is_own = *self.numbers.entry(name).or_insert(next) % all == own;
-        if let Some(place) = place {
-            if self.counters.len() <= place {
-                self.counters.resize(place + 1, OfCounter::default());
+        let (thread, threads) = self.part;
+        let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
+        if let Some(new_index) = index {
+            if self.counters.len() <= new_index {
+                self.counters.resize(new_index + 1, CounterCache::default());
             }
             // No window begins at the end of time.
-            self.counters[place] = OfCounter { event, is_own, last: (0, i64::MAX, i64::MIN) };
+            self.counters[new_index] = CounterCache { event, is_own, last_window: (0, i64::MAX, i64::MIN) };
         }
         is_own
     }
@@ -338,22 +338,22 @@ impl Sums {
     /// Whether the window of a counter was not the last one to be added to the time of its event.
     #[inline]
     fn is_new(&mut self, counter: i32, window: (usize, i64, i64)) -> bool {
-        let place = usize::try_from(counter).ok();
-        let of = place.and_then(|place| self.counters.get_mut(place));
-        of.is_none_or(|of| std::mem::replace(&mut of.last, window) != window)
+        let index = usize::try_from(counter).ok();
+        let cached = index.and_then(|known_index| self.counters.get_mut(known_index));
+        cached.is_none_or(|of| std::mem::replace(&mut of.last_window, window) != window)
     }
 
     /// Called when all rows of the windows that end at one time have come.
     fn end_moment(&mut self) {
         for (event, line) in self.touched.drain(..) {
             let event = &mut self.events[event];
-            let is_known = matches!(event.rate, Rate::Known(_));
+            let is_known = matches!(event.rate, MomentRate::Known(_));
             let line = &mut event.lines[line];
             line.is_touched = false;
-            line.highest.end(is_known);
+            line.highest.end_moment(is_known);
         }
         for event in &mut self.events {
-            if let Rate::Known(rate) = std::mem::take(&mut event.rate) {
+            if let MomentRate::Known(rate) = std::mem::take(&mut event.rate) {
                 event.highest = Some(event.highest.map_or(rate, |highest| highest.max(rate)));
             }
         }
@@ -361,7 +361,7 @@ impl Sums {
 
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
-    fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
+    fn find_or_add_line(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
         let by = self.by;
         let name = columns.what(row);
         let unit = columns.unit(row).to_owned();
@@ -372,12 +372,12 @@ impl Sums {
                 unit,
                 by,
                 dominant: None,
-                time: Time::default(),
+                time: CountedTime::default(),
                 counters: BTreeMap::new(),
                 total: 0.0,
                 highest: None,
                 lines: Vec::new(),
-                rate: Rate::Absent,
+                rate: MomentRate::Absent,
             });
             self.events.len() - 1
         });
@@ -388,14 +388,14 @@ impl Sums {
             lines.push(Line {
                 key,
                 owner,
-                sum: Share::default(),
+                sum: ShareSum::default(),
                 running: 0.0,
                 methods: BTreeSet::new(),
                 peak: None,
                 active: None,
                 heat: Heat::default(),
                 is_divided: columns.divided.is_some(),
-                small: Small::default(),
+                small_processes: SmallProcesses::default(),
                 highest: Highest::default(),
                 is_touched: false,
             });
@@ -403,18 +403,18 @@ impl Sums {
         });
         // The method is a part of the key, so each method comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = columns.cause(row).map(|(socket, name)| lines[line].sum.cause(socket, name));
+        let cause = columns.cause(row).map(|(socket, name)| lines[line].sum.cause_number(socket, name));
         (event, line, cause.unwrap_or_default())
     }
 
-    fn finish(mut self) -> Vec<Event> {
+    fn finish_events(mut self) -> Vec<Event> {
         self.end_moment();
         for event in &mut self.events {
             event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
             if self.by.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
-                let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
+                let unknown = event.lines.iter().fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             }
             sort_by_value(&mut event.lines);
@@ -424,15 +424,15 @@ impl Sums {
 }
 
 impl Line {
-    fn add(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
+    fn add_row(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
         match get(columns.value, row) {
             Some(value) => {
                 match columns.claim(row, value) {
-                    Some(claim) => self.sum.add(cause, claim),
+                    Some(claim) => self.sum.add_claim(cause, claim),
                     None => self.sum.add_whole(value, get(columns.confidence, row)),
                 }
                 if value != 0.0 {
-                    self.highest.add(value * window.per_second());
+                    self.highest.add_rate(value * window.per_second());
                     let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
                     self.active = Some((begin.min(window.begin_ns), end.max(window.end_ns)));
                 }
@@ -440,36 +440,36 @@ impl Line {
             None => self.sum.add_missing(),
         }
         if let Some(number) = columns.processes(row) {
-            self.small.add((columns.counter.value(row), window.end_ns), number);
+            self.small_processes.add_row((columns.counter.value(row), window.end_ns), number);
         }
         // A running mean needs no second sum.
-        let all = (self.sum.rows + self.sum.missing) as f64;
-        self.running += (f64::from(columns.running.value(row)) - self.running) / all;
+        let row_count = (self.sum.rows + self.sum.missing) as f64;
+        self.running += (f64::from(columns.running.value(row)) - self.running) / row_count;
     }
 
     /// The largest number of processes whose small shares it sums up in a window; 0 if it does not.
     pub const fn small(&self) -> i32 {
-        self.small.most
+        self.small_processes.most_in_window
     }
 
     /// Its value; `None` where no row has one.
-    pub fn value(&self) -> Option<f64> {
+    pub fn known_value(&self) -> Option<f64> {
         (self.sum.rows > 0).then_some(self.sum.value)
     }
 
     /// The 90 % interval; `None` if no row has a value or a confidence. If the line sums all owners
     /// it is the value itself.
-    pub fn interval(&self, event: &Event) -> Option<Interval> {
+    pub fn value_interval(&self, event: &Event) -> Option<Interval> {
         if self.is_divided {
-            return self.sum.interval(event.total);
+            return self.sum.interval_if_sure(event.total);
         }
-        self.value().map(|value| Interval { low: value, high: value })
+        self.known_value().map(|value| Interval { low: value, high: value })
     }
 
     /// Whether there is anything to show: not only the row without an owner of windows with a count
     /// of 0.
     pub fn says_something(&self) -> bool {
-        self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.sure.claims > 0
+        self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.confidence.claims > 0
     }
 }
 
@@ -478,17 +478,17 @@ impl Line {
 pub fn top(events: &mut [Event], top: usize) {
     for event in events {
         let mut tasks = 0;
-        let (kept, rest): (Vec<Line>, Vec<Line>) = event.lines.drain(..).partition(|line| {
+        let (kept, small_lines): (Vec<Line>, Vec<Line>) = event.lines.drain(..).partition(|line| {
             let task = line.owner == "task" || line.owner.is_empty();
             tasks += usize::from(task);
             !task || tasks <= top
         });
         event.lines = kept;
-        let count = rest.len();
-        if let Some(mut others) = rest.into_iter().reduce(|sum, line| join(sum, line, Share::join))
+        let count = small_lines.len();
+        if let Some(mut others_line) = small_lines.into_iter().reduce(|sum, line| merge_lines(sum, line, ShareSum::add_other_owner))
         {
-            others.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
-            event.lines.push(others);
+            others_line.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
+            event.lines.push(others_line);
         }
     }
 }
@@ -499,12 +499,12 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
         let mut united: BTreeMap<(String, String), Line> = BTreeMap::new();
         for mut line in event.lines.drain(..) {
             line.key = name(&line.key);
-            let of = (line.owner.clone(), line.key.clone());
-            let sum = match united.remove(&of) {
-                Some(sum) => join(sum, line, Share::unite),
+            let owner_and_name = (line.owner.clone(), line.key.clone());
+            let sum = match united.remove(&owner_and_name) {
+                Some(sum) => merge_lines(sum, line, ShareSum::add_same_owner),
                 None => line,
             };
-            united.insert(of, sum);
+            united.insert(owner_and_name, sum);
         }
         event.lines = united.into_values().collect();
         sort_by_value(&mut event.lines);
@@ -516,22 +516,22 @@ pub(super) fn sort_by_value(lines: &mut [Line]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
-/// Merges two lines; `join` adds their shares.
-fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
+/// Merges two lines; `add_shares` adds their shares.
+fn merge_lines(mut merged: Line, line: Line, add_shares: fn(&mut ShareSum, &ShareSum)) -> Line {
     let rows = |line: &Line| (line.sum.rows + line.sum.missing) as f64;
-    let (a, b) = (rows(&one), rows(&line));
-    one.running = (one.running * a + line.running * b) / (a + b);
-    join(&mut one.sum, &line.sum);
-    one.methods.extend(line.methods);
-    one.small.most = one.small.most.max(line.small.most);
-    one.heat.join(&line.heat);
+    let (a, b) = (rows(&merged), rows(&line));
+    merged.running = (merged.running * a + line.running * b) / (a + b);
+    add_shares(&mut merged.sum, &line.sum);
+    merged.methods.extend(line.methods);
+    merged.small_processes.most_in_window = merged.small_processes.most_in_window.max(line.small_processes.most_in_window);
+    merged.heat.join(&line.heat);
     // The times of the peaks are not kept, so the peak of the sum is not known.
-    one.peak = None;
-    one.active = match (one.active, line.active) {
+    merged.peak = None;
+    merged.active = match (merged.active, line.active) {
         (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
         (x, y) => x.or(y),
     };
-    one
+    merged
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl SideUsage {
     pub(super) fn line_rate(&self, event: Option<&Event>, line: Option<&Line>) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
-                self.compute_rate(event, line.sum.value, line.interval(event), &line.heat)
+                self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)
             }
             (Some(event), None) if event.known_s() > 0.0 => SideRate::Absent,
             // Not counted, or all windows of the line lack a value.
@@ -116,7 +116,7 @@ impl SideUsage {
     }
 
     fn compute_rate(&self, event: &Event, total: f64, total_interval: Option<Interval>, heat: &Heat) -> SideRate {
-        let Some(per_s) = event.rate(total) else { return SideRate::Unknown };
+        let Some(per_s) = event.mean_rate(total) else { return SideRate::Unknown };
         let seconds = event.known_s();
         SideRate::Known(MeanRate {
             total,

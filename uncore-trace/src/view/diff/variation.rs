@@ -18,7 +18,7 @@
 //! runs show these.
 
 use super::super::heat::{Heat, STEPS};
-use super::super::sums::Time;
+use super::super::sums::CountedTime;
 
 /// Number of batches, and the least number of windows for it.
 const BATCHES: [(usize, u64); 2] = [(16, 64), (8, 16)];
@@ -33,11 +33,11 @@ const T95: [f64; 11] =
 
 /// Half the width of the 90 % interval of the mean rate, in the unit of `heat` per second. `step_s`
 /// is the length of a step. `None` if there are too few windows.
-pub(super) fn rate_variation(heat: &Heat, time: &Time, step_s: f64) -> Option<f64> {
-    let (batches, _) = BATCHES.into_iter().find(|(_, needed)| time.windows() >= *needed)?;
+pub(super) fn rate_variation(heat: &Heat, time: &CountedTime, step_s: f64) -> Option<f64> {
+    let (batches, _) = BATCHES.into_iter().find(|(_, needed)| time.window_count() >= *needed)?;
     let steps_per_batch = STEPS / batches;
     let values: Vec<f64> = heat.steps().map(|value| value.unwrap_or(0.0)).collect();
-    let times: [f64; STEPS] = std::array::from_fn(|step| time.step(step).known_ns() / 1e9);
+    let times: [f64; STEPS] = std::array::from_fn(|step| time.step_time(step).known_ns() / 1e9);
     let batch_rate = |(values, times): (&[f64], &[f64])| {
         let time: f64 = times.iter().sum();
         let is_known = time > 0.0 && time >= KNOWN_PART * step_s * steps_per_batch as f64;
@@ -63,12 +63,12 @@ mod tests {
     /// counted by each of two counters.
     fn variation_of_windows(values: &[Option<f64>]) -> Option<f64> {
         let scale = Scale::new(0, values.len() as i64 * WINDOW);
-        let (mut heat, mut time) = (Heat::default(), Time::default());
+        let (mut heat, mut time) = (Heat::default(), CountedTime::default());
         for (number, value) in (1..).zip(values) {
             let end = number * WINDOW;
             for counter in [3, 5] {
                 let known = if value.is_some() { WINDOW } else { 0 };
-                time.add(counter, Window::new(end, WINDOW, known), &scale);
+                time.add_window(counter, Window::new(end, WINDOW, known), &scale);
                 heat.add(scale.place(end, WINDOW), value.map(|value| value / 2.0));
             }
         }

@@ -150,7 +150,7 @@ impl ExportNames {
     /// Groups the tenants as the lines of a report are.
     pub(super) fn group_tenants_by(mut self, by: By, recording: &Recording) -> Self {
         let question = Question::by(by);
-        let columns = question.columns(recording);
+        let columns = question.columns_to_read(recording);
         self.tenant_grouping = (by != By::Cgroup).then_some((question, columns));
         self
     }

@@ -75,12 +75,12 @@ fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
 /// The sentences below the table.
 fn said(ways: &[Way], links: &Links) -> Vec<String> {
     let filled = ways.iter().filter_map(|way| filled(way, links));
-    let unknown = ways.iter().filter(|way| way.time.whole().unknown_ns() > 0.0).map(|way| {
+    let unknown = ways.iter().filter(|way| way.time.whole_time().unknown_ns() > 0.0).map(|way| {
         let name = links.label(way.link, way.direction);
         format!(
             "{} is not known for {}",
             printable(&name),
-            units::human(way.time.whole().unknown_ns(), "ns")
+            units::human(way.time.whole_time().unknown_ns(), "ns")
         )
     });
     let peaks = ways.iter().filter_map(|way| peak(way, links));
@@ -185,8 +185,8 @@ pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result
             bytes: way.average().map(|_| way.bytes),
             average_per_s: way.average(),
             highest_per_s: way.highest,
-            known_ns: way.time.whole().known_ns().round() as i64,
-            unknown_ns: way.time.whole().unknown_ns().round() as i64,
+            known_ns: way.time.whole_time().known_ns().round() as i64,
+            unknown_ns: way.time.whole_time().unknown_ns().round() as i64,
             peak_per_s: limit.map(|limit| limit.peak.bytes_per_s),
             peak_source: limit.map(|limit| limit.peak.source.name()),
             other_peak_per_s: limit.and_then(|limit| limit.other).map(|peak| peak.bytes_per_s),
@@ -255,7 +255,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         assert_eq!(object["fillers"][0]["key"], "/tenant\u{1b}[2J");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         ways[0].direction = Direction::Out;
-        ways[0].time = crate::view::sums::Time::default();
+        ways[0].time = crate::view::sums::CountedTime::default();
         let text = json(&ways, &links, "cgroup").unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         for key in ["peak_per_s", "average_per_s", "bytes"] {

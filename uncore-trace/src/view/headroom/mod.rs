@@ -15,7 +15,7 @@ use super::key::Columns;
 use super::known::LineCache;
 use super::links::{Limit, Links, limit};
 use super::span::Span;
-use super::sums::{Moments, Moved, Time, Window};
+use super::sums::{Moments, MomentBytes, CountedTime, Window};
 use super::usage::Question;
 use crate::schema::columns::get;
 use crate::schema::fabric;
@@ -35,7 +35,7 @@ pub struct Way {
     /// Bytes counted.
     pub bytes: f64,
     /// Time for which it was counted.
-    pub time: Time,
+    pub time: CountedTime,
     /// Highest rate of windows that end at the same time, bytes per second; `None` if no such rate
     /// is known.
     pub highest: Option<f64>,
@@ -48,7 +48,7 @@ pub struct Way {
 impl Way {
     /// Average rate, bytes per second; `None` if not known.
     pub fn average(&self) -> Option<f64> {
-        self.time.whole().per_second().map(|per_second| self.bytes * per_second)
+        self.time.whole_time().per_second().map(|per_second| self.bytes * per_second)
     }
 
     /// Its peak.
@@ -73,7 +73,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     let mut fill = Filling::new(links);
     let mut known = LineCache::new();
     let question = &Question { links: Some(links), ..question.clone() };
-    let read = question.columns(recording);
+    let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
@@ -125,7 +125,7 @@ impl Filling {
                     link: place,
                     direction,
                     bytes: 0.0,
-                    time: Time::default(),
+                    time: CountedTime::default(),
                     highest: None,
                     full_ns: limit.map(|_| 0),
                     fillers: Vec::new(),
@@ -155,25 +155,25 @@ impl Filling {
         (link, direction): (usize, Direction),
         (who, value): (usize, Option<f64>),
     ) {
-        if let Some(moved) = self.moments.at(window.end_ns) {
+        if let Some(moved) = self.moments.begin_moment(window.end_ns) {
             self.end_moment(moved);
         }
         for (place, OpenWay { way, .. }) in self.ways.iter_mut().enumerate() {
             if way.link == link && [direction, Direction::Both].contains(&way.direction) {
-                way.time.add(counter, window, &());
+                way.time.add_window(counter, window, &());
                 way.bytes += value.unwrap_or(0.0);
-                self.moments.add(place, window, Some(who), value);
+                self.moments.add_row(place, window, Some(who), value);
             }
         }
     }
 
-    fn end_moment(&mut self, moved: Vec<Moved>) {
+    fn end_moment(&mut self, moved: Vec<MomentBytes>) {
         for (OpenWay { way, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
-            let Some(rate) = moved.known() else { continue };
+            let Some(rate) = moved.known_rate() else { continue };
             way.highest = Some(way.highest.map_or(rate, |highest| highest.max(rate)));
             if peak.is_some_and(|peak| rate > FULL * peak) {
                 way.full_ns = way.full_ns.map(|full| full + moved.length_ns);
-                for (who, bytes) in moved.parts {
+                for (who, bytes) in moved.value_by_owner {
                     *filled.entry(who).or_default() += bytes;
                 }
             }
@@ -181,10 +181,10 @@ impl Filling {
     }
 
     fn finish(mut self) -> Vec<Way> {
-        let last = self.moments.finish();
+        let last = self.moments.finish_moment();
         self.end_moment(last);
         let names = self.names;
-        let done = self.ways.into_iter().filter(|open| open.way.time.counters() > 0);
+        let done = self.ways.into_iter().filter(|open| open.way.time.counter_count() > 0);
         done.map(|OpenWay { mut way, filled, .. }| {
             let some = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
             way.fillers = some.map(|(who, bytes)| (names[who].clone(), bytes)).collect();
@@ -240,8 +240,8 @@ pub(super) mod tests {
         assert_eq!((way.link, way.direction), (0, Direction::In));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
         // 300 windows: the first 10 are not known and the last 150 have 128 MB/s.
-        assert!(near(way.time.whole().known_ns(), 2.9e9), "{way:?}");
-        assert!(near(way.time.whole().unknown_ns(), 1e8), "{way:?}");
+        assert!(near(way.time.whole_time().known_ns(), 2.9e9), "{way:?}");
+        assert!(near(way.time.whole_time().unknown_ns(), 1e8), "{way:?}");
         assert_eq!(way.full_ns, Some(1_500_000_000));
         assert!(near(way.highest.unwrap(), 128e6), "{way:?}");
         assert!(near(way.average().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9), "{way:?}");
@@ -270,7 +270,7 @@ pub(super) mod tests {
         let ways = fill.finish();
         let [first, second] = ways.as_slice() else { panic!("{ways:#?}") };
         assert!((first.average().unwrap() - 50e6).abs() < 1e-6);
-        assert!((second.time.whole().unknown_ns() - 2e7).abs() < 1e-6);
+        assert!((second.time.whole_time().unknown_ns() - 2e7).abs() < 1e-6);
         assert_eq!((first.full_ns, second.full_ns), (Some(0), None));
     }
 

@@ -9,7 +9,7 @@ use super::super::key::Columns;
 use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::Span;
-use super::super::sums::{Moments, Moved, Rate};
+use super::super::sums::{Moments, MomentBytes, MomentRate};
 use super::super::usage::Question;
 use super::classes::{Classes, Sums};
 use super::{Evaluate, Subject};
@@ -45,7 +45,7 @@ pub(super) fn scan<'a>(
     let question = &Question { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
     for batch in
-        table.scan_within(&question.columns(recording), "mono_ns", span.wanted.clone())?.ahead()?
+        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.ahead()?
     {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
@@ -63,7 +63,7 @@ pub(super) fn scan<'a>(
                     let owner = columns.owner(row);
                     WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
                 });
-                windows.moments.add(place, window, who, get(columns.value, row));
+                windows.moments.add_row(place, window, who, get(columns.value, row));
             }
         }
     }
@@ -130,7 +130,7 @@ impl<'a> Windows<'a> {
 
     /// Begins the window of the next row, if that is another one.
     fn at(&mut self, end_ns: i64) {
-        if let Some(moved) = self.moments.at(end_ns) {
+        if let Some(moved) = self.moments.begin_moment(end_ns) {
             self.end(&moved);
         }
     }
@@ -142,14 +142,14 @@ impl<'a> Windows<'a> {
         }
     }
 
-    fn end(&mut self, moved: &[Moved]) {
+    fn end(&mut self, moved: &[MomentBytes]) {
         for subject in &mut self.subjects {
-            let Some(moved) = moved.get(subject.link).filter(|its| its.rate != Rate::Absent) else {
+            let Some(moved) = moved.get(subject.link).filter(|its| its.rate != MomentRate::Absent) else {
                 continue;
             };
             let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
             let counts: Option<Vec<f64>> = counts.collect();
-            let Some(inputs) = counts.filter(|_| moved.known().is_some()) else {
+            let Some(inputs) = counts.filter(|_| moved.known_rate().is_some()) else {
                 subject.unknown_windows += 1;
                 continue;
             };
@@ -158,7 +158,7 @@ impl<'a> Windows<'a> {
                 Sums { windows: 1, ns, own, others, inputs: inputs.clone() }
             };
             subject.all.add(&window(moved.value, 0.0));
-            for (who, own) in moved.parts.iter().filter(|(_, own)| **own > 0.0) {
+            for (who, own) in moved.value_by_owner.iter().filter(|(_, own)| **own > 0.0) {
                 // Rounding may make the remainder negative.
                 let others = (moved.value - own).max(0.0);
                 let least = subject.tenants.len().max(who + 1);
@@ -171,7 +171,7 @@ impl<'a> Windows<'a> {
     }
 
     fn finish(mut self) -> Scanned<'a> {
-        let last = self.moments.finish();
+        let last = self.moments.finish_moment();
         self.end(&last);
         Scanned { subjects: self.subjects, names: self.names }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::schema::link::Direction;
-use crate::view::sums::{Confidence, Time, Window};
+use crate::view::sums::{Confidence, CountedTime, Window};
 
 /// Index of a thing, and a direction.
 pub(super) type Way = (usize, Direction);
@@ -41,7 +41,7 @@ pub(super) struct OpenFrame {
 /// The sums of a thing in one direction.
 #[derive(Debug, Default)]
 struct OpenWay {
-    time: Time,
+    time: CountedTime,
     /// By owner.
     sums: HashMap<u32, (f64, Confidence), RandomState>,
 }
@@ -52,7 +52,7 @@ impl OpenFrame {
         if window.end_ns > self.end_ns {
             (self.end_ns, self.wall_us) = (window.end_ns, wall_us);
         }
-        self.ways.entry(way).or_default().time.add(counter, window, &());
+        self.ways.entry(way).or_default().time.add_window(counter, window, &());
     }
 
     /// Adds an owner's share of a thing.
@@ -60,7 +60,7 @@ impl OpenFrame {
         let sums = &mut self.ways.entry(way).or_default().sums;
         let (sum, sure) = sums.entry(owner).or_default();
         *sum += value;
-        sure.add(value, confidence);
+        sure.add_row(value, confidence);
     }
 
     /// Adds CPU time of a process.
@@ -74,7 +74,7 @@ impl OpenFrame {
         let mut sure = BTreeMap::new();
         for (way, OpenWay { time, sums }) in self.ways {
             let mut total = time.has_all().then_some(0.0);
-            if let Some(per_second) = time.whole().per_second() {
+            if let Some(per_second) = time.whole_time().per_second() {
                 let mut sums: Vec<_> = sums.into_iter().collect();
                 sums.sort_unstable_by_key(|(owner, _)| *owner);
                 let of: Vec<(u32, f64)> =

@@ -266,7 +266,7 @@ impl Live {
                 sums.groups[group_of[*thing]] += per_s;
                 if *thing == ask.thing {
                     sums.link += per_s;
-                    sums.sure.join(&sure.get(place).copied().unwrap_or_default());
+                    sums.sure.add_sum(&sure.get(place).copied().unwrap_or_default());
                 }
             }
         }
@@ -302,7 +302,7 @@ impl Live {
                     per_s: sums.groups.into_iter().zip(&unknown).map(known).collect(),
                     link_per_s: known_total.map(|_| sums.link),
                     share: total.map(|total| sums.link / total),
-                    confidence: sums.sure.mean(),
+                    confidence: sums.sure.mean_confidence(),
                     cpus: (self.has_run && key.0 == "task")
                         .then(|| cpus.get(&key).copied().unwrap_or_default()),
                     history: sums.history,

@@ -89,7 +89,7 @@ impl Data<'_> {
             json.key("average")?.number(way.average())?;
             json.key("highest")?.number(way.highest)?;
             json.key("full")?.value(&way.full_ns.map(|ns| ns as f64 / 1e9))?;
-            json.key("unknown")?.value(&(way.time.whole().unknown_ns() / 1e9))?;
+            json.key("unknown")?.value(&(way.time.whole_time().unknown_ns() / 1e9))?;
             let bytes: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
             json.key("fillers")?.list(way.fillers.iter().take(3), |json, (who, of)| {
                 json.value(&(shown(who), of / bytes))
@@ -180,8 +180,8 @@ impl Data<'_> {
         line: &Line,
         tenant: Option<usize>,
     ) -> io::Result<()> {
-        let value = line.value();
-        let interval = line.interval(&plot.event);
+        let value = line.known_value();
+        let interval = line.value_interval(&plot.event);
         let methods: Vec<_> = line.methods.iter().map(|it| printable(it)).collect();
         let key = printable(&line.key);
         let name = if line.key == line.owner { format!("({key})") } else { key.into_owned() };
@@ -192,8 +192,8 @@ impl Data<'_> {
             json.key("low")?.number(interval.map(|it| it.low))?;
             json.key("high")?.number(interval.map(|it| it.high))?;
             json.key("peak")?.number(line.peak)?;
-            json.key("confidence")?.number(line.sum.sure.mean())?;
-            json.key("least")?.number(line.sum.sure.least.map(f64::from))?;
+            json.key("confidence")?.number(line.sum.confidence.mean_confidence())?;
+            json.key("least")?.number(line.sum.confidence.lowest.map(f64::from))?;
             json.key("missing")?.value(&line.sum.missing)?;
             json.key("methods")?.value(&methods.join(", "))
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::span::Span;
-use super::super::sums::Steps;
+use super::super::sums::TimeSteps;
 use crate::schema::metadata;
 
 /// Consecutive buckets of equal length. If windows have the length that the metadata say, a bucket
@@ -71,12 +71,12 @@ impl Grid {
     }
 }
 
-impl Steps for Grid {
-    fn count(&self) -> usize {
+impl TimeSteps for Grid {
+    fn step_count(&self) -> usize {
         self.count
     }
 
-    fn split(&self, begin_ns: i64, end_ns: i64, mut take: impl FnMut(usize, f64)) {
+    fn split_time(&self, begin_ns: i64, end_ns: i64, mut take: impl FnMut(usize, f64)) {
         let all: i64 = self.parts(begin_ns, end_ns).map(|(_, ns)| ns).sum();
         self.parts(begin_ns, end_ns).for_each(|(step, ns)| take(step, ns as f64 / all as f64));
     }

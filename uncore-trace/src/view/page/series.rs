@@ -15,7 +15,7 @@ use anyhow::Result;
 use super::super::key::{Columns, Quick};
 use super::super::links::Links;
 use super::super::span::Span;
-use super::super::sums::{Rate, Share, Steps as _};
+use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
 use super::super::usage::Question;
 use super::grid::Grid;
 use super::survey::{Plot, Survey};
@@ -37,7 +37,7 @@ pub(super) struct Area {
     /// The mean confidence, weighted by value; NaN if no row has one.
     pub confidence: Vec<f32>,
     /// Sums of the windows that end in the current bucket.
-    now: Share,
+    now: ShareSum,
 }
 
 impl Area {
@@ -47,20 +47,20 @@ impl Area {
             low: vec![f32::NAN; count],
             high: vec![f32::NAN; count],
             confidence: vec![f32::NAN; count],
-            now: Share::default(),
+            now: ShareSum::default(),
         }
     }
 
     /// Stores the sums of `bucket`, whose windows are complete.
     fn end(&mut self, bucket: usize) {
         let now = &mut self.now;
-        let said = now.sure.mean().zip(now.interval(f64::INFINITY)).filter(|_| now.value > 0.0);
+        let said = now.confidence.mean_confidence().zip(now.interval_if_sure(f64::INFINITY)).filter(|_| now.value > 0.0);
         if let Some((confidence, interval)) = said {
             self.confidence[bucket] = confidence as f32;
             self.low[bucket] = (interval.low / now.value) as f32;
             self.high[bucket] = (interval.high / now.value) as f32;
         }
-        now.clear();
+        now.remove_rows();
     }
 
     /// A bucket in which no window ends, because it lies within one, gets interval and confidence
@@ -118,7 +118,7 @@ pub(super) fn fill(
     let mut filling = Filling::new(survey, links, grid);
     let table = recording.table(&fabric::TABLE)?;
     let question = &Question { links: None, ..question.clone() };
-    let read = question.columns(recording);
+    let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
@@ -214,7 +214,7 @@ impl<'a> Filling<'a> {
             };
             let cause = columns
                 .cause(row)
-                .map(|(socket, name)| self.all.plots[plot].areas[area].now.cause(socket, name));
+                .map(|(socket, name)| self.all.plots[plot].areas[area].now.cause_number(socket, name));
             Some(Slot { plot, area, cause: cause.unwrap_or_default() })
         })
     }
@@ -226,26 +226,26 @@ impl<'a> Filling<'a> {
         series.total.add(columns.counter.value(row), window, value);
         let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
         let add = |bucket: usize, part| area.value[bucket] += value * part;
-        self.grid.split(window.begin_ns, window.end_ns, add);
+        self.grid.split_time(window.begin_ns, window.end_ns, add);
         if area.now.rows == 0 {
             self.touched.push((slot.plot, slot.area));
         }
         match columns.claim(row, value) {
-            Some(claim) => area.now.add(slot.cause, claim),
+            Some(claim) => area.now.add_claim(slot.cause, claim),
             None => area.now.add_whole(value, get(columns.confidence, row)),
         }
     }
 
     /// Called when all rows of the windows that end at one time have come.
     fn end_windows(&mut self) {
-        let rates: Vec<Rate> =
+        let rates: Vec<MomentRate> =
             self.all.plots.iter_mut().map(|series| series.total.end_windows()).collect();
         for (link, together) in &mut self.all.together {
             let of = |direction| {
                 let plot = self.of_links.get(&(*link, direction));
-                plot.map_or(Rate::Absent, |plot| rates[*plot])
+                plot.map_or(MomentRate::Absent, |plot| rates[*plot])
             };
-            let sum = of(Direction::In).and(of(Direction::Out));
+            let sum = of(Direction::In).sum_directions(of(Direction::Out));
             together.add(self.grid.ends_in(self.end_ns), sum);
         }
     }

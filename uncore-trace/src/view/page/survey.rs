@@ -113,7 +113,7 @@ impl Plot {
         let numbered = || event.lines.iter().zip(&places);
         // An event with a count of 0 has no areas.
         let drawn =
-            numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.sure.claims > 0);
+            numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.confidence.claims > 0);
         let areas: BTreeSet<usize> = drawn.map(|(_, place)| *place).collect();
         let areas: Vec<usize> = areas.into_iter().collect();
         let area = |place: &usize| areas.binary_search(place).ok();

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::super::sums::{Lengths, Rate, Steps as _, Time, Window};
+use super::super::sums::{WindowTimes, MomentRate, TimeSteps as _, CountedTime, Window};
 use super::grid::Grid;
 
 /// The highest and lowest rate of windows that end in each bucket, per second; NaN if there is none
@@ -19,8 +19,8 @@ impl Rates {
     }
 
     /// Adds the rate of the windows that end at one time.
-    pub(super) fn add(&mut self, bucket: usize, rate: Rate) {
-        let Rate::Known(rate) = rate else { return };
+    pub(super) fn add(&mut self, bucket: usize, rate: MomentRate) {
+        let MomentRate::Known(rate) = rate else { return };
         // `max` and `min` ignore NaN.
         self.highest[bucket] = self.highest[bucket].max(rate);
         self.lowest[bucket] = self.lowest[bucket].min(rate);
@@ -33,11 +33,11 @@ pub(super) struct Total {
     grid: Grid,
     /// Value in each bucket.
     value: Vec<f64>,
-    time: Time,
+    time: CountedTime,
     /// Rates of single windows.
     pub rates: Rates,
     /// The rate of the windows that end at the current time.
-    rate: Rate,
+    rate: MomentRate,
     end_ns: i64,
 }
 
@@ -46,26 +46,26 @@ impl Total {
         Self {
             grid,
             value: vec![0.0; grid.count],
-            time: Time::default(),
+            time: CountedTime::default(),
             rates: Rates::new(grid),
-            rate: Rate::Absent,
+            rate: MomentRate::Absent,
             end_ns: i64::MIN,
         }
     }
 
     /// Adds a row of a counter; `None`: the value of the window is not known.
     pub(super) fn add(&mut self, counter: i32, window: Window, value: Option<f64>) {
-        self.time.add(counter, window, &self.grid);
+        self.time.add_window(counter, window, &self.grid);
         if let Some(value) = value {
             let add = |bucket: usize, part| self.value[bucket] += value * part;
-            self.grid.split(window.begin_ns, window.end_ns, add);
+            self.grid.split_time(window.begin_ns, window.end_ns, add);
         }
         self.end_ns = window.end_ns;
-        self.rate.add(value.map(|value| value * window.per_second()));
+        self.rate.add_window(value.map(|value| value * window.per_second()));
     }
 
     /// Returns the rate of the windows that end at one time, when all their rows have come.
-    pub(super) fn end_windows(&mut self) -> Rate {
+    pub(super) fn end_windows(&mut self) -> MomentRate {
         let rate = mem::take(&mut self.rate);
         self.rates.add(self.grid.ends_in(self.end_ns), rate);
         rate
@@ -73,7 +73,7 @@ impl Total {
 
     /// A sum in a bucket as a rate per second; `None` if nothing is known.
     pub(super) fn rate(&self, bucket: usize, value: f64) -> Option<f64> {
-        self.time.step(bucket).per_second().map(|per_second| value * per_second)
+        self.time.step_time(bucket).per_second().map(|per_second| value * per_second)
     }
 
     /// The mean rate in a bucket, per second.
@@ -83,7 +83,7 @@ impl Total {
 
     /// Fraction of a bucket's windows with known values, 0 to 1; `None` without windows.
     pub(super) fn known(&self, bucket: usize) -> Option<f64> {
-        Lengths::part(&self.time.step(bucket))
+        WindowTimes::fraction(&self.time.step_time(bucket))
     }
 }
 

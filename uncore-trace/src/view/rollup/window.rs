@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::Claim;
-use super::super::sums::{Share, Time, Window};
+use super::super::sums::{ShareSum, CountedTime, Window};
 use super::grid::BeginEndNs;
 use super::{MOST_LINES, RollupOwner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
@@ -18,7 +18,7 @@ const INTERVAL_BITS: u32 = 10;
 pub(super) struct CounterTotals {
     /// Sum of the totals, in the unit of the counter.
     pub total: f64,
-    time: Time,
+    time: CountedTime,
     /// Sum of `running` x length of a window, and sum of these lengths, ns.
     running: (f64, f64),
 }
@@ -26,7 +26,7 @@ pub(super) struct CounterTotals {
 impl CounterTotals {
     /// Known time, ns ([`super::super::sums::Time`]).
     pub(super) fn known_ns(&self) -> i64 {
-        self.time.whole().known_ns().round() as i64
+        self.time.whole_time().known_ns().round() as i64
     }
 
     /// Mean of `running`, weighted by the length of the windows.
@@ -51,12 +51,12 @@ pub(super) struct OwnerSum {
     pub thing: usize,
     pub owner: RollupOwner,
     pub method: String,
-    sum: Share,
+    sum: ShareSum,
 }
 
 impl OwnerSum {
     fn new(thing: usize, owner: RollupOwner, method: String) -> Self {
-        Self { thing, owner, method, sum: Share::default() }
+        Self { thing, owner, method, sum: ShareSum::default() }
     }
 
     /// The values of its row; `None` if its counters had no value in the whole window.
@@ -65,12 +65,12 @@ impl OwnerSum {
             return None;
         }
         let (value, total) = (self.sum.value, totals.total);
-        let interval = self.sum.reach(total);
+        let interval = self.sum.sum_interval(total);
         Some(RowValues {
             value,
             low: coarse_down(interval.low).min(value),
             high: coarse_up(interval.high).min(total).max(value),
-            confidence: self.sum.sure.mean().map(|mean| ((mean * 100.0).round() / 100.0) as f32),
+            confidence: self.sum.confidence.mean_confidence().map(|mean| ((mean * 100.0).round() / 100.0) as f32),
         })
     }
 }
@@ -148,7 +148,7 @@ impl OpenWindow {
         if length_ns <= 0 {
             return;
         }
-        totals.time.add(counter, Window::of(end_ns, length_ns, total.is_some()), &());
+        totals.time.add_window(counter, Window::of_value(end_ns, length_ns, total.is_some()), &());
         totals.running.0 += f64::from(running) * length_ns as f64;
         totals.running.1 += length_ns as f64;
     }
@@ -181,13 +181,13 @@ impl OpenWindow {
 
     /// Number of a cause of error in a line: a cgroup on a socket.
     pub(super) fn cause_number(&mut self, line: usize, socket: Option<i16>, name: &str) -> usize {
-        self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, name))
+        self.lines.get_mut(line).map_or(0, |line| line.sum.cause_number(socket, name))
     }
 
     /// Adds a share to a line.
     pub(super) fn add_share(&mut self, line: usize, cause: usize, claim: Claim) {
         let Some(line) = self.lines.get_mut(line) else { return };
-        line.sum.add(cause, claim);
+        line.sum.add_claim(cause, claim);
     }
 
     /// Its lines, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
@@ -225,7 +225,7 @@ impl OpenWindow {
                 continue;
             }
             match other_tasks.entry((line.thing, line.method.clone())) {
-                Entry::Occupied(mut entry) => entry.get_mut().sum.join(&line.sum),
+                Entry::Occupied(mut entry) => entry.get_mut().sum.add_other_owner(&line.sum),
                 Entry::Vacant(entry) => drop(entry.insert(line)),
             }
         }

@@ -42,7 +42,7 @@ fn any_number_of_threads_has_the_same_sums() {
     };
     for sample in [Sample::new(false, &INTACT), Sample::new(false, &broken)] {
         for by in By::ALL {
-            let of = |threads| summed(&sample.open(), &Question::by(by), threads).unwrap();
+            let of = |threads| sum_in_threads(&sample.open(), &Question::by(by), threads).unwrap();
             let one = of(1);
             assert!(one.events.len() > 1, "{by:?}");
             for threads in [2, 3, 9] {
@@ -78,7 +78,7 @@ fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, 
     let event = &usage.events[1];
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
     let line = |line: &Line| {
-        let interval = line.interval(event);
+        let interval = line.value_interval(event);
         let parts =
             interval.map(|it| (part(it.low / line.sum.value), part(it.high / line.sum.value)));
         (line.key.clone(), parts)
@@ -277,8 +277,8 @@ proptest! {
             let counted: u64 = lines().map(|line| line.sum.rows + line.sum.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
             for (event, line) in usage.events.iter().flat_map(|it| it.lines.iter().map(move |line| (it, line))) {
-                let claims = line.sum.sure.claims > 0 || !by.has_owner();
-                let Some(Interval { low, high }) = line.interval(event) else {
+                let claims = line.sum.confidence.claims > 0 || !by.has_owner();
+                let Some(Interval { low, high }) = line.value_interval(event) else {
                     prop_assert!(line.sum.rows == 0 || !claims, "{line:?}");
                     continue;
                 };
