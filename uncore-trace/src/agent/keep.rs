@@ -148,7 +148,7 @@ fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
     let parts = list_parts(linked)?;
     let recordings: Result<Vec<Recording>> = parts.iter().map(|part| Recording::open(part)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
-    cut::cut(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create).map(drop)
+    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create).map(drop)
 }
 
 fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {

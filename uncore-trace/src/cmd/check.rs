@@ -11,7 +11,7 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 use crate::view::check::{Finding, Outcome, check};
-use crate::view::span::{Moment, between};
+use crate::view::span::{Moment, wall_range};
 
 /// Verify that a recording is intact and that its values add up
 ///
@@ -51,7 +51,7 @@ pub struct Args {
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
-    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
+    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
     let times = args.from.as_ref().or(args.to.as_ref());
     ensure!(
         times.is_none() || wall_ns.is_some(),

@@ -63,10 +63,10 @@ pub fn run(args: &Args) -> Result<u8> {
     let Target::Dataset(target) = place::parse_target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");
     };
-    let recordings = cut::open(&args.path)?;
+    let recordings = cut::open_parts(&args.path)?;
     place::require_outside_series(&args.path, &target)?;
     let find_moment = |moment: &Option<Moment>, edge| {
-        moment.as_ref().map(|moment| moment.find(&recordings, edge)).transpose()
+        moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
     let (begin_ns, end_ns) = (find_moment(&args.from, Edge::Begin)?, find_moment(&args.to, Edge::End)?);
     if let (Some(from), Some(to)) = (begin_ns, end_ns)
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<u8> {
         bail!("--to is not after --from: nothing lies between them");
     }
     let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
-    let finished = cut::cut(&recordings, (begin_ns, end_ns), &target, create)?;
+    let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

@@ -21,7 +21,7 @@ use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
 use crate::view::key::By;
-use crate::view::span::{Moment, Span};
+use crate::view::span::{Moment, SelectedTime};
 
 /// Write a recording in the formats of other programs
 ///
@@ -145,7 +145,7 @@ struct ExportJob<'a> {
     args: &'a Args,
     recording: &'a Recording,
     fabric: &'a Table,
-    span: &'a Span,
+    span: &'a SelectedTime,
 }
 
 /// Writes the files and prints a summary; exit code 0.
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let fabric = recording.table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
-    let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
+    let Some(span) = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
         bail!("{shown} has no rows: nothing was recorded");
     };
     let mut outputs = open_outputs(args, &recording)?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::heading::HOST;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
-use crate::view::span::{Moment, between};
+use crate::view::span::{Moment, wall_range};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -30,7 +30,7 @@ impl HostArgs {
         begin: Option<&Moment>,
         end: Option<&Moment>,
     ) -> Result<Recording> {
-        Recording::of_part(path, &self.rollup_selection(between(begin, end)))
+        Recording::of_part(path, &self.rollup_selection(wall_range(begin, end)))
     }
 
     /// The hosts and the time that are read of a roll-up.

@@ -285,7 +285,7 @@ fn build_question(recording: &Recording, args: &Args) -> Result<Question<'static
         from: args.from.clone(),
         to: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
-        selected: Selected::of(recording, &args.events, &args.cgroups)?,
+        selected: Selected::from_patterns(recording, &args.events, &args.cgroups)?,
         is_chosen: args.by.is_some()
             || args.cgroup_depth.is_some()
             || !args.cgroups.is_empty()

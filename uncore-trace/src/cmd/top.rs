@@ -22,7 +22,7 @@ use crate::terminal;
 use crate::text::printable;
 use crate::top::{self, Form, Print, When};
 use crate::view::key::By;
-use crate::view::span::{Moment, Span, between};
+use crate::view::span::{Moment, SelectedTime, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -148,13 +148,13 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Plays the recording at `path`.
 fn play_recording(args: &Args, path: &Path) -> Result<()> {
-    let wall_ns = between(args.from.as_ref(), args.to.as_ref());
+    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::of_part(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
     grouping.map_or(Ok(()), |by| by.check(&recording))?;
     let fabric = recording.table(&fabric::TABLE)?;
-    let span = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
+    let span = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
     })?;

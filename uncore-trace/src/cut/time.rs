@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::part::Part;
+use super::part::PartToCut;
 use crate::assemble::CpuTime;
 use crate::schema::columns::{i32s, i64s, words};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
@@ -17,14 +17,14 @@ pub(super) struct Times(BTreeMap<u32, CpuTime>);
 
 impl Times {
     /// Adds the rows of tables that hold CPU time.
-    pub(super) fn add(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn add_rows(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         let column = match def.name {
             name if name == runtime::TABLE.name => "run_ns",
             name if name == irqs::TABLE.name => "ns",
             _ => return Ok(()),
         };
         let (ends, lengths) = (i64s(batch, "mono_ns")?, i64s(batch, "tick_ns")?);
-        let (cpus, parts) = (i32s(batch, "cpu")?, i64s(batch, column)?);
+        let (cpus, durations) = (i32s(batch, "cpu")?, i64s(batch, column)?);
         let owners = words(batch, "owner")?;
         for row in 0..batch.num_rows() {
             let cpu = cpus.value(row).max(0).unsigned_abs();
@@ -34,7 +34,7 @@ impl Times {
             let time = self.0.entry(cpu).or_insert(new);
             time.begin_ns = time.begin_ns.min(begin);
             time.end_ns = time.end_ns.max(end);
-            let part = match (column, owners.get(row)) {
+            let summed_ns = match (column, owners.get(row)) {
                 ("ns", Some(SOFTIRQ)) => &mut time.softirq_ns,
                 ("ns", _) => &mut time.irq_ns,
                 (_, Some(IDLE)) => &mut time.idle_ns,
@@ -42,21 +42,21 @@ impl Times {
                 (_, Some(runtime::OFFLINE)) => &mut time.offline_ns,
                 _ => &mut time.task_ns,
             };
-            *part += parts.value(row).max(0).unsigned_abs();
+            *summed_ns += durations.value(row).max(0).unsigned_abs();
         }
         Ok(())
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn all(mut self, parts: &[Part]) -> Result<Vec<CpuTime>> {
+    pub(super) fn cpu_times(mut self, parts: &[PartToCut]) -> Result<Vec<CpuTime>> {
         for part in parts {
             let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };
-            let its: Vec<CpuTime> = serde_json::from_str(text)
+            let recorded: Vec<CpuTime> = serde_json::from_str(text)
                 .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
-            for its in its {
-                if let Some(time) = self.0.get_mut(&its.cpu) {
+            for recorded_cpu in recorded {
+                if let Some(time) = self.0.get_mut(&recorded_cpu.cpu) {
                     let worst = &mut time.worst_window_error_ns;
-                    *worst = (*worst).max(its.worst_window_error_ns);
+                    *worst = (*worst).max(recorded_cpu.worst_window_error_ns);
                 }
             }
         }

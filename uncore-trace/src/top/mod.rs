@@ -38,7 +38,7 @@ use crate::view::key::By;
 use crate::view::links::Links;
 use crate::view::live::Live;
 pub use crate::view::live::WAYS;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 use crate::workload::Workload;
 
 /// Most pieces in the queue to the second thread. The recorder waits while it is full.
@@ -148,7 +148,7 @@ pub fn run(
 /// # Errors
 ///
 /// A table cannot be read, or the terminal cannot be drawn on.
-pub fn play(recording: &Recording, span: Span, options: &Options) -> Result<()> {
+pub fn play(recording: &Recording, span: SelectedTime, options: &Options) -> Result<()> {
     let runtime = event_loop()?;
     let mut app = App::new(Live::new(Links::of(recording)?, nanos(options.frame)), options);
     let player = Player::new(recording, span)?;

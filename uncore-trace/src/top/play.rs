@@ -14,13 +14,13 @@ use crate::schema::{TableDef, fabric, runtime};
 use crate::tables::reader::{Recording, Scan};
 use crate::tables::writer::Piece;
 use crate::view::live::{FRAMES, RUNTIME_COLUMNS, fabric_columns};
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// A recording that is played.
 #[derive(Debug)]
 pub(super) struct Player<'a> {
     recording: &'a Recording,
-    span: Span,
+    span: SelectedTime,
     fabric: Option<Rows>,
     runtime: Option<Rows>,
     /// When the last frame was shown.
@@ -33,7 +33,7 @@ impl<'a> Player<'a> {
     /// # Errors
     ///
     /// A table cannot be read.
-    pub(super) fn new(recording: &'a Recording, span: Span) -> Result<Self> {
+    pub(super) fn new(recording: &'a Recording, span: SelectedTime) -> Result<Self> {
         let (fabric, runtime, shown) = (None, None, Instant::now());
         let mut player = Self { recording, span, fabric, runtime, shown };
         player.open(player.span.wanted.clone())?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::check::facts::Facts;
-use super::losses::{self, Total};
+use super::losses::{self, LossTotal};
 use crate::schema::loss::{Cause, Losses};
 use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
@@ -125,9 +125,9 @@ impl Loss {
 /// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
 /// it may be one flush newer than the metadata.
 fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
-    let mut losses: Vec<Loss> = match (losses::totals(recording), &facts.loss) {
+    let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
         (Ok(totals), _) => {
-            let of = |(cause, total): (String, Total)| Loss {
+            let of = |(cause, total): (String, LossTotal)| Loss {
                 cause,
                 count: total.count,
                 first_ns: Some(total.first_ns),

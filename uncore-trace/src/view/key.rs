@@ -8,7 +8,7 @@ use arrow::array::{
 
 use super::interval::{Claim, Interval};
 use super::links::Links;
-use super::selected::Rows;
+use super::selected::SelectedBatch;
 use super::sums::Window;
 use super::usage::Question;
 use crate::schema::cgroups::{ancestor, whole_job};
@@ -172,7 +172,7 @@ pub struct Columns<'a> {
     pid: Option<&'a Int32Array>,
     processes: Option<&'a Int32Array>,
     cgroup_id: Option<Bits<'a>>,
-    selected: Rows<'a>,
+    selected: SelectedBatch<'a>,
     by: By,
     depth: Option<usize>,
 }
@@ -265,7 +265,7 @@ impl<'a> Columns<'a> {
                 .then(|| columns::i32s(batch, "processes"))
                 .transpose()?,
             cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
-            selected: selected.rows(batch)?,
+            selected: selected.select_rows(batch)?,
             by,
             depth,
         })
@@ -339,7 +339,7 @@ impl<'a> Columns<'a> {
     #[inline]
     pub fn is_wanted(&self, row: usize) -> bool {
         (self.links.is_none() || self.link(row).is_some())
-            && self.selected.has(row, self.counter.value(row))
+            && self.selected.has_event(row, self.counter.value(row))
     }
 
     /// Event of the row, or its link and direction.

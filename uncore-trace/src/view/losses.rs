@@ -10,7 +10,7 @@ use crate::tables::reader::Recording;
 
 /// The sum of the rows of one cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Total {
+pub(super) struct LossTotal {
     /// Sum of their counts.
     pub count: i64,
     /// Begin of the earliest time that one of them may affect, `CLOCK_MONOTONIC`, ns.
@@ -22,8 +22,8 @@ pub(super) struct Total {
 /// # Errors
 ///
 /// The table does not exist or cannot be read.
-pub(super) fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
-    let mut totals: BTreeMap<String, Total> = BTreeMap::new();
+pub(super) fn totals_by_cause(recording: &Recording) -> Result<BTreeMap<String, LossTotal>> {
+    let mut totals: BTreeMap<String, LossTotal> = BTreeMap::new();
     for batch in recording.table(&loss::TABLE)?.scan(&["mono_ns", "span_ns", "cause", "count"])? {
         let batch = batch?;
         let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
@@ -31,7 +31,7 @@ pub(super) fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
         for row in 0..batch.num_rows() {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let first_ns = ends.value(row).saturating_sub(spans.value(row));
-            let new = Total { count: 0, first_ns };
+            let new = LossTotal { count: 0, first_ns };
             let total = totals.entry(cause.to_owned()).or_insert(new);
             total.count = total.count.saturating_add(counts.value(row));
             total.first_ns = total.first_ns.min(first_ns);

@@ -76,22 +76,22 @@ impl Moment {
     /// # Errors
     ///
     /// They cannot be read, have no rows, or have no mark of that name.
-    pub fn find(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
-        let first = recordings.first().context("there is no recording")?;
-        let start = start(&first.table(&fabric::TABLE)?)?;
-        let start = start.with_context(|| format!("{} has no rows", first.path().display()))?;
-        let mut found = self.resolve(first, start, edge);
+    pub fn resolve_across(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
+        let first_recording = recordings.first().context("there is no recording")?;
+        let start = start_and_offset(&first_recording.table(&fabric::TABLE)?)?;
+        let start = start.with_context(|| format!("{} has no rows", first_recording.path().display()))?;
+        let mut time_found = self.resolve_in(first_recording, start, edge);
         for recording in recordings.iter().skip(1) {
             // A span that is open at the end of a part ends in a later one.
-            if found.as_ref().is_ok_and(|time| *time != i64::MAX) {
+            if time_found.as_ref().is_ok_and(|time| *time != i64::MAX) {
                 break;
             }
-            found = self.resolve(recording, start, edge).or(found);
+            time_found = self.resolve_in(recording, start, edge).or(time_found);
         }
-        found
+        time_found
     }
 
-    fn resolve(
+    fn resolve_in(
         &self,
         recording: &Recording,
         (start_ns, wall_ns): (i64, i64),
@@ -107,19 +107,19 @@ impl Moment {
 
 /// Wall times, ns since 1970, which windows between two moments end after the first and not after the second of; `None`
 /// where no moment is one, or where one is known only once the recording is open.
-pub fn between(from: Option<&Moment>, to: Option<&Moment>) -> Option<(i64, i64)> {
-    let wall = |moment: Option<&Moment>, open| match moment {
+pub fn wall_range(from_moment: Option<&Moment>, to_moment: Option<&Moment>) -> Option<(i64, i64)> {
+    let wall_ns = |moment: Option<&Moment>, open| match moment {
         Some(Moment::Wall(ns)) => Some(*ns),
         Some(_) => None,
         None => Some(open),
     };
-    from.or(to)?;
-    wall(from, i64::MIN).zip(wall(to, i64::MAX))
+    from_moment.or(to_moment)?;
+    wall_ns(from_moment, i64::MIN).zip(wall_ns(to_moment, i64::MAX))
 }
 
 /// The selected time; all times are `CLOCK_MONOTONIC`, ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct SelectedTime {
     /// Begin of the recording's first window.
     pub start_ns: i64,
     /// Wall time - monotonic time, ns.
@@ -132,37 +132,37 @@ pub struct Span {
     pub end_ns: i64,
 }
 
-impl Span {
+impl SelectedTime {
     /// The part of `table`, the table `fabric` of `recording`, between two moments; `None` if it
     /// has no rows.
     ///
     /// # Errors
     ///
     /// The table cannot be read, there is no mark of that name, or the end is not after the begin.
-    pub fn of(
+    pub fn between_moments(
         recording: &Recording,
         table: &Table,
-        from: Option<&Moment>,
-        to: Option<&Moment>,
+        from_moment: Option<&Moment>,
+        to_moment: Option<&Moment>,
     ) -> Result<Option<Self>> {
-        let Some((start_ns, wall_ns)) = start(table)? else {
+        let Some((start_ns, wall_ns)) = start_and_offset(table)? else {
             return Ok(None);
         };
-        let at = |moment: &Moment, edge| moment.resolve(recording, (start_ns, wall_ns), edge);
-        let from = from.map(|from| at(from, Edge::Begin)).transpose()?;
-        let to = to.map(|to| at(to, Edge::End)).transpose()?;
-        let whole = last(table)?;
-        let begin_ns = from.unwrap_or(start_ns).max(start_ns);
-        let end_ns = to.unwrap_or(whole).min(whole);
-        if let (Some(from), Some(to)) = (from, to)
-            && from >= to
+        let time_at = |moment: &Moment, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
+        let asked_begin_ns = from_moment.map(|from| time_at(from, Edge::Begin)).transpose()?;
+        let asked_end_ns = to_moment.map(|to| time_at(to, Edge::End)).transpose()?;
+        let recorded_end_ns = last_window_end(table)?;
+        let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
+        let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);
+        if let (Some(from_ns), Some(to_ns)) = (asked_begin_ns, asked_end_ns)
+            && from_ns >= to_ns
         {
             bail!(
                 "the end is not after the begin: nothing lies between them (a mark without a length is an instant)"
             );
         }
-        if begin_ns >= end_ns && (from.is_some() || to.is_some()) {
-            let seconds = whole.saturating_sub(start_ns) as f64 / 1e9;
+        if begin_ns >= end_ns && (asked_begin_ns.is_some() || asked_end_ns.is_some()) {
+            let seconds = recorded_end_ns.saturating_sub(start_ns) as f64 / 1e9;
             let begin =
                 jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall_ns)))
                     .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
@@ -170,8 +170,8 @@ impl Span {
                 "nothing was recorded in that time: the recording covers {seconds:.3} s from {begin}"
             );
         }
-        let after = from.map_or(i64::MIN, |from| from.saturating_add(1));
-        let wanted = after..=to.unwrap_or(i64::MAX);
+        let first_end_ns = asked_begin_ns.map_or(i64::MIN, |from| from.saturating_add(1));
+        let wanted = first_end_ns..=asked_end_ns.unwrap_or(i64::MAX);
         Ok(Some(Self { start_ns, wall_ns, wanted, begin_ns, end_ns }))
     }
 }
@@ -179,7 +179,7 @@ impl Span {
 /// Begin of the first window, and wall time - monotonic time.
 ///
 /// Rows are in the order of their windows, so the first batch has the first.
-fn start(table: &Table) -> Result<Option<(i64, i64)>> {
+fn start_and_offset(table: &Table) -> Result<Option<(i64, i64)>> {
     let Some(batch) = table.scan(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
         return Ok(None);
     };
@@ -193,17 +193,17 @@ fn start(table: &Table) -> Result<Option<(i64, i64)>> {
 }
 
 /// End of the last window: from the file's statistics, which are fast, or else from its rows.
-fn last(table: &Table) -> Result<i64> {
-    if let Some((_, last)) = table.bounds("mono_ns") {
-        return Ok(last);
+fn last_window_end(table: &Table) -> Result<i64> {
+    if let Some((_, recorded_end_ns)) = table.bounds("mono_ns") {
+        return Ok(recorded_end_ns);
     }
-    let mut last = i64::MIN;
+    let mut last_ns = i64::MIN;
     for batch in table.scan(&["mono_ns"])? {
         let batch = batch?;
         let ends = columns::i64s(&batch, "mono_ns")?;
-        last = ends.values().iter().copied().fold(last, i64::max);
+        last_ns = ends.values().iter().copied().fold(last_ns, i64::max);
     }
-    (last > i64::MIN).then_some(last).context("the table has no rows")
+    (last_ns > i64::MIN).then_some(last_ns).context("the table has no rows")
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-            Span::of(&recording, &table, parse(from).as_ref(), parse(to).as_ref())
+            SelectedTime::between_moments(&recording, &table, parse(from).as_ref(), parse(to).as_ref())
                 .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
                 .map_err(|error| error.to_string())
         };

@@ -18,7 +18,7 @@ use super::known::LineCache;
 use super::links::Links;
 use super::parallel;
 use super::selected::Selected;
-use super::span::{Moment, Span};
+use super::span::{Moment, SelectedTime};
 use super::sums::{Highest, MomentRate, ShareSum, CountedTime, Window};
 use super::tenants::DominantCgroup;
 use crate::schema::columns::get;
@@ -181,7 +181,7 @@ impl SmallProcesses {
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
-    sum_in_threads(recording, question, parallel::threads())
+    sum_in_threads(recording, question, parallel::thread_count())
 }
 
 /// The same in this number of threads.
@@ -189,13 +189,13 @@ fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize
     let table = recording.table(&fabric::TABLE)?;
     let (by, is_chosen) = (question.by, question.is_chosen);
     let (begin, end) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, begin, end)? else {
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
         return Ok(Usage { by, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let rows = table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
-    let events_by_thread = parallel::sum(rows, threads, |batches, number| {
+    let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
         let mut sums = EventSummer::new(by, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
         for batch in batches {

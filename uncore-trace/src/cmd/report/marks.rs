@@ -12,7 +12,7 @@ use crate::text::printable;
 use crate::view::mark_list;
 use crate::view::marks::{Mark, Marks};
 use crate::view::render::Style;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 use crate::view::usage::Usage;
 
 /// Most marks that are printed before the tables.
@@ -59,7 +59,7 @@ fn marks_within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64))
 /// Prints the marks of the selected time; exit code 0.
 pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let table = recording.table(&fabric::TABLE)?;
-    let span = Span::of(recording, &table, args.from.as_ref(), args.to.as_ref())?;
+    let span = SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
     let recorded = Marks::read(recording)?;
     // A recording without rows has no begin: times count from the first mark.
     let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);

@@ -120,7 +120,7 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::Ok(told);
     }
-    match losses::totals(recording) {
+    match losses::totals_by_cause(recording) {
         Err(error) => Outcome::Failed(format!("{error:#}")),
         // The totals are those of the last flush; the table may be one flush newer.
         Ok(_) if facts.repaired => Outcome::Ok(told),

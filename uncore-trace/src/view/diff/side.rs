@@ -8,7 +8,7 @@ use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::span::{Moment, Span};
+use super::super::span::{Moment, SelectedTime};
 use super::super::usage::{By, Event, Line, Question, unite, usage};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
@@ -77,7 +77,7 @@ impl SideUsage {
             unite(&mut usage.events, |key| name(by, key).to_owned());
         }
         let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
-        let span = Span::of(request.recording, &table, begin, end)?;
+        let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
         let about = SpanFacts {
             start_ns: usage.start_ns,
             begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),

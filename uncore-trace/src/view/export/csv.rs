@@ -78,12 +78,12 @@ mod tests {
     use super::*;
     use crate::schema::fabric;
     use crate::view::sample::{Broken, INTACT, Sample};
-    use crate::view::span::Span;
+    use crate::view::span::SelectedTime;
 
     fn csv(sample: &Sample) -> String {
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
         let rows = write_csv(&SelectedRows::new(&table, &span), &mut out).unwrap();
         assert_eq!(rows as i64, table.rows());

@@ -128,13 +128,13 @@ mod tests {
     use super::*;
     use crate::schema::{ALL, fabric, metadata};
     use crate::view::sample::{INTACT, Sample};
-    use crate::view::span::Span;
+    use crate::view::span::SelectedTime;
 
     #[test]
     fn every_table_is_read_back_as_it_was() {
         let sample = Sample::new(true, &INTACT);
         let recording = sample.open();
-        let span = Span::of(&recording, &recording.table(&fabric::TABLE).unwrap(), None, None);
+        let span = SelectedTime::between_moments(&recording, &recording.table(&fabric::TABLE).unwrap(), None, None);
         let span = span.unwrap().unwrap();
         for def in ALL {
             let table = recording.table(def).unwrap();

@@ -21,7 +21,7 @@ use self::series::{SeriesKind, Series};
 use super::SelectedRows;
 use super::parts::{Grain, ExportNames, TenantShare};
 use super::survey::ExportSurvey;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// Values in memory at a time: 16 MiB.
 const MOST_CELLS: usize = 2 << 20;
@@ -51,7 +51,7 @@ pub struct OpenMetricsSummary {
 /// The table cannot be read, or `out` cannot be written.
 pub fn write_openmetrics(
     fabric: &SelectedRows<'_>,
-    span: &Span,
+    span: &SelectedTime,
     options: SeriesOptions,
     out: impl Write,
 ) -> Result<OpenMetricsSummary> {
@@ -61,7 +61,7 @@ pub fn write_openmetrics(
 /// As [`write_openmetrics`], with `most_cells` values in memory at a time.
 fn write_in_chunks(
     fabric: &SelectedRows<'_>,
-    span: &Span,
+    span: &SelectedTime,
     options: SeriesOptions,
     most_cells: usize,
     mut out: impl Write,

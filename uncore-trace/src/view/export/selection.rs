@@ -11,7 +11,7 @@ use arrow::compute::filter_record_batch;
 use crate::schema::columns::i64s;
 use crate::schema::{TableDef, cgroups, counters, cpus, links, marks, run};
 use crate::tables::reader::Table;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// Tables that are exported whole.
 const WHOLE: [&TableDef; 6] =
@@ -23,13 +23,13 @@ const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
     table: &'a Table,
-    span: &'a Span,
+    span: &'a SelectedTime,
     end_column: Option<&'static str>,
 }
 
 impl<'a> SelectedRows<'a> {
     /// The rows of `table` that end in `span`.
-    pub fn new(table: &'a Table, span: &'a Span) -> Self {
+    pub fn new(table: &'a Table, span: &'a SelectedTime) -> Self {
         let schema = (table.def().schema)();
         let whole = WHOLE.iter().any(|def| def.name == table.def().name);
         let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
@@ -93,7 +93,7 @@ mod tests {
             let table = recording.table(def).unwrap();
             let rows = |from: &str, to: &str| {
                 let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-                let span = Span::of(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
+                let span = SelectedTime::between_moments(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
                 let span = span.unwrap().unwrap();
                 let selection = SelectedRows::new(&table, &span);
                 let batches = selection.batches(&[]).unwrap();

@@ -186,13 +186,13 @@ mod tests {
     use super::*;
     use crate::schema::fabric;
     use crate::view::sample::{Broken, INTACT, Sample};
-    use crate::view::span::Span;
+    use crate::view::span::SelectedTime;
 
     fn lines(broken: &Broken, top: usize) -> Vec<Vec<String>> {
         let sample = Sample::new(false, broken);
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let names = ExportNames::new(Grain::Link, &table).unwrap();
         let survey = ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {}).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);

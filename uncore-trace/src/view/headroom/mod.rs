@@ -14,7 +14,7 @@ use anyhow::Result;
 use super::key::Columns;
 use super::known::LineCache;
 use super::links::{Limit, Links, limit};
-use super::span::Span;
+use super::span::SelectedTime;
 use super::sums::{Moments, MomentBytes, CountedTime, Window};
 use super::usage::Question;
 use crate::schema::columns::get;
@@ -69,7 +69,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     }
     let table = recording.table(&fabric::TABLE)?;
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
+    let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
     let mut known = LineCache::new();
     let question = &Question { links: Some(links), ..question.clone() };

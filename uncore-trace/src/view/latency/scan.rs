@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::super::key::Columns;
 use super::super::known::LineCache;
 use super::super::links::Links;
-use super::super::span::Span;
+use super::super::span::SelectedTime;
 use super::super::sums::{Moments, MomentBytes, MomentRate};
 use super::super::usage::Question;
 use super::classes::{Classes, Sums};
@@ -38,7 +38,7 @@ pub(super) fn scan<'a>(
     let mut windows = Windows::new(links, evaluate);
     let table = recording.table(&fabric::TABLE)?;
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = Span::of(recording, &table, from, to)? else {
+    let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else {
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.

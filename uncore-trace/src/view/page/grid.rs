@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::span::Span;
+use super::super::span::SelectedTime;
 use super::super::sums::TimeSteps;
 use crate::schema::metadata;
 
@@ -24,7 +24,7 @@ pub(super) struct Grid {
 
 impl Grid {
     /// At most `most` buckets for the windows of `span`, whose length is in `pairs`, the metadata.
-    pub(super) fn new(span: &Span, pairs: &BTreeMap<String, String>, most: usize) -> Self {
+    pub(super) fn new(span: &SelectedTime, pairs: &BTreeMap<String, String>, most: usize) -> Self {
         let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
         let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
         let said = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn span(start_ns: i64, begin_ns: i64, end_ns: i64) -> Span {
-        Span { start_ns, wall_ns: 0, wanted: i64::MIN..=i64::MAX, begin_ns, end_ns }
+    fn span(start_ns: i64, begin_ns: i64, end_ns: i64) -> SelectedTime {
+        SelectedTime { start_ns, wall_ns: 0, wanted: i64::MIN..=i64::MAX, begin_ns, end_ns }
     }
 
     fn grid(begin: i64, end: i64, window: Option<i64>, most: usize) -> Grid {

@@ -37,7 +37,7 @@ use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
-use super::span::Span;
+use super::span::SelectedTime;
 use super::tenants::common_grouping;
 use super::usage::Question;
 use crate::schema::fabric;
@@ -77,7 +77,7 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     let links = Links::of_metadata(pairs)?;
     let Question { from, to, cgroup_depth, .. } = asked.question.clone();
     let is_limited = from.is_some() || to.is_some();
-    let Some(span) = Span::of(recording, &table, from.as_ref(), to.as_ref())? else {
+    let Some(span) = SelectedTime::between_moments(recording, &table, from.as_ref(), to.as_ref())? else {
         bail!("{} has no rows: there is nothing to show", recording.path().display());
     };
     let (start_ns, mut events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;

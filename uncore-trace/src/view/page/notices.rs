@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::super::check::facts::Facts;
 use super::super::marks::Marks;
-use super::super::span::Span;
+use super::super::span::SelectedTime;
 use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::cpus;
 use crate::schema::loss::{self, Losses};
@@ -86,7 +86,7 @@ impl Notices {
     pub(super) fn of(
         recording: &Recording,
         pairs: &BTreeMap<String, String>,
-        span: &Span,
+        span: &SelectedTime,
     ) -> Result<Self> {
         let has =
             |name| recording.is_dataset() && recording.tables().iter().any(|it| it.name == name);
@@ -103,7 +103,7 @@ impl Notices {
         Ok(notices)
     }
 
-    fn add_losses(&mut self, recording: &Recording, span: &Span) -> Result<()> {
+    fn add_losses(&mut self, recording: &Recording, span: &SelectedTime) -> Result<()> {
         let part = (span.end_ns.saturating_sub(span.begin_ns) / PARTS).max(1);
         let mut found: BTreeMap<(i64, String), (u64, Lost)> = BTreeMap::new();
         let mut notes: BTreeMap<String, u64> = BTreeMap::new();
@@ -170,7 +170,7 @@ impl Notices {
         self.note = sums.note().map(|note| printable(&note).into_owned());
     }
 
-    fn add_named(&mut self, marks: &Marks, span: &Span) {
+    fn add_named(&mut self, marks: &Marks, span: &SelectedTime) {
         let shown = marks.list.iter().filter(|mark| mark.is_within(span.begin_ns, span.end_ns));
         for mark in shown {
             if self.named.len() >= NAMES {
@@ -187,7 +187,7 @@ impl Notices {
     }
 
     /// Every row after the first of each CPU is a change of its state or its counters.
-    fn add_cpus(&mut self, recording: &Recording, span: &Span) -> Result<()> {
+    fn add_cpus(&mut self, recording: &Recording, span: &SelectedTime) -> Result<()> {
         let mut states: BTreeMap<i32, String> = BTreeMap::new();
         for batch in recording.table(&cpus::TABLE)?.scan(&["mono_ns", "cpu", "state"])? {
             let batch = batch?;
@@ -213,7 +213,7 @@ impl Notices {
 }
 
 /// Whether a time span overlaps the shown time.
-fn within(span: &Span, from_ns: i64, to_ns: i64) -> bool {
+fn within(span: &SelectedTime, from_ns: i64, to_ns: i64) -> bool {
     from_ns <= span.end_ns && to_ns >= span.begin_ns
 }
 

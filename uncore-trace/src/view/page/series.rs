@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use super::super::key::{Columns, Quick};
 use super::super::links::Links;
-use super::super::span::Span;
+use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
 use super::super::usage::Question;
 use super::grid::Grid;
@@ -113,7 +113,7 @@ pub(super) fn fill(
     recording: &Recording,
     (survey, links): (&Survey, &Links),
     question: &Question<'_>,
-    (span, grid): (&Span, Grid),
+    (span, grid): (&SelectedTime, Grid),
 ) -> Result<AllSeries> {
     let mut filling = Filling::new(survey, links, grid);
     let table = recording.table(&fabric::TABLE)?;

@@ -118,7 +118,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let sample = Sample::new(false, &PHASES);
     let recording = sample.open();
     let table = recording.table(&fabric::TABLE).unwrap();
-    let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+    let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
     let question = Question::by(By::Cgroup);
     let links = Links::of_metadata(table.metadata()).unwrap();
     let survey = {

@@ -11,7 +11,7 @@ use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::{TableDef, counters, cpus, loss};
 use crate::tables::reader::{Recording, Table};
 use crate::text::printable;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// A table of a dataset; `None` for a single file.
 fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
@@ -26,7 +26,7 @@ fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<Ta
 /// The table cannot be read, or the trace cannot be written.
 pub(super) fn write_cpu_changes<W: Write>(
     recording: &Recording,
-    span: &Span,
+    span: &SelectedTime,
     packets: &mut Packets<W>,
 ) -> Result<()> {
     let Some(table) = find_table(recording, &cpus::TABLE)? else { return Ok(()) };
@@ -70,7 +70,7 @@ pub(super) fn write_cpu_changes<W: Write>(
 /// A table cannot be read, or the trace cannot be written.
 pub(super) fn write_losses<W: Write>(
     recording: &Recording,
-    span: &Span,
+    span: &SelectedTime,
     packets: &mut Packets<W>,
 ) -> Result<()> {
     let Some(table) = find_table(recording, &loss::TABLE)? else { return Ok(()) };

@@ -12,7 +12,7 @@ use crate::schema::marks::Kind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::view::marks::{Mark, Marks};
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// Writes the marks in `span`. A span without an end stays open.
 ///
@@ -21,7 +21,7 @@ use crate::view::span::Span;
 /// The marks cannot be read, or the trace cannot be written.
 pub(super) fn write_marks<W: Write>(
     recording: &Recording,
-    span: &Span,
+    span: &SelectedTime,
     packets: &mut Packets<W>,
 ) -> Result<()> {
     let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };

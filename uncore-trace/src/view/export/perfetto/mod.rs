@@ -40,7 +40,7 @@ use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{Recording, Table};
 use crate::view::key::By;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 /// Numbers for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ type Clocks = Snapshot;
 pub fn write_perfetto(
     recording: &Recording,
     fabric: &Table,
-    span: &Span,
+    span: &SelectedTime,
     (grouping, top): (By, usize),
     out: impl Write,
 ) -> Result<PerfettoSummary> {
@@ -81,7 +81,7 @@ pub fn write_perfetto(
 }
 
 /// Both clocks at the begin of the recording, from its metadata, or else from its rows.
-fn clocks_at_begin(fabric: &Table, span: &Span) -> Result<Clocks> {
+fn clocks_at_begin(fabric: &Table, span: &SelectedTime) -> Result<Clocks> {
     let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
         return Ok(Snapshot { mono_ns, wall_ns });

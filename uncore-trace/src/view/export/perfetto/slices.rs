@@ -10,7 +10,7 @@ use crate::schema::columns::{bits, i32s, i64s, texts, words};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{Recording, Scan, Table};
 use crate::text::printable;
-use crate::view::span::Span;
+use crate::view::span::SelectedTime;
 
 const COLUMNS: [&str; 8] =
     ["cpu", "begin_ns", "end_ns", "tid", "pid", "comm", "cgroup_id", "irq_ns"];
@@ -23,7 +23,7 @@ const COLUMNS: [&str; 8] =
 /// A table cannot be read, or the trace cannot be written.
 pub(super) fn write_slices<W: Write>(
     recording: &Recording,
-    span: &Span,
+    span: &SelectedTime,
     packets: &mut Packets<W>,
 ) -> Result<bool> {
     if !recording.tables().iter().any(|def| def.name == slices::TABLE.name) {
@@ -68,12 +68,12 @@ pub(super) fn write_slices<W: Write>(
 }
 
 /// The rows that may overlap the span.
-fn scan_span(table: &Table, columns: &[&str], span: &Span) -> Result<Scan> {
+fn scan_span(table: &Table, columns: &[&str], span: &SelectedTime) -> Result<Scan> {
     table.scan_within(columns, "begin_ns", i64::MIN..=span.end_ns)
 }
 
 /// The CPUs that have rows.
-fn cpus_with_rows(table: &Table, span: &Span) -> Result<BTreeSet<i32>> {
+fn cpus_with_rows(table: &Table, span: &SelectedTime) -> Result<BTreeSet<i32>> {
     let mut cpus_found = BTreeSet::new();
     for batch in scan_span(table, &["cpu"], span)? {
         cpus_found.extend(i32s(&batch?, "cpu")?.values());

@@ -39,7 +39,7 @@ impl Read {
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
-        let span = Span::of(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
         let mut out = Vec::new();
         let written = write_perfetto(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
@@ -120,7 +120,7 @@ fn tenants_are_what_by_says_and_sum_to_the_total() {
         let sample = Sample::new(false, &INTACT);
         let recording = sample.open();
         let table = recording.table(&fabric::TABLE).unwrap();
-        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
         let written = write_perfetto(&recording, &table, &span, (by, 9), &mut out).unwrap();
         let read = Read::decode(&out, written);
@@ -240,7 +240,7 @@ fn counters_of_a_link_and_direction_are_one_track() {
 }
 
 /// A dataset with rows of the test, and a span of one second.
-fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Span) {
+fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, SelectedTime) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let pairs = [(metadata::SCHEMA_VERSION.to_owned(), schema::SCHEMA_VERSION.to_string())].into();
@@ -250,14 +250,14 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Spa
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
     let wanted = begin_ns + 1..=end_ns;
-    let span = Span { start_ns: begin_ns, wall_ns: WALL, wanted, begin_ns, end_ns };
+    let span = SelectedTime { start_ns: begin_ns, wall_ns: WALL, wanted, begin_ns, end_ns };
     (dir, Recording::open(&path).unwrap(), span)
 }
 
 /// The trace that `add` writes for the recording.
 fn trace(
-    (dir, recording, span): (tempfile::TempDir, Recording, Span),
-    add: fn(&Recording, &Span, &mut Packets<File>) -> Result<()>,
+    (dir, recording, span): (tempfile::TempDir, Recording, SelectedTime),
+    add: fn(&Recording, &SelectedTime, &mut Packets<File>) -> Result<()>,
 ) -> Read {
     let path = dir.path().join("trace");
     let clocks = Clocks { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
