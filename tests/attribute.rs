@@ -26,10 +26,10 @@ use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 fn rows(recording: &Path) -> Vec<String> {
     let schema = (fabric::TABLE.schema)();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let table = Recording::open(recording).unwrap().table(&fabric::TABLE).unwrap();
+    let table = Recording::open(recording).unwrap().open_table(&fabric::TABLE).unwrap();
     let options = FormatOptions::default().with_null("null");
     let mut rows = Vec::new();
-    for batch in table.scan(&names).unwrap() {
+    for batch in table.scan_columns(&names).unwrap() {
         let batch = batch.unwrap();
         // Wall clock times as integers.
         let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>().clone();

@@ -109,10 +109,10 @@ fn it_is_credited_what_it_moved() {
     assert!(said.contains("The canary was credited 100 % of its bytes of disk ("), "{said}");
     assert!(said.contains("no number for memory (no counter of this recording counts it)"));
     // The table has each burst.
-    let table = Recording::open(&out).unwrap().table(&canary::TABLE).unwrap();
+    let table = Recording::open(&out).unwrap().open_table(&canary::TABLE).unwrap();
     let bursts = |its: &&Value| its["direction"] != "out";
     let bursts = found.iter().filter(bursts).map(|its| its["bursts"].as_i64().unwrap());
-    assert_eq!(table.rows(), bursts.sum::<i64>());
+    assert_eq!(table.row_count(), bursts.sum::<i64>());
     // A part has the sums of its own bursts.
     let part = dir.path().join("part");
     run_ok(["cut", &slashed, "--to", "7s", "-o", &format!("{}/", part.display())]);

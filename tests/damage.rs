@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
-use uncore_trace::tables::reader::{Recording, Table};
+use uncore_trace::tables::reader::{Recording, OpenTable};
 use uncore_trace::view::usage::{By, Question, Usage, usage};
 
 use crate::analysis::{root, script};
@@ -34,9 +34,9 @@ const FLIP: usize = 61;
 
 /// All rows of a table.
 fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
-    let table = Table::open(def, path)?;
+    let table = OpenTable::open(def, path)?;
     let all: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
-    table.scan(&all)?.collect()
+    table.scan_columns(&all)?.collect()
 }
 
 /// The report of the recording.
@@ -75,7 +75,7 @@ impl Sound {
             (def, fs::read(&path).unwrap(), rows(def, &path).unwrap())
         };
         let tables: Vec<_> =
-            Recording::open(run.path()).unwrap().tables().into_iter().map(read).collect();
+            Recording::open(run.path()).unwrap().list_tables().into_iter().map(read).collect();
         assert!(tables.iter().filter(|(.., rows)| !rows.is_empty()).count() >= 5);
         let usage = report(run.path()).unwrap();
         Self { run, tables, usage }

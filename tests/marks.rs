@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use rustix::thread::{Uid, UnshareFlags, set_thread_res_uid, unshare_unsafe};
 
 use uncore_trace::schema::{fabric, metadata};
-use uncore_trace::tables::reader::Table;
+use uncore_trace::tables::reader::OpenTable;
 
 use crate::command::{Answer, NOBODY, Place};
 use crate::harness::recorder::Recorder;
@@ -280,8 +280,8 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
         let partial = partial.with_extension("parquet.partial");
         // Segments are replaced while they are merged.
         let has_all = |segment: PathBuf| {
-            let table = Table::open(&fabric::TABLE, &segment).ok()?;
-            table.metadata().get(metadata::MARKS)?.contains("\"open\"").then_some(())
+            let table = OpenTable::open(&fabric::TABLE, &segment).ok()?;
+            table.metadata_pairs().get(metadata::MARKS)?.contains("\"open\"").then_some(())
         };
         wait_for("a flush", || {
             let segments = partial.read_dir().unwrap().map(|entry| entry.unwrap().path());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
-use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use crate::command::{Answer, Place};
 use crate::harness::recorder::Recorder;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 fn empty_dataset(path: &Path) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = BTreeMap::from([version]);
-    let target = Target::Dataset(path.to_owned());
+    let target = RecordingTarget::Dataset(path.to_owned());
     Writer::create(target, CreateOptions::default(), &pairs).unwrap().finish(&pairs).unwrap();
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use crate::command::Place;
 use crate::harness::{run, run_ok, text};
@@ -24,9 +24,9 @@ fn a_report_says_first_what_is_missing() {
         (metadata::LOSS, r#"{"late_tick":12,"lost_sample":5286}"#),
         (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
     ];
-    small_recording_with(Target::File(place.path("lost.parquet")), &pairs);
+    small_recording_with(RecordingTarget::File(place.path("lost.parquet")), &pairs);
     let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
-    small_recording_with(Target::File(place.path("whole.parquet")), &whole);
+    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &whole);
     let line = "incomplete: 5286 readings were dropped (first at 0.004 s); see `uncore-trace check lost.parquet`";
     let report = |options: &str| place.typed(&format!("report {options}"));
 
@@ -65,7 +65,7 @@ fn a_report_has_the_interval_of_each_value() {
             BTreeMap::from([(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())]);
         let create = CreateOptions { overwrite: true, ..CreateOptions::default() };
         let mut writer =
-            Writer::create(Target::File(place.path("x.parquet")), create, &pairs).unwrap();
+            Writer::create(RecordingTarget::File(place.path("x.parquet")), create, &pairs).unwrap();
         writer.write(&fabric::TABLE, &rows(&[2.0, 1.0], confidence)).unwrap();
         writer.finish(&pairs).unwrap();
         place.typed(&format!("report x.parquet --by pid {form}")).ok()

@@ -12,7 +12,7 @@ use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::schema::link::{Counted, Direction, Link, Peak, PeakSource};
 use uncore_trace::schema::marks::Kind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
-use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(crate) const BEGIN: i64 = 5_000_000_000;
@@ -199,7 +199,7 @@ pub(crate) fn write(path: &Path, size: Size) {
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     );
-    let target = Target::Dataset(path.to_owned());
+    let target = RecordingTarget::Dataset(path.to_owned());
     let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     write_fabric(&mut writer, &plan, size);
     write_rest(&mut writer, &plan, size);
@@ -353,7 +353,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
         }
     }
-    writer.seal().unwrap();
+    writer.seal_rows().unwrap();
 }
 
 fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {

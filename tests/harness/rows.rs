@@ -119,9 +119,9 @@ pub(crate) fn rows<T>(
     columns: &[&str],
     row: impl Fn(&RecordBatch, usize) -> T,
 ) -> Vec<T> {
-    let table = Recording::open(recording).unwrap().table(def).unwrap();
+    let table = Recording::open(recording).unwrap().open_table(def).unwrap();
     let mut found = Vec::new();
-    for batch in table.scan(columns).unwrap() {
+    for batch in table.scan_columns(columns).unwrap() {
         let batch = batch.unwrap();
         found.extend((0..batch.num_rows()).map(|at| row(&batch, at)));
     }
@@ -273,7 +273,7 @@ pub(crate) fn holders(recording: &Path) -> Vec<Holder> {
 /// All of `loss`.
 pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     let opened = Recording::open(recording).unwrap();
-    if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {
+    if !opened.list_tables().iter().any(|table| table.name == loss::TABLE.name) {
         return Vec::new();
     }
     let columns = ["mono_ns", "cause", "cpu", "count", "detail"];
@@ -305,8 +305,8 @@ pub(crate) fn offsets(recording: &Path) -> BTreeSet<i64> {
 
 /// An entry of the metadata.
 pub(crate) fn pair(recording: &Path, key: &str) -> Option<String> {
-    let table = Recording::open(recording).unwrap().table(&fabric::TABLE).unwrap();
-    table.metadata().get(key).cloned()
+    let table = Recording::open(recording).unwrap().open_table(&fabric::TABLE).unwrap();
+    table.metadata_pairs().get(key).cloned()
 }
 
 /// Time of each CPU by kind of owner.

@@ -31,7 +31,7 @@ use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
-use uncore_trace::tables::writer::{CreateOptions, Target};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget};
 
 const TICK_NS: u64 = 1_000_000;
 /// Ticks of a window.
@@ -385,7 +385,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = pairs(&plan, clock)?;
     let mut writer =
-        WriterHandle::create(Target::Dataset(run.to_owned()), CreateOptions::default(), &pairs, None)?;
+        WriterHandle::create(RecordingTarget::Dataset(run.to_owned()), CreateOptions::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
     let mut sink = Sink::new(&writer, false, Origin::of(&pairs));
     let attributor = Attributor::new(&RecordingFacts {
@@ -469,7 +469,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         }
         if tick % SEAL == 0 {
             sink.flush(&mut writer)?;
-            writer.seal()?;
+            writer.seal_rows()?;
         }
     }
     let rows = sink.fabric_rows();

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use twox_hash::XxHash64;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 use uncore_trace::view::check;
 use uncore_trace::view::usage::{By, Question, usage};
 
@@ -41,7 +41,7 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
     let path = dir.path().join("sound.parquet");
     let pairs: BTreeMap<_, _> =
         [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
-    let mut writer = Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs).unwrap();
+    let mut writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     for row in 0..8 {
         append(&mut rows, row);

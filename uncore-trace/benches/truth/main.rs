@@ -25,7 +25,7 @@ use uncore_trace::plan::{Plan, Role};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
-use uncore_trace::tables::writer::{CreateOptions, Target, Writer};
+use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 pub(crate) mod floor;
 pub(crate) mod monitors;
@@ -183,7 +183,7 @@ fn attribute(
     let pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let path = dir.path().join("fabric.parquet");
-    let mut writer = Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs)?;
+    let mut writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
     // The peak begins where the machine has been drawn (Documentation/filesystems/proc.rst).
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
     let before = memory("VmRSS:")?;

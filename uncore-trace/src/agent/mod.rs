@@ -52,7 +52,7 @@ use crate::schema::{TableDef, canary, fabric, readings};
 use crate::signals::Signals;
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 use crate::tables::{hours, lock, place, series};
 use crate::workload::Workload;
 
@@ -114,7 +114,7 @@ pub fn run(
     let target = config
         .ring
         .as_ref()
-        .map_or(Target::Nowhere, |ring| Target::Dataset(ring.directory.clone()));
+        .map_or(RecordingTarget::Nowhere, |ring| RecordingTarget::Dataset(ring.directory.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

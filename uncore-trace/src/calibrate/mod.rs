@@ -24,7 +24,7 @@ use crate::record;
 use crate::schema::fabric;
 use crate::schema::link::Link;
 use crate::signals::Signals;
-use crate::tables::writer::{Piece, Pieces, Target};
+use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
 use crate::view::key::By;
 use crate::view::links::Links;
 use crate::view::live::Live;
@@ -102,7 +102,7 @@ pub fn run(
         .build()
         .context("cannot start the event loop")?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
+    let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
     let (done, over) = oneshot::channel();
     let stop = AtomicBool::new(false);
     let (counted, bests, asked) = std::thread::scope(|scope| {
@@ -200,12 +200,12 @@ fn load(cpus: &[u32], kernel: Kernel, options: &Options, stop: &AtomicBool) -> R
 }
 
 /// The highest second of each link, by its index.
-fn bests(pieces: &Receiver<Piece>, links: &[Link]) -> Result<BTreeMap<usize, Best>> {
+fn bests(pieces: &Receiver<TablePiece>, links: &[Link]) -> Result<BTreeMap<usize, Best>> {
     let mut live = Live::new(Links::new(links.to_vec()), SECOND_NS);
     let mut bests: BTreeMap<usize, Best> = BTreeMap::new();
     let ask = Ask { by: By::Cgroup, thing: 0, filter: "", within: None, sort: Sort::Share };
     for piece in pieces {
-        let Piece::Rows(_, rows) = piece else { continue };
+        let TablePiece::Rows(_, rows) = piece else { continue };
         if live.fabric(&rows)? {
             for (place, line) in live.screen(&ask).links.into_iter().enumerate() {
                 let best = bests.entry(place).or_default();

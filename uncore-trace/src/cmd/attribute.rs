@@ -15,7 +15,7 @@ use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
 use crate::tables::lock::Act;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{CreateOptions, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
 
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         bail!("cannot write {named}: name a file that ends with .parquet");
     }
     let recording = Recording::open(&args.path)?;
-    let target = Target::File(args.output.clone());
+    let target = RecordingTarget::File(args.output.clone());
     if let Some(lag) = args.lag.filter(|lag| *lag > MOST_LAG) {
         let show = humantime::format_duration;
         bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));

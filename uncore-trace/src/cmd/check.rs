@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8> {
         times.is_none() || wall_ns.is_some(),
         "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
     );
-    let recording = Recording::to_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
+    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
         "{} is no roll-up, and is checked as a whole: leave out --from and --to",

@@ -9,7 +9,7 @@ use super::output::{self, ModeArg, print};
 use crate::cut;
 use crate::tables::lock::Act;
 use crate::tables::place;
-use crate::tables::writer::{CreateOptions, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
 use crate::view::span::{Edge, Moment};
@@ -60,7 +60,7 @@ pub struct Args {
 /// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
-    let Target::Dataset(target) = place::parse_target(&args.output)? else {
+    let RecordingTarget::Dataset(target) = place::parse_target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");
     };
     let recordings = cut::open_parts(&args.path)?;

@@ -15,7 +15,7 @@ use super::output::{self, ModeArg, print};
 use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{Content, Output};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
 use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
@@ -144,7 +144,7 @@ enum ExportFormat {
 struct ExportJob<'a> {
     args: &'a Args,
     recording: &'a Recording,
-    fabric: &'a Table,
+    fabric: &'a OpenTable,
     span: &'a SelectedTime,
 }
 
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if !args.by.has_owner() {
         bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
     }
-    let fabric = recording.table(&fabric::TABLE)?;
+    let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
     let Some(span) = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
         bail!("{shown} has no rows: nothing was recorded");
@@ -200,7 +200,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Opens the outputs.
 fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, Output)>> {
     let table = args.table.name;
-    if !recording.tables().iter().any(|def| def.name == table) {
+    if !recording.list_tables().iter().any(|def| def.name == table) {
         let path = printable(&args.path.display().to_string()).into_owned();
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");
@@ -254,7 +254,7 @@ impl ExportJob<'_> {
                 Ok(format!("{} series, {} samples", written.series, written.samples))
             }
             ExportFormat::Csv | ExportFormat::Arrow => {
-                let table = recording.table(args.table)?;
+                let table = recording.open_table(args.table)?;
                 let selection = SelectedRows::new(&table, span);
                 let rows = match format {
                     ExportFormat::Csv => csv::write_csv(&selection, writer)?,

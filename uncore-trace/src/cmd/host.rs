@@ -30,7 +30,7 @@ impl HostArgs {
         begin: Option<&Moment>,
         end: Option<&Moment>,
     ) -> Result<Recording> {
-        Recording::of_part(path, &self.rollup_selection(wall_range(begin, end)))
+        Recording::open_selection(path, &self.rollup_selection(wall_range(begin, end)))
     }
 
     /// The hosts and the time that are read of a roll-up.

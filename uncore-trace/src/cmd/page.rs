@@ -24,9 +24,9 @@ pub(super) fn save(
 ) -> Result<()> {
     let mut files = Vec::new();
     for recording in recordings {
-        files.extend(recording.files(&fabric::TABLE)?);
+        files.extend(recording.table_files(&fabric::TABLE)?);
     }
-    let mode = files.iter().map(TableFile::mode).reduce(Mode::of_both).unwrap_or_default();
+    let mode = files.iter().map(TableFile::file_mode).reduce(Mode::of_both).unwrap_or_default();
     let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
     write(&mut output).map_err(|error| output.explain_error(error))?;
     output.finish_writing()?;

@@ -187,7 +187,7 @@ pub fn run(args: &Args) -> Result<u8> {
         return write_page(&recording, args, file);
     }
     // The tables of events say it themselves.
-    if let Some(holder) = recording.recorder().filter(|_| args.marks || args.links || args.latency)
+    if let Some(holder) = recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
         let path = printable(&args.path.display().to_string()).into_owned();
         log::warn!("{path} {holder}: this is what is on the disk so far");
@@ -301,7 +301,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     ensure!(
         !links.links.is_empty(),
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
-        printable(&recording.path().display().to_string())
+        printable(&recording.recording_path().display().to_string())
     );
     let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
     let width = terminal::width(args.wide);

@@ -82,15 +82,15 @@ fn sum_recording(
     recording: &Recording,
     earlier_files: &BTreeSet<PathBuf>,
 ) -> Result<Vec<(PathBuf, RecordingSize)>> {
-    let table = recording.table(&fabric::TABLE)?;
-    let mut pairs = table.metadata().clone();
+    let table = recording.open_table(&fabric::TABLE)?;
+    let mut pairs = table.metadata_pairs().clone();
     let window_ns = to_nanos(args.window);
     let recorded_ns = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
     ensure!(
         recorded_ns.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
         "--window {} is not a multiple of the windows of {}: choose another",
         humantime::format_duration(args.window),
-        recording.path().display()
+        recording.recording_path().display()
     );
     if let Some(cluster) = &args.cluster {
         pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
@@ -102,7 +102,7 @@ fn sum_recording(
     let mut hours = hours.allow_existing(earlier_files.clone());
     let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in table.scan(&columns)? {
+    for batch in table.scan_columns(&columns)? {
         summer.add_fabric(0, &batch?)?;
         while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
             written.extend(hours.write(rows.end, &rows.batch)?);

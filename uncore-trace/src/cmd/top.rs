@@ -149,11 +149,11 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Plays the recording at `path`.
 fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
-    let recording = Recording::of_part(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
+    let recording = Recording::open_selection(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
     grouping.map_or(Ok(()), |by| by.check(&recording))?;
-    let fabric = recording.table(&fabric::TABLE)?;
+    let fabric = recording.open_table(&fabric::TABLE)?;
     let span = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
         format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))

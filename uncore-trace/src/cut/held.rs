@@ -10,7 +10,7 @@ use arrow::row::{RowConverter, SortField};
 
 use super::rows::{WriteRows, filter_rows};
 use crate::schema::columns::{i64s, words};
-use crate::tables::reader::Table;
+use crate::tables::reader::OpenTable;
 
 /// Rows beyond those in use at which the others are freed.
 const SLACK: usize = 1 << 16;
@@ -28,7 +28,7 @@ impl HeldStates {
     /// Copies the rows of a table that hold at any time from `begin_ns` to `end_ns`.
     pub(super) fn copy_table(
         &mut self,
-        table: &Table,
+        table: &OpenTable,
         columns: &[&str],
         held_columns: HeldColumns,
         (begin_ns, end_ns): (i64, i64),
@@ -37,14 +37,14 @@ impl HeldStates {
         let (since, ..) = held_columns;
         if since.is_some() && begin_ns > i64::MIN {
             let mut latest_rows = LatestRows::default();
-            for batch in table.scan(columns)? {
+            for batch in table.scan_columns(columns)? {
                 latest_rows.add_batch(&batch?, held_columns, begin_ns)?;
             }
             if let Some(batch) = latest_rows.into_rows()? {
                 self.write_changes(&batch, held_columns, write)?;
             }
         }
-        for batch in table.scan(columns)? {
+        for batch in table.scan_columns(columns)? {
             let batch = batch?;
             let Some(since) = since else {
                 self.write_changes(&batch, held_columns, write)?;
@@ -152,7 +152,7 @@ mod tests {
     use crate::schema::tasks::{Builder, Row, TABLE};
     use crate::schema::when::When;
     use crate::schema::{SCHEMA_VERSION, metadata};
-    use crate::tables::writer::{CreateOptions, Target, Writer};
+    use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     fn row(mono_ns: i64, tid: i32, comm: &'static str, what: &'static str) -> Row<'static> {
         Row { mono_ns, pid: tid, tid, comm, cgroup_id: 1, what }
@@ -167,14 +167,14 @@ mod tests {
         let (mut held, mut found) = (HeldStates::default(), Vec::new());
         for (at, rows) in tables.iter().enumerate() {
             let path = dir.path().join(format!("{at}.parquet"));
-            let target = Target::Table(&TABLE, path.clone());
+            let target = RecordingTarget::Table(&TABLE, path.clone());
             let mut writer =
                 Writer::create(target, CreateOptions::default(), &[version.clone()].into()).unwrap();
             let mut builder = Builder::default();
             builder.append_all(rows);
             writer.write(&TABLE, &builder.finish()).unwrap();
             writer.finish(&[version.clone()].into()).unwrap();
-            let table = Table::open(&TABLE, &path).unwrap();
+            let table = OpenTable::open(&TABLE, &path).unwrap();
             let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
             let begin = if at == 0 { begin } else { i64::MIN };
             let mut take = |batch: RecordBatch| {

@@ -31,7 +31,7 @@ pub(super) fn copy_losses(
     for part in parts {
         let Some(table) = part.find_table(&loss::TABLE)? else { continue };
         let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan(&columns)? {
+        for batch in table.scan_columns(&columns)? {
             let batch = batch?;
             let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
             let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);

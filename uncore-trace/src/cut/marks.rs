@@ -17,7 +17,7 @@ pub(super) fn copy_marks(parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer
         origin = Origin::of(&part.pairs);
         let Some(table) = part.find_table(&TABLE)? else { continue };
         let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan(&columns)? {
+        for batch in table.scan_columns(&columns)? {
             for mark in decode(&batch?)? {
                 match copied.iter_mut().find(|open_span| goes_on(open_span, &mark, part.begin_ns)) {
                     Some(earlier_span) => earlier_span.end_ns = mark.end_ns,

@@ -33,7 +33,7 @@ use crate::schema::{ALL, metadata, run};
 use crate::tables::names::parts_of;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{CreateOptions, RecordingSize, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
 /// Opens the recording at `path`, or all parts of a rotated recording, in order.
 ///
@@ -106,7 +106,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
     pairs.insert(metadata::CLOCKS.to_owned(), to_json(&cut_clocks(parts, begin_ns, end_ns)?)?);
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
-    let mut writer = Writer::create(Target::Dataset(PathBuf::from(target)), create, &pairs)?;
+    let mut writer = Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
     let mut cpu_times = Times::default();
     for &def in ALL {
         let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();

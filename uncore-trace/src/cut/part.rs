@@ -10,7 +10,7 @@ use crate::schema::columns::words;
 use crate::schema::loss::{self, Cause};
 use crate::schema::{TableDef, columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 
 /// Metadata that must be equal in all parts of one recording.
 const IN_COMMON: [&str; 5] = [
@@ -43,7 +43,7 @@ impl PartToCut {
     ///
     /// It has no raw tables, is empty or is damaged.
     pub(super) fn open_part(recording: &Recording) -> Result<Self> {
-        let shown = recording.path().display();
+        let shown = recording.recording_path().display();
         ensure!(
             recording.is_dataset(),
             "{shown} is a single file without raw tables: record into a directory, e.g. -o run/"
@@ -52,15 +52,15 @@ impl PartToCut {
         if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
             bail!("{shown} is not as it was recorded: {wrong}");
         }
-        let timeline = recording.table(&fabric::TABLE)?;
-        let pairs = timeline.metadata().clone();
+        let timeline = recording.open_table(&fabric::TABLE)?;
+        let pairs = timeline.metadata_pairs().clone();
         let clocks = pairs.get(metadata::CLOCKS).and_then(|text| serde_json::from_str(text).ok());
         let (tick_ns, window_ns) =
             (positive_number(&pairs, metadata::TICK_NS)?, positive_number(&pairs, metadata::INTERVAL_NS)?);
         let stop = pairs.get(metadata::STOP_TICK).and_then(|text| text.parse::<i64>().ok());
         let end = stop
             .map(|tick| tick.saturating_mul(tick_ns))
-            .or_else(|| timeline.bounds("mono_ns").map(|(_, last_end_ns)| last_end_ns));
+            .or_else(|| timeline.column_bounds("mono_ns").map(|(_, last_end_ns)| last_end_ns));
         let begin = begin_of_first_tick(recording)?;
         let (Some(begin), Some(end)) = (begin, end) else {
             bail!("{shown} has no rows");
@@ -72,14 +72,14 @@ impl PartToCut {
     }
 
     /// One of its tables, if it has that.
-    pub(super) fn find_table(&self, def: &'static TableDef) -> Result<Option<Table>> {
-        let is_there = self.recording.tables().iter().any(|table| table.name == def.name);
-        is_there.then(|| self.recording.table(def)).transpose()
+    pub(super) fn find_table(&self, def: &'static TableDef) -> Result<Option<OpenTable>> {
+        let is_there = self.recording.list_tables().iter().any(|table| table.name == def.name);
+        is_there.then(|| self.recording.open_table(def)).transpose()
     }
 
     /// Checks that `next_part` begins where this part ends, and has the same counters.
     pub(super) fn require_next(&self, next_part: &Self) -> Result<()> {
-        let (this_path, next_path) = (self.recording.path().display(), next_part.recording.path().display());
+        let (this_path, next_path) = (self.recording.recording_path().display(), next_part.recording.recording_path().display());
         let differing_key = IN_COMMON.iter().find(|key| self.pairs.get(**key) != next_part.pairs.get(**key));
         if let Some(key) = differing_key {
             bail!(
@@ -136,7 +136,7 @@ impl PartToCut {
     fn unread_boundaries(&self) -> Result<BTreeSet<i64>> {
         let Some(table) = self.find_table(&loss::TABLE)? else { return Ok(BTreeSet::new()) };
         let mut unread_ns = BTreeSet::new();
-        for batch in table.scan(&["mono_ns", "cause"])? {
+        for batch in table.scan_columns(&["mono_ns", "cause"])? {
             let batch = batch?;
             let (times, causes) = (columns::i64s(&batch, "mono_ns")?, words(&batch, "cause")?);
             let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
@@ -147,7 +147,7 @@ impl PartToCut {
 
     /// Ends of windows between two times; some outside may be included.
     fn window_ends(&self, from_ns: i64, to_ns: i64) -> Result<Vec<i64>> {
-        let table = self.recording.table(&fabric::TABLE)?;
+        let table = self.recording.open_table(&fabric::TABLE)?;
         let mut ends_ns = Vec::new();
         for batch in table.scan_within(&["mono_ns"], "mono_ns", from_ns..=to_ns)? {
             let batch = batch?;
@@ -160,7 +160,7 @@ impl PartToCut {
 
 /// Begin of the first tick, ns.
 fn begin_of_first_tick(recording: &Recording) -> Result<Option<i64>> {
-    let mut scan = recording.table(&runtime::TABLE)?.scan(&["mono_ns", "tick_ns"])?;
+    let mut scan = recording.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };

@@ -8,7 +8,7 @@ use arrow::compute::filter_record_batch;
 
 use crate::schema::columns::{get, i32s, i64s, words};
 use crate::schema::readings;
-use crate::tables::reader::{Scan, Table};
+use crate::tables::reader::{TableScan, OpenTable};
 
 /// Receives the selected rows.
 pub(super) type WriteRows<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
@@ -31,7 +31,7 @@ impl ReadingsCopier {
     /// readings of that moment, which are copied once.
     pub(super) fn copy_ticks(
         &mut self,
-        table: &Table,
+        table: &OpenTable,
         columns: &[&str],
         tick: &str,
         (begin_tick, end_tick): (i64, i64),
@@ -69,7 +69,7 @@ impl ReadingsCopier {
 
 /// Copies rows of windows or ticks that end between two times.
 pub(super) fn copy_ended(
-    table: &Table,
+    table: &OpenTable,
     columns: &[&str],
     time: &str,
     (begin, end): (i64, i64),
@@ -86,7 +86,7 @@ pub(super) fn copy_ended(
 
 /// Copies rows that overlap the time, unchanged.
 pub(super) fn copy_between(
-    table: &Table,
+    table: &OpenTable,
     columns: &[&str],
     names: (&str, &str),
     span: (i64, i64),
@@ -98,18 +98,18 @@ pub(super) fn copy_between(
 
 /// Copies rows that overlap the time, of which the begin or the end may be null, unchanged.
 pub(super) fn copy_during(
-    table: &Table,
+    table: &OpenTable,
     columns: &[&str],
     names: (&str, &str),
     span: (i64, i64),
     write: &mut WriteRows<'_>,
 ) -> Result<()> {
-    copy_overlapping(table.scan(columns)?, names, span, write)
+    copy_overlapping(table.scan_columns(columns)?, names, span, write)
 }
 
 /// Copies the rows of a scan that overlap the time. A null is before the recording, and after it.
 fn copy_overlapping(
-    rows: Scan,
+    rows: TableScan,
     (from_column, to_column): (&str, &str),
     (begin, end): (i64, i64),
     write: &mut WriteRows<'_>,

@@ -26,7 +26,7 @@ use crate::schema::canary::Canary;
 use crate::schema::loss::Cause;
 use crate::schema::origin::Origin;
 use crate::tables::thread::{Finishing, WriterHandle};
-use crate::tables::writer::{CreateOptions, Target};
+use crate::tables::writer::{CreateOptions, RecordingTarget};
 
 /// What all parts share.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Draft {
     ///
     /// The files cannot be created.
     pub(super) fn create_files(
-        target: Target,
+        target: RecordingTarget,
         options: &Options,
         plan: &Plan,
         canary: Option<&Canary>,
@@ -273,7 +273,7 @@ impl OpenPart {
             metadata::note_losses(&mut self.pairs, &self.timeline.ledger)?;
             self.writer.set_metadata(self.pairs.clone())?;
         }
-        self.writer.seal()
+        self.writer.seal_rows()
     }
 
     /// Ends the part; its thread finishes the files. Returns its losses by cause.
@@ -293,6 +293,6 @@ impl OpenPart {
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
         self.sink.finish(&mut self.writer)?;
         let lost = self.timeline.ledger.totals().clone();
-        Ok((self.writer.end(self.pairs)?, lost))
+        Ok((self.writer.start_finishing(self.pairs)?, lost))
     }
 }

@@ -157,7 +157,7 @@ impl OpenParts {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
         let sealed = self.live.writer.sealed_bytes();
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
-            self.finished += finishing.join()?;
+            self.finished += finishing.join_writer()?;
             self.space.end_finishing();
             rotation.trim(sealed);
         }
@@ -227,7 +227,7 @@ impl OpenParts {
         let (last_finishing, totals) = self.live.end_part(&self.marks.live_marks(), self.timer)?;
         add_losses(&mut self.ended_losses, &totals);
         for finishing in self.finishing.into_iter().chain([last_finishing]) {
-            self.finished += finishing.join()?;
+            self.finished += finishing.join_writer()?;
         }
         if let Some(mut rotation) = self.rotation {
             rotation.trim(0);

@@ -36,7 +36,7 @@ use crate::priority;
 use crate::schema::loss::{Cause, Losses};
 use crate::signals::Signals;
 use crate::tables::place;
-use crate::tables::writer::{RecordingSize, Target};
+use crate::tables::writer::{RecordingSize, RecordingTarget};
 use crate::workload::Workload;
 
 /// Records of events that happened this long before a drain are in the ring. The delay allows for a
@@ -115,7 +115,7 @@ struct Recorder<'a> {
 /// The session cannot be opened, the output cannot be written, or the command cannot be run.
 /// What was sealed before an error is kept.
 pub async fn record(
-    target: Target,
+    target: RecordingTarget,
     machine: &Machine,
     plan: &Plan,
     options: &Options,
@@ -134,7 +134,7 @@ pub async fn record(
         None => (None, target),
     };
     let canary_row = canary.as_ref().map(Canary::about);
-    let holders = plan.has_devices() || options.io && matches!(first_target, Target::Dataset(_));
+    let holders = plan.has_devices() || options.io && matches!(first_target, RecordingTarget::Dataset(_));
     let pod_setup = if holders { pods::Ready::connect(machine).await } else { None };
     let draft = Draft::create_files(first_target, options, plan, canary_row, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
@@ -734,7 +734,7 @@ fn session_options(options: &Options) -> open::Options {
 ///
 /// The name is of neither kind.
 pub fn has_raw_tables(output: &Path) -> Result<bool> {
-    Ok(matches!(place::parse_target(output)?, Target::Dataset(_)))
+    Ok(matches!(place::parse_target(output)?, RecordingTarget::Dataset(_)))
 }
 
 /// A CPU's unsent state; `None` while the CPU writes it.

@@ -8,7 +8,7 @@ use anyhow::{Error, Result};
 use super::args::{Control, Options, parse_duration};
 use crate::confine::Needs;
 use crate::tables::series::{Series, parse_size, is_size};
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 
 /// The shortest length of a part. Attribution learns anew in each part.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ impl Rotation {
     /// # Errors
     ///
     /// See [`Series::open`].
-    pub(super) fn open(target: &Target, options: &Options) -> Result<Option<(Self, Target)>> {
+    pub(super) fn open(target: &RecordingTarget, options: &Options) -> Result<Option<(Self, RecordingTarget)>> {
         let Some(rotate) = options.rotate else { return Ok(None) };
         let mut series = Series::open(target, options.keep, options.mode)?;
         let first = series.next_target();
@@ -110,7 +110,7 @@ impl Rotation {
     }
 
     /// The target of the next part.
-    pub(super) fn next_target(&mut self) -> Target {
+    pub(super) fn next_target(&mut self) -> RecordingTarget {
         self.series.next_target()
     }
 
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_part_that_was_to_end_still_is_where_the_next_cannot_be_made() {
         let place = tempfile::tempdir().unwrap();
-        let target = Target::Dataset(place.path().join("ring"));
+        let target = RecordingTarget::Dataset(place.path().join("ring"));
         let mut rotation = Rotation {
             rotate: Rotate::After(Duration::from_hours(1)),
             series: Series::open(&target, None, Mode::default()).unwrap(),

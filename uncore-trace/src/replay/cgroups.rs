@@ -28,7 +28,7 @@ impl Cgroups {
     /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted = ["id", "path", "container", "pod", "job", "mono_ns"];
-        let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
+        let scan = recording.open_table(&cgroups::TABLE)?.scan_columns(&wanted)?;
         Ok(Self(Rows::new(scan, decode)))
     }
 

@@ -39,11 +39,11 @@ pub(super) struct Facts {
 impl Facts {
     /// Reads the facts.
     pub(super) fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
-        let table = recording.table(&runtime::TABLE)?;
-        let mut pairs = table.metadata().clone();
+        let table = recording.open_table(&runtime::TABLE)?;
+        let mut pairs = table.metadata_pairs().clone();
         // The new table gets all columns of the recorded one, so that it can replace it.
-        let timeline = recording.table(&fabric::TABLE)?;
-        if let Some(tables) = timeline.metadata().get(metadata::TABLES) {
+        let timeline = recording.open_table(&fabric::TABLE)?;
+        if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());
         }
         let mut plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
@@ -86,7 +86,7 @@ impl Facts {
 
 /// Begin of the first tick, ns.
 fn first_tick(recording: &Recording) -> Result<Option<u64>> {
-    let mut scan = recording.table(&runtime::TABLE)?.scan(&["mono_ns", "tick_ns"])?;
+    let mut scan = recording.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
@@ -97,7 +97,7 @@ fn first_tick(recording: &Recording) -> Result<Option<u64>> {
 /// The counters that were opened, in the order of their rows.
 fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
     let mut failed = HashSet::new();
-    for batch in recording.table(&counters::TABLE)?.scan(&["counter", "state"])? {
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "state"])? {
         let batch = batch?;
         let (counter, state) =
             (columns::i32s(&batch, "counter")?, columns::words(&batch, "state")?);

@@ -49,8 +49,8 @@ struct Row {
 impl StoredIo {
     /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);
-        let scan = if there { Some(recording.table(&io::TABLE)?.scan(&COLUMNS)?) } else { None };
+        let there = recording.list_tables().iter().any(|table| table.name == io::TABLE.name);
+        let scan = if there { Some(recording.open_table(&io::TABLE)?.scan_columns(&COLUMNS)?) } else { None };
         Ok(Self { rows: scan.map(|scan| Rows::new(scan, decode)), devices: HashMap::new() })
     }
 

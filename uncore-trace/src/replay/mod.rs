@@ -34,7 +34,7 @@ use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::place;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{CreateOptions, RecordingSize, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
 /// Rows per batch for the writer.
 const ROWS: usize = 8192;
@@ -63,16 +63,16 @@ pub struct Overrides {
 pub fn attribute(
     recording: &Recording,
     overrides: Overrides,
-    target: Target,
+    target: RecordingTarget,
     create: CreateOptions,
 ) -> Result<RecordingSize> {
     if !recording.is_dataset() {
         bail!(
             "{} is a single file without raw tables: record into a directory, e.g. -o run/",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
-    if let Target::File(output) = &target {
+    if let RecordingTarget::File(output) = &target {
         place::require_only_fabric(recording, output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
@@ -80,23 +80,23 @@ pub fn attribute(
     if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
         bail!(
             "{} is not as it was recorded: {wrong}; put its own table back, or record again",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
     // A table made from damaged ones could not be told from a good one.
-    for def in recording.tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
-        recording.table(def)?.require_sound()?;
+    for def in recording.list_tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
+        recording.open_table(def)?.require_sound()?;
     }
     let facts = Facts::read(recording, overrides)?;
     if facts.methods.choice == Choice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
-            recording.path().display()
+            recording.recording_path().display()
         );
     }
     let mut writer = Writer::create(target, create, &facts.pairs)?;
     make(recording, &facts, &mut writer)
-        .with_context(|| format!("cannot attribute {} again", recording.path().display()))?;
+        .with_context(|| format!("cannot attribute {} again", recording.recording_path().display()))?;
     writer.finish(&facts.pairs)
 }
 

@@ -12,7 +12,7 @@ use super::owners::Owners;
 use crate::entries::{Entry, Reading, Trigger, Value};
 use crate::schema::columns::{self, get};
 use crate::schema::readings;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 
 const COLUMNS: [&str; 14] = [
     "mono_ns",
@@ -34,7 +34,7 @@ const COLUMNS: [&str; 14] = [
 /// The row groups that were not used yet.
 #[derive(Debug)]
 pub(super) struct Readings {
-    table: Table,
+    table: OpenTable,
     group: usize,
     /// For each row group, the lowest tick in it and in all later ones.
     lowest: Vec<u64>,
@@ -43,8 +43,8 @@ pub(super) struct Readings {
 impl Readings {
     /// Opens the table.
     pub(super) fn open(recording: &Recording) -> Result<Self> {
-        let table = recording.table(&readings::TABLE)?;
-        let of_group = |group| table.lowest(group, "tick").map_or(0, |tick| tick as u64);
+        let table = recording.open_table(&readings::TABLE)?;
+        let of_group = |group| table.group_minimum(group, "tick").map_or(0, |tick| tick as u64);
         let mut lowest: Vec<u64> = (0..table.row_groups()).map(of_group).collect();
         for group in (1..lowest.len()).rev() {
             lowest[group - 1] = lowest[group - 1].min(lowest[group]);

@@ -9,19 +9,19 @@ use arrow::array::RecordBatch;
 use super::Log;
 use crate::entries::Entry;
 use crate::schema::TableDef;
-use crate::tables::reader::{Recording, Scan};
+use crate::tables::reader::{Recording, TableScan};
 
 /// The rows that were not used yet.
 #[derive(Debug)]
 pub(super) struct Rows<T> {
-    scan: Scan,
+    scan: TableScan,
     decode: fn(&RecordBatch) -> Result<Vec<T>>,
     batch: Peekable<IntoIter<T>>,
 }
 
 impl<T> Rows<T> {
     /// Starts at the first row.
-    pub(super) fn new(scan: Scan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
+    pub(super) fn new(scan: TableScan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
         Self { scan, decode, batch: Vec::new().into_iter().peekable() }
     }
 
@@ -65,8 +65,8 @@ impl<T> Stored<T> {
         recording: &Recording,
         (table, columns, decode, entry): Form<T>,
     ) -> Result<Self> {
-        let is_there = recording.tables().iter().any(|its| its.name == table.name);
-        let open = || anyhow::Ok(Rows::new(recording.table(table)?.scan(columns)?, decode));
+        let is_there = recording.list_tables().iter().any(|its| its.name == table.name);
+        let open = || anyhow::Ok(Rows::new(recording.open_table(table)?.scan_columns(columns)?, decode));
         Ok(Self { rows: is_there.then(open).transpose()?, entry })
     }
 

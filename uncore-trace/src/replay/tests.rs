@@ -61,7 +61,7 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let plan = plan();
     let pairs = pairs(&plan);
     let path = dir.path().join("run");
-    let target = Target::Dataset(path.clone());
+    let target = RecordingTarget::Dataset(path.clone());
     let mut writer = Writer::create(target, CreateOptions::default(), &pairs).unwrap();
     let mut raw = readings::Builder::default();
     for row in rows {
@@ -85,7 +85,7 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
     writer.finish(&pairs).unwrap();
     let recording = Recording::open(&path).unwrap();
-    let target = Target::File(dir.path().join("fabric.parquet"));
+    let target = RecordingTarget::File(dir.path().join("fabric.parquet"));
     let made = attribute(&recording, Overrides::default(), target, CreateOptions::default());
     // A failure leaves no file.
     let names = std::fs::read_dir(dir.path()).unwrap().count();

@@ -38,9 +38,9 @@ impl Time {
     pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted =
             ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns", "slices"];
-        let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
-        let irqs = recording.table(&irqs::TABLE)?;
-        let irqs = irqs.scan(&["mono_ns", "cpu", "owner", "number", "name", "ns"])?;
+        let runtime = recording.open_table(&runtime::TABLE)?.scan_columns(&wanted)?;
+        let irqs = recording.open_table(&irqs::TABLE)?;
+        let irqs = irqs.scan_columns(&["mono_ns", "cpu", "owner", "number", "name", "ns"])?;
         Ok(Self { runtime: Rows::new(runtime, ran), irqs: Rows::new(irqs, interrupted) })
     }
 

@@ -26,7 +26,7 @@ use crate::record::{self, RecordingOutcome};
 use crate::schema::columns::i64s;
 use crate::schema::fabric;
 use crate::signals::Signals;
-use crate::tables::writer::{Piece, Pieces, Target};
+use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
 use crate::workload::Workload;
 
 /// Longest window: the default of `record`. It is short compared with the time in which the mix of
@@ -100,7 +100,7 @@ pub fn run(
             confine::thread(&Needs::default());
             view.read(receiver, Parts::new(table, &paths, unopened).labelled(named))
         });
-        let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
+        let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader
@@ -182,11 +182,11 @@ impl View<'_> {
     /// Prints every interval that is over. Returns the sums of the last, unfinished one.
     fn read<'s>(
         &mut self,
-        pieces: mpsc::Receiver<Piece>,
+        pieces: mpsc::Receiver<TablePiece>,
         mut parts: Parts<'s>,
     ) -> Result<Parts<'s>> {
         for piece in pieces {
-            let Piece::Rows(_, batch) = piece else { continue };
+            let TablePiece::Rows(_, batch) = piece else { continue };
             let (end, length) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
             let mut from = 0;
             for row in 0..batch.num_rows() {

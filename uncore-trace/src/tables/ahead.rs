@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::table::Scan;
+use super::table::TableScan;
 
 /// Batches that may wait: enough for the time that the begin of a row group takes, and below 10 MiB.
 const AHEAD: usize = 4;
@@ -23,7 +23,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn new(scan: Scan) -> Result<Self> {
+    pub(super) fn new(scan: TableScan) -> Result<Self> {
         let (give, batches) = sync_channel(AHEAD);
         let decode = move || {
             for batch in scan {

@@ -91,7 +91,7 @@ impl RecordingFiles {
         metadata: &BTreeMap<String, String>,
     ) -> Result<RecordingFiles> {
         let tables = [(def, path.clone())];
-        place::warn_of_open_dir(disk::parent(&path));
+        place::warn_of_open_dir(disk::parent_dir(&path));
         RecordingFiles::without_tables(path).create_partials(&tables, create, metadata)
     }
 
@@ -105,7 +105,7 @@ impl RecordingFiles {
         let beside = ALL.iter().copied().filter(|def| def.name != fabric::TABLE.name);
         let mut files = RecordingFiles::without_tables(path);
         files.created_dir = make_dataset(&files.path, create.mode)?;
-        place::warn_of_open_dir(files.created_dir.as_deref().map_or(&*files.path, disk::parent));
+        place::warn_of_open_dir(files.created_dir.as_deref().map_or(&*files.path, disk::parent_dir));
         files.manifest = Some(Manifest::of(beside));
         files.create_partials(&tables, create, metadata)
     }
@@ -132,7 +132,7 @@ impl RecordingFiles {
     ) -> Result<RecordingFiles> {
         for (_, target) in tables {
             place::require_parent(target)?;
-            if disk::occupied(&partial_dir(target))? {
+            if disk::is_occupied(&partial_dir(target))? {
                 return Err(occupied_error(&self.path, &partial_dir(target), tables));
             }
             place::require_vacant(target, create.overwrite)?;
@@ -142,7 +142,7 @@ impl RecordingFiles {
         for (def, target) in tables.iter().rev() {
             let partial = match Partial::create(def, target, create.mode) {
                 // Another recorder created it first.
-                Err(_) if self.lock.is_none() && disk::occupied(&partial_dir(target))? => {
+                Err(_) if self.lock.is_none() && disk::is_occupied(&partial_dir(target))? => {
                     return Err(occupied_error(&self.path, &partial_dir(target), tables));
                 }
                 partial => partial?,
@@ -164,10 +164,10 @@ impl RecordingFiles {
         Ok(self)
     }
 
-    /// See [`super::writer::Writer::needs`].
+    /// See [`super::writer::Writer::access_needs`].
     pub(super) fn access_needs(&self) -> Needs {
         let targets = self.tables.iter().map(|table| table.target.clone()).collect();
-        let parent = disk::parent(&self.path).to_owned();
+        let parent = disk::parent_dir(&self.path).to_owned();
         let partial = self.tables.iter().map(|table| table.partial.dir.clone());
         let (writes, names) = match (&self.manifest, &self.created_dir) {
             (None, _) => (partial.collect(), vec![parent]),
@@ -178,7 +178,7 @@ impl RecordingFiles {
         Needs { writes, names, replaces: targets, ..Needs::default() }
     }
 
-    /// See [`super::writer::Writer::wants`].
+    /// See [`super::writer::Writer::wants_table`].
     pub(super) fn has_table(&self, def: &TableDef) -> bool {
         self.tables.iter().any(|table| table.partial.def.name == def.name)
     }
@@ -221,7 +221,7 @@ impl RecordingFiles {
         Ok(())
     }
 
-    /// See [`super::writer::Writer::seal`].
+    /// See [`super::writer::Writer::seal_rows`].
     pub(super) fn seal_all(&mut self) -> Result<()> {
         let (referred, unreferred) = self.split_referred();
         self.seal_tables(referred.into_iter().chain(unreferred))
@@ -341,13 +341,13 @@ fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     place::require_parent(path)?;
-    if disk::occupied(&without_slash(path))? {
+    if disk::is_occupied(&without_slash(path))? {
         bail!(
             "{} is a file; a directory with the raw tables needs another name",
             without_slash(path).display()
         );
     }
-    disk::doing("create directory", path, mode.create_directory(path))?;
+    disk::with_action("create directory", path, mode.create_directory(path))?;
     Ok(Some(path.to_owned()))
 }
 

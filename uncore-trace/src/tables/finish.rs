@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::encode::Written;
+use super::encode::WrittenFile;
 use super::segment::Partial;
 use super::{disk, encode};
 use crate::schema::run;
@@ -23,7 +23,7 @@ const TEMPORARY: &str = "final.tmp";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assembled {
     /// Rows and digest of its file.
-    pub written: Written,
+    pub written: WrittenFile,
     /// Bytes of its file.
     pub bytes: u64,
 }
@@ -41,9 +41,9 @@ pub(super) fn assemble(
     partial.require_unchanged()?;
     let temporary = partial.dir.join(TEMPORARY);
     let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
-    let written = encode::concatenated(&temporary, &partial.file_properties(pairs), &parts)
-        .and_then(|written| Ok(Assembled { written, bytes: disk::size(&temporary)? }))
-        .and_then(|done| disk::publish(&temporary, target).map(|()| done));
+    let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &parts)
+        .and_then(|written| Ok(Assembled { written, bytes: disk::file_size(&temporary)? }))
+        .and_then(|done| disk::rename_durably(&temporary, target).map(|()| done));
     if written.is_err() {
         // The error of the write counts; the next attempt overwrites a leftover.
         fs::remove_file(&temporary).ok();
@@ -57,7 +57,7 @@ pub(super) fn assemble(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        let (_, footer) = encode::footer(&partial.segment_path(*range))?;
+        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
         large.push(encode::is_large(partial.def, &footer));
     }
     // Backwards, so that a merge does not change earlier indices.

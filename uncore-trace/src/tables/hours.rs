@@ -23,7 +23,7 @@ use super::mode::Mode;
 use super::repair::repair_table;
 use super::segment::{self, partial_dir};
 use super::sent::{self, Stamp};
-use super::writer::{CreateOptions, RecordingSize, Target, Writer};
+use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, place};
 use crate::schema::origin::Origin;
 use crate::schema::rollup;
@@ -79,10 +79,10 @@ struct LiveHour {
 
 impl LiveHour {
     fn write(&mut self, rows: &RecordBatch) -> Result<()> {
-        let sealed = self.writer.bytes();
+        let sealed = self.writer.sealed_bytes();
         self.writer.write(&rollup::TABLE, rows)?;
         // Many rows are sealed together.
-        let is_sealed = self.writer.bytes() != sealed;
+        let is_sealed = self.writer.sealed_bytes() != sealed;
         self.unsealed = if is_sealed { 0 } else { self.unsealed + rows.num_rows() as u64 };
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Hours {
     pub fn seal_rows(&mut self) -> Result<bool, Unwritten> {
         let Some(mut live) = self.live.take() else { return Ok(false) };
         let rows = std::mem::take(&mut live.unsealed);
-        live.writer.seal().map_err(|error| Unwritten { rows, error })?;
+        live.writer.seal_rows().map_err(|error| Unwritten { rows, error })?;
         self.live = Some(live);
         Ok(rows > 0)
     }
@@ -180,7 +180,7 @@ impl Hours {
     fn begin_hour(&self, dir: PathBuf, mono_ns: i64) -> Result<LiveHour> {
         make_directories(&dir, self.mode)?;
         let path = self.vacant_path(&dir, mono_ns.div_euclid(1_000_000_000))?;
-        let target = Target::Table(&rollup::TABLE, path.clone());
+        let target = RecordingTarget::Table(&rollup::TABLE, path.clone());
         let create = CreateOptions { overwrite: false, mode: self.mode, act: Act::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
         Ok(LiveHour { dir, path, writer, unsealed: 0 })
@@ -190,7 +190,7 @@ impl Hours {
     fn vacant_path(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
         loop {
             let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.boot));
-            if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
+            if !disk::is_occupied(&path)? && !disk::is_occupied(&partial_dir(&path))? {
                 return Ok(path);
             }
             ensure!(
@@ -263,7 +263,7 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
     for path in old {
         match fs::remove_file(&path) {
             Ok(()) => removed += 1,
-            Err(error) => log::warn!("{:#}", disk::failed("remove", &path, &error)),
+            Err(error) => log::warn!("{:#}", disk::action_error("remove", &path, &error)),
         }
         emptied.extend(path.parent().map(Path::to_owned));
     }
@@ -279,7 +279,7 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
 fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let sent = sent::read(root).unwrap_or_else(|error| {
         let path = root.join(sent::JOURNAL);
-        log::warn!("{:#}; all files count as not sent", disk::failed("read", &path, &error));
+        log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
         BTreeMap::new()
     });
     let is_sent = |path: &PathBuf| {
@@ -329,7 +329,7 @@ impl HourTree {
     /// A directory cannot be read.
     pub(super) fn read_tree(dir: &Path, wanted: &mut dyn FnMut(&Partition) -> bool) -> Result<Self> {
         // `.` may be the directory of an hour.
-        let partition = Partition::from_path(&disk::doing("read", dir, dir.canonicalize())?);
+        let partition = Partition::from_path(&disk::with_action("read", dir, dir.canonicalize())?);
         let mut tree = Self::default();
         tree.read_directory(dir, &partition, wanted)?;
         tree.files.sort_by(|a, b| a.1.cmp(&b.1));
@@ -405,9 +405,9 @@ fn list_host_dirs(root: &Path) -> Result<Vec<PathBuf>> {
 /// The selected entries of a directory, without symbolic links.
 fn list_entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for entry in disk::doing("read", dir, fs::read_dir(dir))? {
-        let entry = disk::doing("read", dir, entry)?;
-        let file_type = disk::doing("look at", &entry.path(), entry.file_type())?;
+    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
+        let entry = disk::with_action("read", dir, entry)?;
+        let file_type = disk::with_action("look at", &entry.path(), entry.file_type())?;
         let is_wanted = |name: &str| !file_type.is_symlink() && wanted(name, file_type.is_dir());
         if entry.file_name().to_str().is_some_and(is_wanted) {
             paths.push(entry.path());
@@ -425,11 +425,11 @@ pub fn make_directories(dir: &Path, mode: Mode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    make_directories(disk::parent(dir), mode)?;
+    make_directories(disk::parent_dir(dir), mode)?;
     match mode.create_directory(dir) {
         // Another process created it first.
         Err(_) if dir.is_dir() => Ok(()),
-        result => disk::doing("create directory", dir, result),
+        result => disk::with_action("create directory", dir, result),
     }
 }
 

@@ -13,7 +13,7 @@ use super::disk;
 use super::file::TableFile;
 use super::lock::Holder;
 use super::segment::{partial_dir, sealed_files};
-use super::table::Table;
+use super::table::OpenTable;
 use crate::schema::{TableDef, fabric};
 
 /// How often a table is opened that changes meanwhile: once for each size of segments that may be merged, and
@@ -26,7 +26,7 @@ pub(super) struct Live {
     holder: Holder,
     /// The metadata of `fabric`: segments of other tables do not have all.
     pairs: BTreeMap<String, String>,
-    opened: Mutex<BTreeMap<&'static str, Table>>,
+    opened: Mutex<BTreeMap<&'static str, OpenTable>>,
 }
 
 impl Live {
@@ -37,13 +37,13 @@ impl Live {
     /// Nothing of it is on the disk yet, or it cannot be read.
     pub(super) fn open(path: &Path, holder: Holder, target: &Path) -> Result<Arc<Live>> {
         let fabric = open(&fabric::TABLE, target)?;
-        if fabric.rows() == 0 {
+        if fabric.row_count() == 0 {
             bail!(
                 "{} {holder}, and nothing of it is on the disk yet: look again in some seconds",
                 path.display()
             );
         }
-        let pairs = fabric.metadata().clone();
+        let pairs = fabric.metadata_pairs().clone();
         let opened = Mutex::new([(fabric::TABLE.name, fabric)].into());
         Ok(Arc::new(Live { holder, pairs, opened }))
     }
@@ -54,7 +54,7 @@ impl Live {
     }
 
     /// What there is of a table whose file will be `target`.
-    pub(super) fn table(&self, def: &'static TableDef, target: &Path) -> Result<Table> {
+    pub(super) fn table(&self, def: &'static TableDef, target: &Path) -> Result<OpenTable> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = opened.get(def.name) {
             return Ok(table.clone());
@@ -66,7 +66,7 @@ impl Live {
 }
 
 /// A table that is finished, or the segments of it.
-fn open(def: &'static TableDef, target: &Path) -> Result<Table> {
+fn open(def: &'static TableDef, target: &Path) -> Result<OpenTable> {
     let mut opened = once(def, target);
     for _ in 1..TRIES {
         if opened.is_ok() {
@@ -77,14 +77,14 @@ fn open(def: &'static TableDef, target: &Path) -> Result<Table> {
     opened
 }
 
-fn once(def: &'static TableDef, target: &Path) -> Result<Table> {
+fn once(def: &'static TableDef, target: &Path) -> Result<OpenTable> {
     let dir = partial_dir(target);
-    let held = |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::held(def, path)).collect();
+    let held = |paths: Vec<PathBuf>| paths.iter().map(|path| TableFile::open_segment(def, path)).collect();
     let segments: Result<Vec<TableFile>> = sealed_files(&dir).and_then(held);
     // Only after that: the segments go once the file is there.
-    if disk::occupied(target)? {
-        Table::open(def, target)
+    if disk::is_occupied(target)? {
+        OpenTable::open(def, target)
     } else {
-        Ok(Table::of(def, &dir, segments?))
+        Ok(OpenTable::from_files(def, &dir, segments?))
     }
 }

@@ -122,13 +122,13 @@ pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Res
 
 /// Locks `output` with the file `path`, which is created if missing.
 pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<Lock> {
-    let mut file = disk::doing("create", path, mode.open_or_create(path))?;
+    let mut file = disk::with_action("create", path, mode.open_or_create(path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             return Err(in_use(output, read(&mut file)));
         }
-        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", path, &error)),
+        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", path, &error)),
     }
     let noted = note(&mut file, path, act.name());
     // An upload frees space on a full disk, so it may lock without writing its name.
@@ -145,7 +145,7 @@ pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<
 /// Another agent uses the directory; the error names its process.
 pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
     let path = dir.join(".agent.lock");
-    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    let mut file = disk::with_action("create", &path, mode.open_or_create(&path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -156,7 +156,7 @@ pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
                 dir.display()
             ));
         }
-        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", &path, &error)),
     }
     note(&mut file, &path, "agent")?;
     Ok(Lock(file))
@@ -166,7 +166,7 @@ pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
 fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
     let holder = format!("{} {act}\n", std::process::id());
     let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
-    disk::doing("write", path, written)
+    disk::with_action("write", path, written)
 }
 
 /// The process that is writing the output, if any.

@@ -53,19 +53,19 @@ impl Manifest {
     ///
     /// `fabric` cannot be read, or its list is damaged.
     pub fn of_dataset(recording: &Recording) -> Result<Option<Manifest>> {
-        Manifest::read(recording.table(&fabric::TABLE)?.metadata())
+        Manifest::read(recording.open_table(&fabric::TABLE)?.metadata_pairs())
     }
 
     /// The problems of a dataset's tables: those that are missing, and those that belong to another
     /// recording. Unreadable tables are not listed.
     pub fn wrong(&self, recording: &Recording) -> Vec<String> {
-        let there = recording.tables();
+        let there = recording.list_tables();
         let wrong = |(name, digest): (&str, Option<&str>)| {
             let Some(def) = there.iter().find(|def| def.name == name) else {
                 return Some(format!("{name}.parquet is missing"));
             };
-            let table = recording.table(def).ok()?;
-            let is_foreign = digest.is_some_and(|digest| digest != table.digest());
+            let table = recording.open_table(def).ok()?;
+            let is_foreign = digest.is_some_and(|digest| digest != table.file_digest());
             is_foreign.then(|| format!("{name}.parquet is of another recording"))
         };
         self.tables().filter_map(wrong).collect()

@@ -60,7 +60,7 @@ impl Mode {
 
     /// The mode of the file at `path`, without bits that a file of a recording cannot have.
     pub fn of(path: &Path) -> Result<Mode> {
-        Ok(Self::of_metadata(&disk::doing("look at", path, fs::metadata(path))?))
+        Ok(Self::of_metadata(&disk::with_action("look at", path, fs::metadata(path))?))
     }
 
     /// As [`Self::of`], of a file that is open.

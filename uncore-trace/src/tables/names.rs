@@ -37,8 +37,8 @@ impl Parts {
     /// The numbers of the parts that are there, finished or not, in order.
     pub(super) fn list_numbers(&self) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
-        for entry in disk::doing("read", &self.dir, fs::read_dir(&self.dir))? {
-            let name = disk::doing("read", &self.dir, entry)?.file_name();
+        for entry in disk::with_action("read", &self.dir, fs::read_dir(&self.dir))? {
+            let name = disk::with_action("read", &self.dir, entry)?.file_name();
             numbers.extend(name.to_str().and_then(|name| self.parse_number(name)));
         }
         numbers.sort_unstable();

@@ -44,8 +44,8 @@ fn rows(partial: &Partial) -> Result<HashSet<(i64, String)>> {
     let mut there = HashSet::new();
     for range in &partial.segments {
         let path = partial.segment_path(*range);
-        for batch in encode::reader(&path, BATCH_ROWS)? {
-            let batch = disk::doing("read", &path, batch)?;
+        for batch in encode::open_reader(&path, BATCH_ROWS)? {
+            let batch = disk::with_action("read", &path, batch)?;
             let (begin, text) = (i64s(&batch, "mono_ns")?, texts(&batch, "text")?);
             let row = |row| (begin.value(row), text.value(row).to_owned());
             there.extend((0..batch.num_rows()).map(row));

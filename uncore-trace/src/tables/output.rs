@@ -80,10 +80,10 @@ impl Output {
         place::require_parent(&path)?;
         place::require_vacant(&path, overwrite)?;
         let temporary = disk::with_suffix(&path, &format!(".{}.tmp", process::id()));
-        let unnamed = mode.create_unnamed(disk::parent(&path));
+        let unnamed = mode.create_unnamed(disk::parent_dir(&path));
         let is_named = unnamed.is_err();
         let file = unnamed.or_else(|_| mode.create_new(&temporary));
-        let file = BufWriter::new(disk::doing("write", &path, file)?);
+        let file = BufWriter::new(disk::with_action("write", &path, file)?);
         let to = OutputSink::File { file, temporary, is_named, overwrite };
         Ok(Self { path, to, bytes: 0, failure: None })
     }
@@ -110,9 +110,9 @@ impl Output {
             None => error,
             Some(io) if io.kind() == io::ErrorKind::BrokenPipe && self.is_stdout() => io.into(),
             Some(io) if self.is_stdout() => {
-                disk::failed("write to", Path::new("standard output"), &io)
+                disk::action_error("write to", Path::new("standard output"), &io)
             }
-            Some(io) => disk::failed("write", &self.path, &io),
+            Some(io) => disk::action_error("write", &self.path, &io),
         }
     }
 
@@ -136,16 +136,16 @@ impl Output {
     pub fn publish(&mut self) -> Result<()> {
         let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.to else { return Ok(()) };
         // The data is synced before the file has a name, so that a failure leaves nothing behind.
-        disk::doing("sync", &self.path, file.get_ref().sync_all())?;
+        disk::with_action("sync", &self.path, file.get_ref().sync_all())?;
         place::require_vacant(&self.path, *overwrite)?;
         if !*is_named {
             // This is how an unprivileged process names such a file: linkat(2).
             let descriptor = format!("/proc/self/fd/{}", file.get_ref().as_raw_fd());
             let linked = linkat(CWD, descriptor, CWD, &*temporary, AtFlags::SYMLINK_FOLLOW);
-            disk::doing("write", &self.path, linked.map_err(io::Error::from))?;
+            disk::with_action("write", &self.path, linked.map_err(io::Error::from))?;
             *is_named = true;
         }
-        disk::publish(temporary, &self.path)?;
+        disk::rename_durably(temporary, &self.path)?;
         *is_named = false;
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Drop for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::writer::{CreateOptions, Target, Writer};
+    use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     struct TestDirectory(tempfile::TempDir);
 
@@ -204,7 +204,7 @@ mod tests {
             let path = place.path("run.parquet");
             let version = crate::schema::SCHEMA_VERSION.to_string();
             let pairs = [(crate::schema::metadata::SCHEMA_VERSION.to_owned(), version)].into();
-            let target = Target::File(path.clone());
+            let target = RecordingTarget::File(path.clone());
             Writer::create(target, CreateOptions::default(), &pairs).unwrap().finish(&pairs).unwrap();
             let recording = Recording::open(&path).unwrap();
             (place, recording)

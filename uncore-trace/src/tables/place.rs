@@ -14,12 +14,12 @@ use rustix::process::geteuid;
 use super::disk;
 use super::names::{without_slash, table_path};
 use super::reader::Recording;
-use super::writer::Target;
+use super::writer::RecordingTarget;
 use crate::schema::{ALL, fabric};
 
 /// Parses the target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a name
 /// that ends with `/`) a dataset.
-pub fn parse_target(output: &Path) -> Result<Target> {
+pub fn parse_target(output: &Path) -> Result<RecordingTarget> {
     let text = output.as_os_str().to_string_lossy();
     if text == "-" {
         if io::stdout().is_terminal() {
@@ -28,13 +28,13 @@ pub fn parse_target(output: &Path) -> Result<Target> {
                  a program, e.g. -o - > run.arrows"
             );
         }
-        return Ok(Target::Stream(Box::new(io::stdout())));
+        return Ok(RecordingTarget::Stream(Box::new(io::stdout())));
     }
     if output.extension().is_some_and(|extension| extension == "parquet") && !text.ends_with('/') {
-        return Ok(Target::File(output.to_owned()));
+        return Ok(RecordingTarget::File(output.to_owned()));
     }
     if text.ends_with('/') || output.is_dir() {
-        return Ok(Target::Dataset(output.to_owned()));
+        return Ok(RecordingTarget::Dataset(output.to_owned()));
     }
     if let Ok(metadata) = fs::metadata(output)
         && !metadata.is_file()
@@ -86,7 +86,7 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(disk::failed("look at", path, &error)),
+        Err(error) => return Err(disk::action_error("look at", path, &error)),
     };
     let path_shown = path.display();
     if metadata.is_dir() {
@@ -104,7 +104,7 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
 
 /// Checks that the directory of an output exists: a missing one is usually a typing error.
 pub fn require_parent(output: &Path) -> Result<()> {
-    let parent = disk::parent(output);
+    let parent = disk::parent_dir(output);
     if !parent.exists() {
         bail!(
             "cannot write {}: there is no directory {}; make it first",
@@ -143,9 +143,9 @@ pub fn warn_of_open_dir(dir: &Path) {
 
 /// Checks that writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
 pub fn require_only_fabric(recording: &Recording, output: &Path) -> Result<()> {
-    let dataset = recording.path();
-    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
-    if is_same(disk::parent(output), &root) && output.file_name() == fabric_name().file_name() {
+    let dataset = recording.recording_path();
+    let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
+    if is_same(disk::parent_dir(output), &root) && output.file_name() == fabric_name().file_name() {
         return Ok(());
     }
     require_outside_dataset(dataset, output, ", of which only fabric.parquet can be replaced")
@@ -153,7 +153,7 @@ pub fn require_only_fabric(recording: &Recording, output: &Path) -> Result<()> {
 
 /// Checks that `output` replaces nothing of `recording`.
 pub fn require_apart(recording: &Recording, output: &Path) -> Result<()> {
-    let path = recording.path();
+    let path = recording.recording_path();
     if path.is_dir() {
         return require_outside_dataset(path, output, "");
     }
@@ -166,8 +166,8 @@ pub fn require_apart(recording: &Recording, output: &Path) -> Result<()> {
 /// Checks that `output` is not in the directory of a rotated recording, where `*/fabric.parquet`
 /// matches its parts.
 pub fn require_outside_series(dir: &Path, output: &Path) -> Result<()> {
-    let root = disk::doing("look at", dir, fs::metadata(dir))?;
-    let parent = fs::canonicalize(disk::parent(&without_slash(output))).unwrap_or_default();
+    let root = disk::with_action("look at", dir, fs::metadata(dir))?;
+    let parent = fs::canonicalize(disk::parent_dir(&without_slash(output))).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
             "cannot write {}: it is inside the recording {}; choose a name elsewhere",
@@ -183,9 +183,9 @@ pub fn require_outside_series(dir: &Path, output: &Path) -> Result<()> {
 /// Files are compared by device and inode, because many paths can lead to one file.
 fn require_outside_dataset(dataset: &Path, output: &Path, but: &str) -> Result<()> {
     let (shown, dataset_shown) = (output.display(), dataset.display());
-    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
+    let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
     // A missing parent is refused elsewhere, and cannot contain anything.
-    let parent = fs::canonicalize(disk::parent(output)).unwrap_or_default();
+    let parent = fs::canonicalize(disk::parent_dir(output)).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
             "cannot write {shown}: it is inside the recording {dataset_shown}{but}; choose a name \

@@ -14,7 +14,7 @@ use super::lock::{self, Act};
 use super::manifest::Manifest;
 use super::mode::Mode;
 use super::names::table_path;
-use super::reader::{Recording, Table};
+use super::reader::{Recording, OpenTable};
 use super::segment::{Partial, partial_dir};
 use super::writer::RecordingSize;
 use super::{disk, encode, finish, open_spans, place};
@@ -47,7 +47,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     };
     let mut left = Vec::new();
     for (def, target) in &tables {
-        if disk::occupied(&partial_dir(target))? {
+        if disk::is_occupied(&partial_dir(target))? {
             place::require_vacant(target, true)?;
             left.push((*def, target.clone()));
         }
@@ -120,7 +120,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
     }
     let mut pairs = BTreeMap::new();
     if let Some(range) = partial.segments.last() {
-        let (_, footer) = encode::footer(&partial.segment_path(*range))?;
+        let (_, footer) = encode::read_footer(&partial.segment_path(*range))?;
         let footer = footer.metadata().file_metadata();
         pairs = metadata::from_key_values(footer.key_value_metadata());
     }
@@ -133,9 +133,9 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
 /// Adds the tables that were finished before the recorder, or an earlier repair, was killed.
 fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
     for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {
-        let left = disk::occupied(&partial_dir(target)).unwrap_or(true);
-        if let (false, Ok(table)) = (left, Table::open(def, target)) {
-            manifest.finished(def, table.digest().to_owned());
+        let left = disk::is_occupied(&partial_dir(target)).unwrap_or(true);
+        if let (false, Ok(table)) = (left, OpenTable::open(def, target)) {
+            manifest.finished(def, table.file_digest().to_owned());
         }
     }
 }
@@ -153,7 +153,7 @@ fn without_partial(path: &Path) -> PathBuf {
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
-        match encode::sound(&partial.segment_path(range)) {
+        match encode::open_sound(&partial.segment_path(range)) {
             Ok(_) => kept.push(range),
             Err(error) => unreadable.push(format!("{error:#}")),
         }
@@ -169,11 +169,11 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
         let from = if partial.def.name == fabric::TABLE.name {
             partial.segments.last().map(|range| partial.segment_path(*range))
         } else {
-            let file = table_path(disk::parent(target), &fabric::TABLE);
+            let file = table_path(disk::parent_dir(target), &fabric::TABLE);
             fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {
-            let (_, footer) = encode::footer(&from)?;
+            let (_, footer) = encode::read_footer(&from)?;
             let footer = footer.metadata().file_metadata();
             pairs = metadata::from_key_values(footer.key_value_metadata());
         }

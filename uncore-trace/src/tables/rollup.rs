@@ -110,7 +110,7 @@ fn list_misplaced(candidates: Vec<(Partition, PathBuf)>) -> Vec<LeftOut> {
 /// Whether it is a file of a roll-up; not where it cannot be read.
 fn is_file(path: &Path) -> bool {
     let table = TableFile::open(&rollup::TABLE, path);
-    table.is_ok_and(|table| table.metadata().contains_key(metadata::ROLLUP_VERSION))
+    table.is_ok_and(|table| table.metadata_pairs().contains_key(metadata::ROLLUP_VERSION))
 }
 
 impl RollupReader {
@@ -126,7 +126,7 @@ impl RollupReader {
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =
-            disk::occupied(&fabric)? || disk::occupied(&segment::partial_dir(&fabric))?;
+            disk::is_occupied(&fabric)? || disk::is_occupied(&segment::partial_dir(&fabric))?;
         if is_recording || !parts_of(path).is_empty() {
             return Ok(None);
         }
@@ -136,8 +136,8 @@ impl RollupReader {
     }
 
     fn open_file(path: &Path, wanted: &RollupSelection) -> Result<Self> {
-        let canonical = disk::doing("read", path, path.canonicalize())?;
-        let partition = Partition::from_path(disk::parent(&canonical));
+        let canonical = disk::with_action("read", path, path.canonicalize())?;
+        let partition = Partition::from_path(disk::parent_dir(&canonical));
         let mut opener = RollupOpener::new(path, wanted)?;
         opener.add_file(0, &partition, &[path.to_owned()]);
         opener.finish_opening()
@@ -260,7 +260,7 @@ impl<'a> RollupOpener<'a> {
         let tables = paths.iter().map(|path| TableFile::open(&rollup::TABLE, path));
         let tables = tables.collect::<Result<Vec<TableFile>>>()?;
         // Of what is written the first segment has the metadata, and no rows.
-        let Some(pairs) = tables.first().map(|table| table.metadata().clone()) else {
+        let Some(pairs) = tables.first().map(|table| table.metadata_pairs().clone()) else {
             return Ok(None);
         };
         require_version(&tables, &pairs)?;
@@ -274,7 +274,7 @@ impl<'a> RollupOpener<'a> {
         }
         let origin = self.origin_ids.get(&file_origin).copied().unwrap_or(self.origins.len());
         let allowed = AllowedRows { origin: &file_origin, range_us: partition.range_us() };
-        for table in tables.into_iter().filter(|table| table.rows() > 0) {
+        for table in tables.into_iter().filter(|table| table.row_count() > 0) {
             let hour_file = HourFile::new(table, origin, set)?;
             if self.wanted.wall_ns.is_some_and(|span| !hour_file.may_have(span)) {
                 continue;
@@ -305,7 +305,7 @@ impl<'a> RollupOpener<'a> {
         if parts.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
             bail!("{} has no windows in that time", path.display());
         }
-        let lengths = parts.iter().filter_map(|hour_file| hour_file.table.bounds("window_ns"));
+        let lengths = parts.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
         let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
         if origins.len() > 1 {
             join_clocks(&mut parts, origins.len(), window_ns);
@@ -330,7 +330,7 @@ impl<'a> RollupOpener<'a> {
 /// Checks that files of a roll-up are of the version that this program reads.
 fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Result<()> {
     let Some(table) = tables.first() else { return Ok(()) };
-    let path = table.path().display();
+    let path = table.file_path().display();
     match pairs.get(metadata::ROLLUP_VERSION) {
         Some(version) if *version == ROLLUP_VERSION.to_string() => Ok(()),
         Some(version) => bail!(
@@ -360,8 +360,8 @@ fn join_clocks(hour_files: &mut [HourFile], origins: usize, window_ns: i64) {
 
 impl HourFile {
     fn new(table: TableFile, origin: usize, set: usize) -> Result<Self> {
-        let (ends, wall) = table.bounds(TIME).zip(table.bounds("ts")).with_context(|| {
-            format!("{} is damaged: it has no statistics of its times", table.path().display())
+        let (ends, wall) = table.column_bounds(TIME).zip(table.column_bounds("ts")).with_context(|| {
+            format!("{} is damaged: it has no statistics of its times", table.file_path().display())
         })?;
         let wall = (wall.0.saturating_mul(1000), wall.1.saturating_mul(1000));
         Ok(Self { table, origin, set, shift_ns: 0, ends_ns: ends, wall_ends_ns: wall })
@@ -369,7 +369,7 @@ impl HourFile {
 
     /// Whether it may have windows that end after the first and not after the second of these times, ns since 1970.
     fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
-        let longest = self.table.bounds("window_ns").map_or(0, |(_, longest)| longest);
+        let longest = self.table.column_bounds("window_ns").map_or(0, |(_, longest)| longest);
         let slack = longest.clamp(0, rollup::LONGEST_WINDOW_NS) / 2;
         self.wall_ends_ns.1.saturating_add(slack) > after_ns && self.wall_ends_ns.0.saturating_sub(slack) <= until_ns
     }

@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 
 use super::disk;
-use super::encode::{self, Form};
+use super::encode::{self, FileProperties};
 use super::mode::Mode;
 use crate::schema::TableDef;
 
@@ -76,8 +76,8 @@ pub(super) fn partial_dir(target: &Path) -> PathBuf {
 /// one of them.
 fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
     let mut segments = Vec::new();
-    for entry in disk::doing("read", dir, fs::read_dir(dir))? {
-        let entry = disk::doing("read", dir, entry)?;
+    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
+        let entry = disk::with_action("read", dir, entry)?;
         segments.extend(entry.file_name().to_str().and_then(SealRange::parse));
     }
     // Widest first among those that begin together, so that parts follow what they went into.
@@ -121,8 +121,8 @@ impl Partial {
     /// Creates the empty directory of a table that will be `target`.
     pub(super) fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
         let dir = partial_dir(target);
-        disk::doing("create", &dir, mode.create_directory(&dir))?;
-        let opened = disk::doing("open", &dir, File::open(&dir))?;
+        disk::with_action("create", &dir, mode.create_directory(&dir))?;
+        let opened = disk::with_action("open", &dir, File::open(&dir))?;
         Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next: 0, mode, opened })
     }
 
@@ -132,10 +132,10 @@ impl Partial {
         let (kept, merged) = list_segments(&dir)?;
         for range in merged {
             let path = dir.join(range.file_name());
-            disk::doing("remove", &path, fs::remove_file(&path))?;
+            disk::with_action("remove", &path, fs::remove_file(&path))?;
         }
         let next = kept.last().map_or(0, |range| range.last_seal + 1);
-        let opened = disk::doing("open", &dir, File::open(&dir))?;
+        let opened = disk::with_action("open", &dir, File::open(&dir))?;
         let mode = Mode::of(&dir)?;
         let mut partial = Partial { def, dir, segments: kept, bytes: 0, next, mode, opened };
         partial.bytes = partial.size_of(&partial.segments);
@@ -179,7 +179,7 @@ impl Partial {
     ) -> Result<()> {
         let range = SealRange { first: self.next, last_seal: self.next };
         self.write_segment(range, pairs, |path, form| {
-            encode::rows(path, form, batches).map(|_| ())
+            encode::write_rows(path, form, batches).map(|_| ())
         })?;
         self.segments.push(range);
         self.bytes += self.size_of(&[range]);
@@ -204,13 +204,13 @@ impl Partial {
         let (Some(oldest), Some(newest)) = (inputs.first(), inputs.last()) else { return Ok(()) };
         let merged = SealRange { first: oldest.first, last_seal: newest.last_seal };
         let input_bytes = self.size_of(&inputs);
-        if inputs.len() == 1 && encode::is_kept(self.def, &encode::footer(&self.segment_path(*oldest))?.1) {
+        if inputs.len() == 1 && encode::is_kept(self.def, &encode::read_footer(&self.segment_path(*oldest))?.1) {
             return Ok(());
         }
         let paths: Vec<PathBuf> = inputs.iter().map(|range| self.segment_path(*range)).collect();
-        self.write_segment(merged, pairs, |path, form| encode::merged(path, form, &paths))?;
+        self.write_segment(merged, pairs, |path, form| encode::merge_files(path, form, &paths))?;
         for path in paths.iter().filter(|path| **path != self.segment_path(merged)) {
-            let removed = disk::doing("remove", path, fs::remove_file(path));
+            let removed = disk::with_action("remove", path, fs::remove_file(path));
             if removed.is_err() {
                 // As for a new segment: if the directory was removed, that is the cause to report.
                 self.require_unchanged()?;
@@ -229,21 +229,21 @@ impl Partial {
     }
 
     /// The properties of the segments' files.
-    pub(super) fn file_properties<'a>(&self, pairs: &'a BTreeMap<String, String>) -> Form<'a> {
-        Form { def: self.def, pairs, mode: self.mode }
+    pub(super) fn file_properties<'a>(&self, pairs: &'a BTreeMap<String, String>) -> FileProperties<'a> {
+        FileProperties { def: self.def, pairs, mode: self.mode }
     }
 
     fn write_segment(
         &self,
         range: SealRange,
         pairs: &BTreeMap<String, String>,
-        write: impl FnOnce(&Path, &Form<'_>) -> Result<()>,
+        write: impl FnOnce(&Path, &FileProperties<'_>) -> Result<()>,
     ) -> Result<()> {
         self.require_unchanged()?;
         let target = self.segment_path(range);
         let temporary = disk::with_suffix(&target, ".tmp");
         let written = write(&temporary, &self.file_properties(pairs))
-            .and_then(|()| disk::doing("write", &target, fs::rename(&temporary, &target)));
+            .and_then(|()| disk::with_action("write", &target, fs::rename(&temporary, &target)));
         if written.is_err() {
             // If the directory was removed meanwhile, that is the cause to report.
             self.require_unchanged()?;

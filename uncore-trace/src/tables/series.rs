@@ -18,7 +18,7 @@ use super::file::TableFile;
 use super::mode::Mode;
 use super::names::{PartKind, Parts, without_slash, parts_of, table_path};
 use super::segment::partial_dir;
-use super::writer::Target;
+use super::writer::RecordingTarget;
 use super::{disk, lock, place};
 use crate::confine::Needs;
 use crate::schema::fabric;
@@ -83,17 +83,17 @@ impl Series {
     ///
     /// The target is neither a file nor a directory, or is a recording that was not rotated;
     /// another process records into the series; the directory cannot be created or read.
-    pub fn open(target: &Target, keep: Option<Keep>, mode: Mode) -> Result<Self> {
+    pub fn open(target: &RecordingTarget, keep: Option<Keep>, mode: Mode) -> Result<Self> {
         let (dir, stem, kind) = match target {
-            Target::Dataset(path) => (path.clone(), String::new(), PartKind::Dataset),
-            Target::File(path) => {
+            RecordingTarget::Dataset(path) => (path.clone(), String::new(), PartKind::Dataset),
+            RecordingTarget::File(path) => {
                 let stem = path.file_stem().and_then(OsStr::to_str);
                 let stem = stem.ok_or_else(|| {
                     anyhow!("the name {} is not UTF-8: choose another", path.display())
                 })?;
-                (disk::parent(path).to_owned(), format!("{stem}-"), PartKind::File)
+                (disk::parent_dir(path).to_owned(), format!("{stem}-"), PartKind::File)
             }
-            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
+            RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Table(..) | RecordingTarget::Nowhere => {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };
@@ -118,12 +118,12 @@ impl Series {
     }
 
     /// The target of the next part.
-    pub fn next_target(&mut self) -> Target {
+    pub fn next_target(&mut self) -> RecordingTarget {
         let path = self.parts.part_path(self.next);
         self.next += 1;
         match self.parts.kind {
-            PartKind::File => Target::File(path),
-            PartKind::Dataset => Target::Dataset(path),
+            PartKind::File => RecordingTarget::File(path),
+            PartKind::Dataset => RecordingTarget::Dataset(path),
         }
     }
 
@@ -189,7 +189,7 @@ impl Series {
         let path = self.parts.part_path(number);
         let partial = partial_dir(&path);
         for path in [path, partial] {
-            if !disk::occupied(&path)? {
+            if !disk::is_occupied(&path)? {
                 continue;
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -197,7 +197,7 @@ impl Series {
             match fs::rename(&path, &hidden) {
                 // The recorder and the thread that looks after the reserve both remove parts.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                renamed => disk::doing("remove", &path, renamed)?,
+                renamed => disk::with_action("remove", &path, renamed)?,
             }
             remove_path(&hidden)?;
         }
@@ -206,8 +206,8 @@ impl Series {
 
     /// Removes the rest of a part whose removal was interrupted by a kill.
     fn remove_leftovers(&self) -> Result<()> {
-        for entry in disk::doing("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
-            let entry = disk::doing("read", &self.parts.dir, entry)?;
+        for entry in disk::with_action("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
+            let entry = disk::with_action("read", &self.parts.dir, entry)?;
             let name = entry.file_name();
             let name = name.to_str().and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
             if name.is_some_and(|name| self.parts.parse_number(name).is_some()) {
@@ -232,7 +232,7 @@ pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
 /// Makes the directory of a series, which must not be a recording itself.
 fn make_series_dir(dir: &Path, mode: Mode) -> Result<()> {
     let fabric = table_path(dir, &fabric::TABLE);
-    if disk::occupied(&fabric)? || disk::occupied(&partial_dir(&fabric))? {
+    if disk::is_occupied(&fabric)? || disk::is_occupied(&partial_dir(&fabric))? {
         bail!("{} holds a recording that was not rotated: choose another directory", dir.display());
     }
     place::refuse_link(dir)?;
@@ -240,7 +240,7 @@ fn make_series_dir(dir: &Path, mode: Mode) -> Result<()> {
         return Ok(());
     }
     place::require_parent(&without_slash(dir))?;
-    disk::doing("create directory", dir, mode.create_directory(dir))
+    disk::with_action("create directory", dir, mode.create_directory(dir))
 }
 
 /// Removes a file, or a directory and its content.
@@ -248,7 +248,7 @@ fn remove_path(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         return disk::remove_tree(path);
     }
-    disk::doing("remove", path, fs::remove_file(path))
+    disk::with_action("remove", path, fs::remove_file(path))
 }
 
 /// The finished parts in the directory of a series with windows between two times of this boot's
@@ -265,10 +265,10 @@ pub fn parts_within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Resul
             continue;
         };
         // The clock starts again at each boot.
-        if Origin::of(table.metadata()).boot_id != boot {
+        if Origin::of(table.metadata_pairs()).boot_id != boot {
             break;
         }
-        let Some((begin, end)) = table.bounds("mono_ns") else { continue };
+        let Some((begin, end)) = table.column_bounds("mono_ns") else { continue };
         if begin <= *times.end() && *times.start() <= end {
             paths.push(path);
         }
@@ -288,7 +288,7 @@ pub fn parts_within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Resul
 /// The directory cannot be read.
 pub fn repair_parts(dir: &Path) -> Result<()> {
     for path in parts_of(dir) {
-        if !disk::occupied(&partial_dir(&table_path(&path, &fabric::TABLE)))? {
+        if !disk::is_occupied(&partial_dir(&table_path(&path, &fabric::TABLE)))? {
             continue;
         }
         match super::repair::repair(&path) {

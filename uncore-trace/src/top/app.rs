@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::save::Saver;
 use super::{Options, draw, nanos};
 use crate::schema::{fabric, runtime};
-use crate::tables::writer::Piece;
+use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
 use crate::view::key::By;
 use crate::view::live::screen::{Ask, Screen, Sort};
@@ -134,13 +134,13 @@ impl App {
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
-    pub(super) fn take(&mut self, piece: Piece) -> Result<bool> {
+    pub(super) fn take(&mut self, piece: TablePiece) -> Result<bool> {
         match piece {
-            Piece::Metadata(pairs) => self.saver.set_metadata(pairs),
-            Piece::Rows(table, rows) if table.name == runtime::TABLE.name => {
+            TablePiece::Metadata(pairs) => self.saver.set_metadata(pairs),
+            TablePiece::Rows(table, rows) if table.name == runtime::TABLE.name => {
                 self.live.runtime(&rows)?;
             }
-            Piece::Rows(table, rows) if table.name == fabric::TABLE.name => {
+            TablePiece::Rows(table, rows) if table.name == fabric::TABLE.name => {
                 if let Err(error) = self.saver.rows(&rows) {
                     self.message = Some(format!("the recording has ended: {error:#}"));
                 }
@@ -148,7 +148,7 @@ impl App {
                 self.select_first();
                 return Ok(is_new);
             }
-            Piece::Rows(..) => {}
+            TablePiece::Rows(..) => {}
         }
         Ok(false)
     }

@@ -33,7 +33,7 @@ use crate::record;
 use crate::schema::{fabric, runtime};
 use crate::signals::Signals;
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Piece, Pieces, Target};
+use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
 use crate::view::key::By;
 use crate::view::links::Links;
 use crate::view::live::Live;
@@ -111,7 +111,7 @@ pub fn run(
 ) -> Result<()> {
     let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
+    let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
     let (quit, over) = oneshot::channel();
     let app = App::new(Live::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
     let (recorded, shown) = std::thread::scope(|scope| {
@@ -195,7 +195,7 @@ fn nanos(duration: Duration) -> i64 {
 /// Where rows come from.
 struct Source<'a> {
     /// Rows of the recorder; it is closed when it ends, and when a signal arrives.
-    pieces: Receiver<Piece>,
+    pieces: Receiver<TablePiece>,
     /// A recording that is played instead.
     player: Option<Player<'a>>,
 }
@@ -221,7 +221,7 @@ impl Source<'_> {
             return self.next(app);
         }
         for piece in &self.pieces {
-            let has_rows = matches!(piece, Piece::Rows(..));
+            let has_rows = matches!(piece, TablePiece::Rows(..));
             app.take(piece)?;
             if has_rows {
                 return Ok(true);

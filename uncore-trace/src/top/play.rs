@@ -11,8 +11,8 @@ use arrow::array::RecordBatch;
 use super::app::{App, Wish};
 use crate::schema::columns::i64s;
 use crate::schema::{TableDef, fabric, runtime};
-use crate::tables::reader::{Recording, Scan};
-use crate::tables::writer::Piece;
+use crate::tables::reader::{Recording, TableScan};
+use crate::tables::writer::TablePiece;
 use crate::view::live::{FRAMES, RUNTIME_COLUMNS, fabric_columns};
 use crate::view::span::SelectedTime;
 
@@ -46,8 +46,8 @@ impl<'a> Player<'a> {
     }
 
     /// The metadata of the recording.
-    pub(super) fn metadata(&self) -> Result<Piece> {
-        Ok(Piece::Metadata(self.recording.table(&fabric::TABLE)?.metadata().clone()))
+    pub(super) fn metadata(&self) -> Result<TablePiece> {
+        Ok(TablePiece::Metadata(self.recording.open_table(&fabric::TABLE)?.metadata_pairs().clone()))
     }
 
     /// Goes on if a frame has been shown for its length, and does what a key asked for. Returns whether the
@@ -120,11 +120,11 @@ impl<'a> Player<'a> {
     /// Goes to the rows that end in this time.
     fn open(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
         let open = |def: &'static TableDef, columns: &[&str]| -> Result<Option<Rows>> {
-            if wanted.is_empty() || !self.recording.tables().iter().any(|its| its.name == def.name)
+            if wanted.is_empty() || !self.recording.list_tables().iter().any(|its| its.name == def.name)
             {
                 return Ok(None);
             }
-            let table = self.recording.table(def)?;
+            let table = self.recording.open_table(def)?;
             let scan = table.scan_within(columns, "mono_ns", wanted.clone())?;
             Ok(Some(Rows { def, scan, wanted: wanted.clone(), batch: None }))
         };
@@ -139,7 +139,7 @@ impl<'a> Player<'a> {
 #[derive(Debug)]
 struct Rows {
     def: &'static TableDef,
-    scan: Scan,
+    scan: TableScan,
     wanted: RangeInclusive<i64>,
     /// Not empty.
     batch: Option<RecordBatch>,
@@ -161,16 +161,16 @@ impl Rows {
     }
 
     /// The next rows of the batch that end until then.
-    fn until(&mut self, until_ns: i64) -> Piece {
+    fn until(&mut self, until_ns: i64) -> TablePiece {
         let Some(batch) = self.batch.take() else {
-            return Piece::Rows(self.def, RecordBatch::new_empty((self.def.schema)()));
+            return TablePiece::Rows(self.def, RecordBatch::new_empty((self.def.schema)()));
         };
         let until_ns = until_ns.min(*self.wanted.end());
         let later = i64s(&batch, "mono_ns")
             .ok()
             .and_then(|ends| ends.values().iter().position(|end| *end > until_ns));
-        let Some(later) = later else { return Piece::Rows(self.def, batch) };
+        let Some(later) = later else { return TablePiece::Rows(self.def, batch) };
         self.batch = Some(batch.slice(later, batch.num_rows() - later));
-        Piece::Rows(self.def, batch.slice(0, later))
+        TablePiece::Rows(self.def, batch.slice(0, later))
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
 use crate::tables::place;
-use crate::tables::writer::{CreateOptions, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// A recording that is being written.
 struct OpenRecording {
@@ -63,7 +63,7 @@ impl Saver {
         let begin = Snapshot::take();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
-        let writer = Writer::create(Target::File(path.clone()), CreateOptions::default(), &pairs)?;
+        let writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
         self.open =
             Some(OpenRecording { writer, path: path.clone(), begin, losses: self.losses() });
         Ok(path)
@@ -76,7 +76,7 @@ impl Saver {
     /// They cannot be written; this ends the recording.
     pub(super) fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal());
+        let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal_rows());
         if written.is_err() {
             self.open = None;
         }

@@ -43,10 +43,10 @@ pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
 }
 
 fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>> {
-    let table = recording.table(&fabric::TABLE)?;
-    let last = table.bounds("mono_ns").filter(|_| table.rows() > most).map(|(first, last)| {
+    let table = recording.open_table(&fabric::TABLE)?;
+    let last = table.column_bounds("mono_ns").filter(|_| table.row_count() > most).map(|(first, last)| {
         let whole = last.saturating_sub(first) as f64;
-        let part = whole * most as f64 / table.rows() as f64;
+        let part = whole * most as f64 / table.row_count() as f64;
         (part, Moment::After((whole - part) as i64))
     });
     let is_whole = last.is_none();
@@ -135,7 +135,7 @@ mod tests {
     fn a_long_recording_is_read_in_part_and_says_so() {
         let sample = Sample::new(false, &INTACT);
         let recording = sample.open();
-        let rows = recording.table(&fabric::TABLE).unwrap().rows();
+        let rows = recording.open_table(&fabric::TABLE).unwrap().row_count();
         let whole = within(&recording, 86, rows).unwrap();
         assert_eq!(whole[0], "who had most, with its 90 % interval:");
         let part = within(&recording, 86, rows / 2).unwrap();

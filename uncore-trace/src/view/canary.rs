@@ -48,7 +48,7 @@ pub struct Credit {
 ///
 /// The recording cannot be read, or its metadata are damaged.
 pub fn credits(recording: &Recording) -> Result<Option<Vec<Credit>>> {
-    let Some(canary) = Canary::of(recording.table(&fabric::TABLE)?.metadata())? else {
+    let Some(canary) = Canary::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
         return Ok(None);
     };
     let links = Links::of(recording)?;

@@ -47,18 +47,18 @@ impl Incomplete {
     ///
     /// The table `fabric` cannot be read.
     pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
-        let table = recording.table(&fabric::TABLE)?;
-        let facts = Facts::of(table.metadata());
+        let table = recording.open_table(&fabric::TABLE)?;
+        let facts = Facts::of(table.metadata_pairs());
         let losses = losses(recording, &facts);
         let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
         if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
             return Ok(None);
         }
         Ok(Some(Incomplete {
-            recording: recording.recorder().is_some(),
+            recording: recording.recording_process().is_some(),
             killed: facts.repaired,
             left_out: facts.left_out,
-            end_ns: table.bounds("mono_ns").map(|(_, last)| last),
+            end_ns: table.column_bounds("mono_ns").map(|(_, last)| last),
             losses,
         }))
     }
@@ -69,7 +69,7 @@ impl Incomplete {
     ///
     /// The table `fabric` cannot be read.
     pub fn unnamed(recording: &Recording) -> Result<Option<String>> {
-        let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
+        let facts = Facts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));

@@ -80,7 +80,7 @@ impl Links {
     ///
     /// The plan in its metadata cannot be read.
     pub fn of(recording: &Recording) -> Result<Self> {
-        Self::of_metadata(recording.table(&fabric::TABLE)?.metadata())
+        Self::of_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
     }
 
     /// The links of the plan in the metadata; none without a plan.

@@ -80,13 +80,13 @@ impl Marks {
     ///
     /// They cannot be read.
     pub fn read(recording: &Recording) -> Result<Self> {
-        let has_table = recording.tables().iter().any(|table| table.name == TABLE.name);
+        let has_table = recording.list_tables().iter().any(|table| table.name == TABLE.name);
         let mut marks = if has_table {
             Self { list: table(recording)?, left_out: 0 }
         } else {
             let Listed { marks, left_out } =
-                Listed::of(recording.table(&fabric::TABLE)?.metadata())
-                    .with_context(|| format!("cannot read {}", recording.path().display()))?;
+                Listed::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())
+                    .with_context(|| format!("cannot read {}", recording.recording_path().display()))?;
             Self { list: marks.into_iter().map(Mark::from).collect(), left_out }
         };
         marks.list.sort_by_key(|mark| mark.begin_ns);
@@ -101,7 +101,7 @@ impl Marks {
     pub fn find(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
-            bail!("{} has no mark '{name}': {}", recording.path().display(), self.names());
+            bail!("{} has no mark '{name}': {}", recording.recording_path().display(), self.names());
         };
         Ok(match edge {
             Edge::Begin => mark.begin_ns,
@@ -135,7 +135,7 @@ impl Marks {
 fn table(recording: &Recording) -> Result<Vec<Mark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
-    for batch in recording.table(&TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
         list.extend(marks::decode(&batch?)?.into_iter().map(Mark::from));
     }
     Ok(list)
@@ -198,7 +198,7 @@ mod tests {
     fn metadata_that_are_damaged_are_an_error() {
         for text in ["", "[]", "{\"marks\":[{}],\"left_out\":0}", "{\"marks\":[]}"] {
             let sample = Sample::new(false, &INTACT);
-            let mut pairs = sample.open().table(&fabric::TABLE).unwrap().metadata().clone();
+            let mut pairs = sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
             pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
             let error = Listed::of(&pairs).unwrap_err().to_string();
             assert!(error.contains("uncore_trace.marks is damaged"), "{error}");

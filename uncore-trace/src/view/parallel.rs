@@ -10,7 +10,7 @@ use std::thread::{self, ScopedJoinHandle};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::tables::reader::Scan;
+use crate::tables::reader::TableScan;
 
 /// Batches that may wait for a thread.
 const AHEAD: usize = 4;
@@ -29,7 +29,7 @@ pub(super) fn thread_count() -> usize {
 ///
 /// The table cannot be read, or `sum_part` fails.
 pub(super) fn sum_in_threads<T: Send>(
-    scan: Scan,
+    scan: TableScan,
     count: usize,
     sum_part: impl Fn(Receiver<RecordBatch>, usize) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {

@@ -12,7 +12,7 @@ use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
 };
 use crate::tables::reader::Recording;
-use crate::tables::writer::{CreateOptions, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(super) const BEGIN: i64 = 5_000_000_000;
@@ -78,7 +78,7 @@ impl Sample {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
         let target =
-            if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
+            if dataset { RecordingTarget::Dataset(path.clone()) } else { RecordingTarget::File(path.clone()) };
         let mut pairs = pairs();
         let listed = (broken.marks)();
         if !listed.is_empty() {
@@ -209,7 +209,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
         }
         if window % 100 == 0 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
 }
@@ -285,7 +285,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
             writer.write(&runtime::TABLE, &run.finish()).unwrap();
             writer.write(&irqs::TABLE, &irq.finish()).unwrap();
             writer.write(&io::TABLE, &moved.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
     write_counters(writer);

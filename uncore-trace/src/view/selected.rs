@@ -62,7 +62,7 @@ impl Selected {
             ensure!(
                 known_names.iter().any(|name| is_wanted(name)),
                 "no event or link of {} matches {pattern:?}; there are {}",
-                printable(&recording.path().display().to_string()),
+                printable(&recording.recording_path().display().to_string()),
                 few(&known_names, NAMED)
             );
             let wanted = link_counters.iter().filter(|(name, _)| is_wanted(name));
@@ -78,7 +78,7 @@ impl Selected {
             ensure!(
                 paths.iter().any(|candidate| is_within(candidate, path)),
                 "no task of {} was in the cgroup {path:?}; there are {}",
-                printable(&recording.path().display().to_string()),
+                printable(&recording.recording_path().display().to_string()),
                 few(&paths, NAMED)
             );
             self.cgroups.push(path.clone());
@@ -147,7 +147,7 @@ fn is_true((column, selected): &SelectedNames<'_>, row: usize) -> bool {
 /// The different names in a column of `fabric`.
 fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for batch in recording.table(&fabric::TABLE)?.scan(&[column])? {
+    for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&[column])? {
         let batch = batch?;
         let column = words(&batch, column)?;
         let dictionary = column.dictionary();

@@ -11,7 +11,7 @@ use arrow::array::TimestampMicrosecondArray;
 
 use super::marks::Marks;
 use crate::schema::{columns, fabric};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 
 /// A moment of a recording, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl Moment {
     /// They cannot be read, have no rows, or have no mark of that name.
     pub fn resolve_across(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
         let first_recording = recordings.first().context("there is no recording")?;
-        let start = start_and_offset(&first_recording.table(&fabric::TABLE)?)?;
-        let start = start.with_context(|| format!("{} has no rows", first_recording.path().display()))?;
+        let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
+        let start = start.with_context(|| format!("{} has no rows", first_recording.recording_path().display()))?;
         let mut time_found = self.resolve_in(first_recording, start, edge);
         for recording in recordings.iter().skip(1) {
             // A span that is open at the end of a part ends in a later one.
@@ -141,7 +141,7 @@ impl SelectedTime {
     /// The table cannot be read, there is no mark of that name, or the end is not after the begin.
     pub fn between_moments(
         recording: &Recording,
-        table: &Table,
+        table: &OpenTable,
         from_moment: Option<&Moment>,
         to_moment: Option<&Moment>,
     ) -> Result<Option<Self>> {
@@ -179,8 +179,8 @@ impl SelectedTime {
 /// Begin of the first window, and wall time - monotonic time.
 ///
 /// Rows are in the order of their windows, so the first batch has the first.
-fn start_and_offset(table: &Table) -> Result<Option<(i64, i64)>> {
-    let Some(batch) = table.scan(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
+fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
+    let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
         return Ok(None);
     };
     let wall: &TimestampMicrosecondArray = columns::column(&batch, "ts")?;
@@ -193,12 +193,12 @@ fn start_and_offset(table: &Table) -> Result<Option<(i64, i64)>> {
 }
 
 /// End of the last window: from the file's statistics, which are fast, or else from its rows.
-fn last_window_end(table: &Table) -> Result<i64> {
-    if let Some((_, recorded_end_ns)) = table.bounds("mono_ns") {
+fn last_window_end(table: &OpenTable) -> Result<i64> {
+    if let Some((_, recorded_end_ns)) = table.column_bounds("mono_ns") {
         return Ok(recorded_end_ns);
     }
     let mut last_ns = i64::MIN;
-    for batch in table.scan(&["mono_ns"])? {
+    for batch in table.scan_columns(&["mono_ns"])? {
         let batch = batch?;
         let ends = columns::i64s(&batch, "mono_ns")?;
         last_ns = ends.values().iter().copied().fold(last_ns, i64::max);
@@ -238,7 +238,7 @@ mod tests {
     fn a_span_is_within_the_recording() {
         let sample = Sample::new(false, &Broken { marks: MARKS, ..INTACT });
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());

@@ -186,7 +186,7 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
 
 /// The same in this number of threads.
 fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
-    let table = recording.table(&fabric::TABLE)?;
+    let table = recording.open_table(&fabric::TABLE)?;
     let (by, is_chosen) = (question.by, question.is_chosen);
     let (begin, end) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {

@@ -122,7 +122,7 @@ fn sets(root: &Path) -> Vec<(i64, i64, i64, f64)> {
             continue;
         }
         let Ok(table) = TableFile::open(&rollup::TABLE, &path) else { continue };
-        for batch in table.scan(&["mono_ns", "window_ns", "known_ns", "value"]).unwrap() {
+        for batch in table.scan_columns(&["mono_ns", "window_ns", "known_ns", "value"]).unwrap() {
             let batch = batch.unwrap();
             let of = |name| columns::i64s(&batch, name).unwrap();
             let values = columns::f64s(&batch, "value").unwrap();

@@ -58,7 +58,7 @@ fn marks_within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64))
 
 /// Prints the marks of the selected time; exit code 0.
 pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
-    let table = recording.table(&fabric::TABLE)?;
+    let table = recording.open_table(&fabric::TABLE)?;
     let span = SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
     let recorded = Marks::read(recording)?;
     // A recording without rows has no begin: times count from the first mark.

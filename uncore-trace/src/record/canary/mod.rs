@@ -32,7 +32,7 @@ use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::schema::canary::{self, Burst, Skipped, Way};
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 
 /// The program's name, `argv[0]`, in the process.
 const NAME: &str = "uncore-trace-canary";
@@ -86,7 +86,7 @@ impl Canary {
     /// # Errors
     ///
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
-    pub(super) fn start(machine: &Machine, plan: &Plan, target: &Target) -> Result<Self> {
+    pub(super) fn start(machine: &Machine, plan: &Plan, target: &RecordingTarget) -> Result<Self> {
         let (routes, orders) = Routes::of(machine, plan, directory(target))?;
         let child = Child::start_process(NAME, "the canary", &orders)?;
         let about = canary::Canary { skipped: orders.skipped, ..canary::Canary::default() };
@@ -184,11 +184,11 @@ impl Drop for Canary {
 }
 
 /// The directory in which it may have a file: that of the output.
-fn directory(target: &Target) -> Option<&Path> {
+fn directory(target: &RecordingTarget) -> Option<&Path> {
     let path = match target {
-        Target::Dataset(path) if path.is_dir() => return Some(path),
-        Target::File(path) | Target::Table(_, path) | Target::Dataset(path) => path,
-        Target::Stream(_) | Target::Pieces(_) | Target::Nowhere => return None,
+        RecordingTarget::Dataset(path) if path.is_dir() => return Some(path),
+        RecordingTarget::File(path) | RecordingTarget::Table(_, path) | RecordingTarget::Dataset(path) => path,
+        RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Nowhere => return None,
     };
     path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
 }

@@ -21,7 +21,7 @@ use self::listen::{OwnFifo, SharedBook, lock_book};
 use super::args::Options;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
-use crate::tables::writer::Target;
+use crate::tables::writer::RecordingTarget;
 
 /// The marks of a recording, and the tasks that receive them.
 #[derive(Debug)]
@@ -40,11 +40,11 @@ impl RecordingMarks {
     ///
     /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
     /// mark` cannot be opened, that is only a warning.
-    pub(super) fn open_listeners(options: &Options, target: &Target) -> Result<Self> {
+    pub(super) fn open_listeners(options: &Options, target: &RecordingTarget) -> Result<Self> {
         let storage = match target {
-            Target::Dataset(_) => MarkStorage::Table,
-            Target::File(_) => MarkStorage::Metadata,
-            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
+            RecordingTarget::Dataset(_) => MarkStorage::Table,
+            RecordingTarget::File(_) => MarkStorage::Metadata,
+            RecordingTarget::Stream(_) | RecordingTarget::Pieces(_) | RecordingTarget::Table(..) | RecordingTarget::Nowhere => {
                 MarkStorage::Nowhere
             }
         };

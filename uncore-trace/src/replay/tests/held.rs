@@ -88,7 +88,7 @@ fn replayed() -> Rows {
     metadata.insert(metadata::INTERVAL_NS.to_owned(), (3 * TICK_NS).to_string());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut held) = (cgroups::Builder::default(), held::Builder::default());
     for tick in START..=LAST {

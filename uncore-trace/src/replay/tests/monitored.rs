@@ -102,7 +102,7 @@ fn replayed() -> Rows {
     let metadata = pairs(&plan());
     let path = dir.path().join("run");
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &metadata).unwrap();
     let (mut read, mut time) = (readings::Builder::default(), runtime::Builder::default());
     let (mut paths, mut bytes) = (cgroups::Builder::default(), monitors::Builder::default());
     for tick in START..=LAST {
@@ -153,11 +153,11 @@ fn replayed() -> Rows {
 pub(super) fn made_again(recording: &Path) -> Rows {
     let file = recording.with_extension("parquet");
     let recording = Recording::open(recording).unwrap();
-    let target = Target::File(file.clone());
+    let target = RecordingTarget::File(file.clone());
     attribute(&recording, Overrides::default(), target, CreateOptions::default()).unwrap();
     let made = Recording::open(&file).unwrap();
     let wanted = ["mono_ns", "cgroup", "value", "method", "confidence"];
-    let scan = made.table(&fabric::TABLE).unwrap().scan(&wanted).unwrap();
+    let scan = made.open_table(&fabric::TABLE).unwrap().scan_columns(&wanted).unwrap();
     scan.flat_map(|batch| rows(&batch.unwrap())).collect()
 }
 

@@ -136,8 +136,8 @@ fn rows_since_the_last_seal_are_counted_as_lost_and_the_rest_is_finished() {
         // No process writes it any more, while the next file is being written.
         hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
         assert_eq!(repair_hours(place.path()).unwrap(), *std::slice::from_ref(&path));
-        let table = crate::tables::reader::Table::open(&rollup::TABLE, &path).unwrap();
-        assert_eq!(table.rows(), 1);
+        let table = crate::tables::reader::OpenTable::open(&rollup::TABLE, &path).unwrap();
+        assert_eq!(table.row_count(), 1);
     }
 }
 
@@ -181,9 +181,9 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
     // After the clock was set back, rows go into a second file of that hour.
     assert_eq!(found.len(), 7 * 24 + 1);
     let of =
-        |path: &PathBuf| crate::tables::reader::Table::open(&rollup::TABLE, path).unwrap().rows();
+        |path: &PathBuf| crate::tables::reader::OpenTable::open(&rollup::TABLE, path).unwrap().row_count();
     assert_eq!(found.iter().map(of).sum::<i64>(), windows);
-    assert!(found.iter().all(|path| !disk::occupied(&partial_dir(path)).unwrap()));
+    assert!(found.iter().all(|path| !disk::is_occupied(&partial_dir(path)).unwrap()));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     assert_eq!(repair_hours(place.path()).unwrap(), Vec::<PathBuf>::new());
     live.writer.lock_of_a_killed().unwrap().release();
     assert_eq!(repair_hours(place.path()).unwrap(), *std::slice::from_ref(&live.path));
-    assert_eq!(crate::tables::reader::Table::open(&rollup::TABLE, &live.path).unwrap().rows(), 1);
+    assert_eq!(crate::tables::reader::OpenTable::open(&rollup::TABLE, &live.path).unwrap().row_count(), 1);
 }
 
 #[test]

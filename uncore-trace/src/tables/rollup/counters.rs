@@ -50,7 +50,7 @@ impl RollupCounters {
         let peak_columns = ["socket", "peak", "peak_direction"];
         // A file that may not have its rows leaves no counter behind.
         let mut file_counters = Self::default();
-        for batch in hour_file.table.scan(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())? {
+        for batch in hour_file.table.scan_columns(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())? {
             let batch = batch?;
             if let Some(why) = allowed.refusal_reason(&batch)? {
                 return Ok(Some(why));

@@ -146,7 +146,7 @@ impl RollupScan {
         let mut groups = Vec::new();
         for (file_index, hour_file) in rollup.hour_files.iter().enumerate() {
             for (number, rows) in hour_file.table.group_rows().into_iter().enumerate() {
-                let Some((begin, end)) = hour_file.table.range(number, TIME) else { continue };
+                let Some((begin, end)) = hour_file.table.group_bounds(number, TIME) else { continue };
                 let begin = begin.saturating_add(hour_file.shift_ns);
                 let end = end.saturating_add(hour_file.shift_ns);
                 if begin <= *wanted.end() && *wanted.start() <= end {
@@ -289,7 +289,7 @@ impl RollupScan {
                     Arc::new(words.intern_batch(columns::words(batch, name)?, rows))
                 }
                 _ => Arc::clone(batch.column_by_name(name).with_context(|| {
-                    format!("{} has no column {name}", hour_file.table.path().display())
+                    format!("{} has no column {name}", hour_file.table.file_path().display())
                 })?),
             });
         }

@@ -2,11 +2,11 @@ use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{CreateOptions, Writer};
 
-fn dataset(dir: &Path) -> Target {
-    Target::Dataset(dir.to_owned())
+fn dataset(dir: &Path) -> RecordingTarget {
+    RecordingTarget::Dataset(dir.to_owned())
 }
 
-fn series(target: &Target, keep: Option<Keep>) -> Series {
+fn series(target: &RecordingTarget, keep: Option<Keep>) -> Series {
     Series::open(target, keep, Mode::default()).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn parts_are_numbered_on_and_the_oldest_are_removed() {
     for (target, dir, parts) in [
         (dataset(&place.path().join("run")), "run", ["00000002", "00000003"]),
         (
-            Target::File(place.path().join("run.parquet")),
+            RecordingTarget::File(place.path().join("run.parquet")),
             "",
             ["run-00000002.parquet", "run-00000003.parquet"],
         ),
@@ -177,6 +177,6 @@ fn what_was_half_removed_is_removed_and_a_recording_is_no_series() {
     let part = dataset(&dir.join("00000001"));
     let error = Series::open(&part, None, Mode::default()).unwrap_err().to_string();
     assert!(error.contains("holds a recording that was not rotated"), "{error}");
-    let stream = Target::Stream(Box::new(Vec::new()));
+    let stream = RecordingTarget::Stream(Box::new(Vec::new()));
     assert!(Series::open(&stream, None, Mode::default()).is_err());
 }

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::picture;
 use super::tests::{SECOND, app_of, link, row};
 use crate::schema::fabric;
-use crate::tables::writer::Piece;
+use crate::tables::writer::TablePiece;
 use crate::view::live::FRAMES;
 
 /// Tenants, links and frames; a hundredth of the rates without optimization.
@@ -22,7 +22,7 @@ fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn rows(second: i64) -> Piece {
+fn rows(second: i64) -> TablePiece {
     let mut builder = fabric::Builder::default();
     let paths: Vec<String> =
         (0..TENANTS).map(|tenant| format!("/lab/tenant-{tenant:04}")).collect();
@@ -38,7 +38,7 @@ fn rows(second: i64) -> Piece {
             });
         }
     }
-    Piece::Rows(&fabric::TABLE, builder.finish())
+    TablePiece::Rows(&fabric::TABLE, builder.finish())
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::schema::link::{Counted, Link, Peak, PeakSource};
-use crate::tables::writer::Piece;
+use crate::tables::writer::TablePiece;
 use crate::top::Options;
 use crate::view::key::By;
 use crate::view::links::Links;
@@ -84,7 +84,7 @@ pub(super) fn row(second: i64, counter: i32, owner: &'static str) -> fabric::Row
     }
 }
 
-fn rows(second: i64) -> Piece {
+fn rows(second: i64) -> TablePiece {
     let mut builder = fabric::Builder::default();
     for counter in 0..8 {
         // Each direction of a link has its own rate, which grows.
@@ -104,7 +104,7 @@ fn rows(second: i64) -> Piece {
             });
         }
     }
-    Piece::Rows(&fabric::TABLE, builder.finish())
+    TablePiece::Rows(&fabric::TABLE, builder.finish())
 }
 
 /// The application before its first row.

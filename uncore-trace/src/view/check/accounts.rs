@@ -22,7 +22,7 @@ fn scan(recording: &Recording) -> Result<First> {
     let (mut first, mut number) = (First::default(), 0);
     let mut last = BTreeMap::new();
     let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in recording.table(&TABLE)?.scan(&columns)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&columns)? {
         let batch = batch?;
         look(&batch, number, &mut last, &mut first)?;
         number += batch.num_rows() as u64;

@@ -24,7 +24,7 @@ fn scan(recording: &Recording) -> Result<First> {
     let (mut first, mut number) = (First::default(), 0);
     let mut ends: HashMap<[Option<String>; 8], i64> = HashMap::new();
     let wanted = [&KEY[..], &["bdf", "port", "begin_ns", "end_ns"]].concat();
-    for batch in recording.table(&TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         look(&batch, number, &mut ends, &mut first)?;
         number += batch.num_rows() as u64;

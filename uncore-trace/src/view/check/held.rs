@@ -27,7 +27,7 @@ fn spans(recording: &Recording) -> Result<Spans> {
     let mut spans = Spans::new();
     let mut now: HashMap<(Who, String), i64> = HashMap::new();
     let wanted = ["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"];
-    for batch in recording.table(&held::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, ns) = (i64s(&batch, "mono_ns")?, bits(&batch, "ns")?);
         let (function, who) = (words(&batch, "bdf")?, Owners::of(&batch)?);
@@ -67,7 +67,7 @@ fn add(spans: &mut Spans, who: Who, span: (i64, i64)) {
 fn scan(recording: &Recording, spans: &Spans) -> Result<First> {
     let (mut first, mut number) = (First::default(), 0);
     let wanted = ["mono_ns", "window_ns", "counter", "owner", "pid", "comm", "cgroup_id", "method"];
-    for batch in recording.table(&fabric::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (end, len) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
         let (method, counter) = (words(&batch, "method")?, i32s(&batch, "counter")?);
@@ -130,7 +130,7 @@ fn text(words: &Words<'_>, row: usize) -> Option<String> {
 mod tests {
     use super::*;
     use crate::schema::{SCHEMA_VERSION, metadata};
-    use crate::tables::writer::{CreateOptions, Target, Writer};
+    use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     const TICK: i64 = 10;
 
@@ -141,7 +141,7 @@ mod tests {
         let pairs = [(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())].into();
         let path = dir.path().join("run");
         let mut writer =
-            Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
+            Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
         let (mut held, mut rows) = (held::Builder::default(), fabric::Builder::default());
         let of = |mono_ns, ns| held::Row {
             mono_ns,

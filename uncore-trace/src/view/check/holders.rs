@@ -29,7 +29,7 @@ fn scan(recording: &Recording) -> Result<First> {
     let (mut first, mut number) = (First::default(), 0);
     let mut ends: BTreeMap<Key, i64> = BTreeMap::new();
     let wanted = ["pid", "is_block", "major", "minor", "begin_ns", "end_ns", "learnt"];
-    for batch in recording.table(&TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         look(&batch, number, &mut ends, &mut first)?;
         number += batch.num_rows() as u64;

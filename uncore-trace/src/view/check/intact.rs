@@ -15,8 +15,8 @@ const NAMED: usize = 5;
 /// Every row group and footer has its recorded digest, see [`crate::tables::digest`].
 pub(super) fn bytes(recording: &Recording) -> Outcome {
     let (mut damaged, mut groups, mut files) = (Vec::new(), 0, 0);
-    for def in recording.tables() {
-        let found = recording.files(def).and_then(|tables| {
+    for def in recording.list_tables() {
+        let found = recording.table_files(def).and_then(|tables| {
             files += tables.len();
             tables.iter().map(damaged_groups).collect::<Result<Vec<_>>>()
         });
@@ -47,7 +47,7 @@ fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
         let end = first + rows.get(group).copied().unwrap_or(0);
         wrong.push(format!(
             "row group {group} (rows {first} to {end}) of {} is damaged",
-            table.path().display()
+            table.file_path().display()
         ));
     }
     Ok((table.row_groups(), wrong))
@@ -60,7 +60,7 @@ pub(super) fn places(recording: &Recording) -> Option<Outcome> {
     }
     let wrong = recording.left_out().iter().filter(|it| !it.is_damaged);
     let wrong = wrong.map(|it| format!("{}: {}", it.path.display(), it.why)).collect();
-    let files = recording.files(&fabric::TABLE).map_or(0, |files| files.len());
+    let files = recording.table_files(&fabric::TABLE).map_or(0, |files| files.len());
     Some(outcome(wrong, || counted(files, "file")))
 }
 

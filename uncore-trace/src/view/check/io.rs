@@ -11,7 +11,7 @@ use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == io::TABLE.name)?;
+    recording.list_tables().iter().find(|table| table.name == io::TABLE.name)?;
     Some(First::of_scan(scan(recording), "rows of io"))
 }
 
@@ -20,7 +20,7 @@ fn scan(recording: &Recording) -> Result<First> {
     let mut number = 0;
     let wanted =
         ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
-    for batch in recording.table(&io::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&io::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         look(&batch, number, &mut first)?;
         number += batch.num_rows() as u64;

@@ -28,7 +28,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
             Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
         });
     }
-    let has_table = recording.tables().iter().any(|table| table.name == marks::TABLE.name);
+    let has_table = recording.list_tables().iter().any(|table| table.name == marks::TABLE.name);
     // After a kill the metadata may be one flush older than the table.
     if has_table && !facts.repaired {
         match listed(recording, &marks) {
@@ -57,7 +57,7 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
 
 /// The difference between the metadata and the table, if any.
 fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
-    let listed = Listed::of(recording.table(&fabric::TABLE)?.metadata())?;
+    let listed = Listed::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
     let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
     if all != rows {
         return Ok(Some(format!("the metadata tell of {all} marks, the table has {rows}")));

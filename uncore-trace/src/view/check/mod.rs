@@ -95,7 +95,7 @@ impl First {
         scan: impl FnOnce(&Recording) -> Result<Self>,
         what: &str,
     ) -> Option<Outcome> {
-        recording.tables().iter().find(|its| its.name == table.name)?;
+        recording.list_tables().iter().find(|its| its.name == table.name)?;
         let scanned = scan(recording);
         let is_empty = scanned.as_ref().is_ok_and(|first| first.seen == 0);
         (!is_empty).then(|| Self::of_scan(scanned, what))
@@ -104,7 +104,7 @@ impl First {
 
 /// Verifies every invariant.
 pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
-    let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
+    let facts = Facts::of(recording.open_table(&fabric::TABLE)?.metadata_pairs());
     let finding = |name, outcome| Finding { name, outcome };
     let (rows, (tables, bytes, ticks, readings)) = thread::scope(|scope| {
         let rows = scope.spawn(|| rows::scan(recording, &facts));

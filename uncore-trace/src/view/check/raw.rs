@@ -62,18 +62,18 @@ struct Sum {
 fn run(recording: &Recording) -> Result<First> {
     let (mut tracks, ids) = load_counters(recording)?;
     let mut fabric = FabricReader {
-        scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?.ahead()?,
+        scan: recording.open_table(&fabric::TABLE)?.scan_columns(&window::COLUMNS)?.decode_ahead()?,
         windows: Windows::default(),
         done: false,
         newest: i64::MIN,
     };
     let mut first = First::default();
     let mut newest = i64::MIN;
-    let readings = recording.table(&readings::TABLE)?;
-    let tick_ns = readings.metadata().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
+    let readings = recording.open_table(&readings::TABLE)?;
+    let tick_ns = readings.metadata_pairs().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
     let tick_ns: i64 = tick_ns.context("the metadata has no tick length")?;
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
-    for batch in readings.scan(&wanted)? {
+    for batch in readings.scan_columns(&wanted)? {
         for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
             while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
             {
@@ -124,7 +124,7 @@ type Counters = (HashMap<i32, Track>, HashMap<Name, i32>);
 fn load_counters(recording: &Recording) -> Result<Counters> {
     let (mut tracks, mut ids) = (HashMap::new(), HashMap::new());
     let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
-    for batch in recording.table(&counters::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let counter = columns::i32s(&batch, "counter")?;
         let (pmu, event, filter) =

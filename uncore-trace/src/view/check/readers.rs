@@ -13,14 +13,14 @@ use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has no such table.
 pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
-    recording.tables().iter().find(|table| table.name == cpus::TABLE.name)?;
+    recording.list_tables().iter().find(|table| table.name == cpus::TABLE.name)?;
     Some(First::of_scan(scan(recording), "readings"))
 }
 
 fn scan(recording: &Recording) -> Result<First> {
     let (readers, anywhere) = (readers(recording)?, statistics(recording)?);
     let mut first = First::default();
-    for batch in recording.table(&readings::TABLE)?.scan(&["mono_ns", "counter", "cpu"])? {
+    for batch in recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])? {
         let batch = batch?;
         let (counter, cpu) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
         for row in 0..batch.num_rows() {
@@ -39,7 +39,7 @@ fn scan(recording: &Recording) -> Result<First> {
 /// The counters that are statistics of a device.
 fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
     let mut all = HashSet::new();
-    for batch in recording.table(&counters::TABLE)?.scan(&["counter", "attr_type"])? {
+    for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "attr_type"])? {
         let batch = batch?;
         let (counter, kind) = (i32s(&batch, "counter")?, i32s(&batch, "attr_type")?);
         let is_statistic = |row: &usize| kind.value(*row) >= counters::STATISTICS as i32;
@@ -52,7 +52,7 @@ fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
 /// is independent of the recorder.
 fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
-    for batch in recording.table(&cpus::TABLE)?.scan(&["cpu", "counters"])? {
+    for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["cpu", "counters"])? {
         let batch = batch?;
         let (cpu, counters) = (i32s(&batch, "cpu")?, texts(&batch, "counters")?);
         for row in (0..batch.num_rows()).filter(|&row| counters.is_valid(row)) {

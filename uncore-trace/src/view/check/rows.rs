@@ -80,13 +80,13 @@ pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
 /// Decodes every column of the tables that no other invariant reads.
 fn read_others(recording: &Recording) -> Result<String> {
     let mut rows = 0;
-    let tables = recording.tables();
+    let tables = recording.list_tables();
     for def in &tables {
-        let table = recording.table(def)?;
-        rows += table.rows();
+        let table = recording.open_table(def)?;
+        rows += table.row_count();
         if def.name != fabric::TABLE.name {
             let mut order = Order::of(def);
-            for batch in table.scan(&all(def))? {
+            for batch in table.scan_columns(&all(def))? {
                 order.look(&batch?)?;
             }
         }
@@ -124,14 +124,14 @@ fn all(def: &TableDef) -> Vec<&'static str> {
 
 impl Pass {
     fn read(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
-        let table = recording.table(&fabric::TABLE)?;
-        let schema = table.schema();
+        let table = recording.open_table(&fabric::TABLE)?;
+        let schema = table.scan_schema();
         let columns: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
         let clocks = facts.clocks.as_deref().unwrap_or_default();
         let mut windows = Windows::default();
         let mut order = Order::of(&fabric::TABLE);
         let mut row = 0;
-        for batch in table.scan(&columns)?.ahead()? {
+        for batch in table.scan_columns(&columns)?.decode_ahead()? {
             let batch = batch?;
             order.look(&batch)?;
             self.values(&batch, row, facts)?;

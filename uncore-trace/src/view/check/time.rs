@@ -19,7 +19,7 @@ use crate::schema::columns::{get, i32s, i64s, words};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
-use crate::tables::reader::{Recording, Scan};
+use crate::tables::reader::{Recording, TableScan};
 
 /// Tolerance at the edges of a window or tick, ns.
 const EDGE_NS: i64 = 50_000;
@@ -90,8 +90,8 @@ fn join(recording: &Recording, repaired: bool) -> Result<First> {
     let gaps = gaps(recording)?;
     let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
     let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
-    let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
-    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "owner"))?;
+    let runtime = recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
+    let irqs = recording.open_table(&irqs::TABLE)?.scan_columns(&columns("ns", "owner"))?;
     let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "owner")];
     // Advances the table that is behind; a tick is complete when both are well past it.
     while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
@@ -124,7 +124,7 @@ type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
 fn gaps(recording: &Recording) -> Result<Gaps> {
     let mut gaps = Gaps::new();
     let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
-    for batch in recording.table(&loss::TABLE)?.scan(&wanted)? {
+    for batch in recording.open_table(&loss::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
         let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
@@ -173,7 +173,7 @@ fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
 }
 
 struct Side {
-    scan: Scan,
+    scan: TableScan,
     ns: &'static str,
     owner: &'static str,
     newest: i64,
@@ -181,7 +181,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(scan: Scan, ns: &'static str, owner: &'static str) -> Side {
+    fn new(scan: TableScan, ns: &'static str, owner: &'static str) -> Side {
         Side { scan, ns, owner, newest: i64::MIN, done: false }
     }
 

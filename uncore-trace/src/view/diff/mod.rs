@@ -100,7 +100,7 @@ pub struct ComparedTenant {
 /// A recording cannot be read, or nothing was recorded in the selected time.
 pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &Question) -> Result<Diff> {
     let Question { grouping: by, cgroup_depth, events } = *question;
-    let is_one_recording = before_span.recording.path() == after_span.recording.path();
+    let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links =
         |span: &RequestedSpan<'_>| Links::of(span.recording).map(|links| !links.links.is_empty());
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;

@@ -67,7 +67,7 @@ impl SideUsage {
         cgroup_depth: Option<usize>,
         (by_links, by_name): (bool, bool),
     ) -> Result<Self> {
-        let table = request.recording.table(&fabric::TABLE)?;
+        let table = request.recording.open_table(&fabric::TABLE)?;
         let links = Links::of(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
@@ -84,7 +84,7 @@ impl SideUsage {
             end_ns: span.as_ref().map_or(0, |span| span.end_ns),
             incomplete: Incomplete::of(request.recording)?,
         };
-        let metadata = table.metadata().clone();
+        let metadata = table.metadata_pairs().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);
         Ok(Self { about, metadata, links, events, step_s })
     }

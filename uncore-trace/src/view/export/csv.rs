@@ -21,7 +21,7 @@ use crate::text::csv_text;
 ///
 /// The table cannot be read, or `out` cannot be written.
 pub fn write_csv(selection: &SelectedRows<'_>, out: impl Write) -> Result<u64> {
-    let schema = selection.table().schema();
+    let schema = selection.table().scan_schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let mut writer = WriterBuilder::new().with_header(true).build(out);
     // Writes the header, even if there are no rows.
@@ -82,11 +82,11 @@ mod tests {
 
     fn csv(sample: &Sample) -> String {
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
         let rows = write_csv(&SelectedRows::new(&table, &span), &mut out).unwrap();
-        assert_eq!(rows as i64, table.rows());
+        assert_eq!(rows as i64, table.row_count());
         String::from_utf8(out).unwrap()
     }
 

@@ -25,8 +25,8 @@ use super::SelectedRows;
 /// The table cannot be read, or `out` cannot be written.
 pub fn write_ipc(selection: &SelectedRows<'_>, out: impl Write) -> Result<u64> {
     let table = selection.table();
-    let pairs: HashMap<String, String> = table.metadata().clone().into_iter().collect();
-    let schema: SchemaRef = Arc::new(Arc::unwrap_or_clone(table.schema()).with_metadata(pairs));
+    let pairs: HashMap<String, String> = table.metadata_pairs().clone().into_iter().collect();
+    let schema: SchemaRef = Arc::new(Arc::unwrap_or_clone(table.scan_schema()).with_metadata(pairs));
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let dictionaries = Dictionaries::read_dictionaries(selection, &schema)?;
     let mut writer = FileWriter::try_new(out, &schema)?;
@@ -134,13 +134,13 @@ mod tests {
     fn every_table_is_read_back_as_it_was() {
         let sample = Sample::new(true, &INTACT);
         let recording = sample.open();
-        let span = SelectedTime::between_moments(&recording, &recording.table(&fabric::TABLE).unwrap(), None, None);
+        let span = SelectedTime::between_moments(&recording, &recording.open_table(&fabric::TABLE).unwrap(), None, None);
         let span = span.unwrap().unwrap();
         for def in ALL {
-            let table = recording.table(def).unwrap();
+            let table = recording.open_table(def).unwrap();
             let mut out = Vec::new();
             let rows = write_ipc(&SelectedRows::new(&table, &span), &mut out).unwrap();
-            assert_eq!(rows as i64, table.rows(), "{}", def.name);
+            assert_eq!(rows as i64, table.row_count(), "{}", def.name);
             let reader = FileReader::try_new(Cursor::new(out), None).unwrap();
             let schema = reader.schema();
             assert_eq!(schema.fields(), (def.schema)().fields(), "{}", def.name);
@@ -148,7 +148,7 @@ mod tests {
             let written: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
             let names: Vec<&str> =
                 schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let stored = table.scan(&names).unwrap().map(|batch| batch.unwrap());
+            let stored = table.scan_columns(&names).unwrap().map(|batch| batch.unwrap());
             let plain = (def.schema)();
             let stored = concat_batches(&plain, &stored.collect::<Vec<_>>()).unwrap();
             let written: Vec<RecordBatch> = written

@@ -17,7 +17,7 @@ use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::owner;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
 use crate::view::key::{self, By};
 use crate::view::links::Links;
@@ -141,8 +141,8 @@ impl ExportNames {
     /// # Errors
     ///
     /// The plan in the metadata cannot be read.
-    pub(super) fn new(grain: Grain, fabric: &Table) -> Result<Self> {
-        let links = Links::of_metadata(fabric.metadata())?;
+    pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
+        let links = Links::of_metadata(fabric.metadata_pairs())?;
         let (counted, tenants) = (Interned::default(), Interned::default());
         Ok(Self { grain, tenant_grouping: None, links, counts: counted, tenants, count_by_counter: HashMap::new() })
     }

@@ -10,7 +10,7 @@ use arrow::compute::filter_record_batch;
 
 use crate::schema::columns::i64s;
 use crate::schema::{TableDef, cgroups, counters, cpus, links, marks, run};
-use crate::tables::reader::Table;
+use crate::tables::reader::OpenTable;
 use crate::view::span::SelectedTime;
 
 /// Tables that are exported whole.
@@ -22,22 +22,22 @@ const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 /// Rows of one table.
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
-    table: &'a Table,
+    table: &'a OpenTable,
     span: &'a SelectedTime,
     end_column: Option<&'static str>,
 }
 
 impl<'a> SelectedRows<'a> {
     /// The rows of `table` that end in `span`.
-    pub fn new(table: &'a Table, span: &'a SelectedTime) -> Self {
-        let schema = (table.def().schema)();
-        let whole = WHOLE.iter().any(|def| def.name == table.def().name);
+    pub fn new(table: &'a OpenTable, span: &'a SelectedTime) -> Self {
+        let schema = (table.table_def().schema)();
+        let whole = WHOLE.iter().any(|def| def.name == table.table_def().name);
         let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
         Self { table, span, end_column: end }
     }
 
     /// The table.
-    pub fn table(&self) -> &'a Table {
+    pub fn table(&self) -> &'a OpenTable {
         self.table
     }
 
@@ -50,7 +50,7 @@ impl<'a> SelectedRows<'a> {
         let end = self.end_column;
         let wanted = self.span.wanted.clone();
         let scan = match end {
-            None => self.table.scan(columns)?,
+            None => self.table.scan_columns(columns)?,
             Some(end) => {
                 let columns: Vec<&str> = columns.iter().copied().chain([end]).collect();
                 self.table.scan_within(&columns, end, wanted.clone())?
@@ -88,9 +88,9 @@ mod tests {
     fn spans_that_meet_divide_a_table() {
         let sample = Sample::new(true, &INTACT);
         let recording = sample.open();
-        let fabric = recording.table(&fabric::TABLE).unwrap();
+        let fabric = recording.open_table(&fabric::TABLE).unwrap();
         for def in [&fabric::TABLE, &readings::TABLE, &counters::TABLE] {
-            let table = recording.table(def).unwrap();
+            let table = recording.open_table(def).unwrap();
             let rows = |from: &str, to: &str| {
                 let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
                 let span = SelectedTime::between_moments(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
@@ -103,9 +103,9 @@ mod tests {
                 assert_eq!(rows("", ""), rows("1s", ""));
                 continue;
             }
-            assert_eq!(rows("", ""), table.rows(), "{}", def.name);
+            assert_eq!(rows("", ""), table.row_count(), "{}", def.name);
             assert!(rows("", "1s") > 0 && rows("1s", "") > 0);
-            assert_eq!(rows("", "1s") + rows("1s", ""), table.rows(), "{}", def.name);
+            assert_eq!(rows("", "1s") + rows("1s", ""), table.row_count(), "{}", def.name);
         }
     }
 }

@@ -191,7 +191,7 @@ mod tests {
     fn lines(broken: &Broken, top: usize) -> Vec<Vec<String>> {
         let sample = Sample::new(false, broken);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let names = ExportNames::new(Grain::Link, &table).unwrap();
         let survey = ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {}).unwrap();

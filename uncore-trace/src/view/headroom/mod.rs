@@ -67,14 +67,14 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     if links.links.is_empty() {
         return Ok(Vec::new());
     }
-    let table = recording.table(&fabric::TABLE)?;
+    let table = recording.open_table(&fabric::TABLE)?;
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
     let mut known = LineCache::new();
     let question = &Question { links: Some(links), ..question.clone() };
     let read = question.columns_to_read(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
         known.begin(&columns);

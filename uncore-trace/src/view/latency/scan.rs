@@ -36,7 +36,7 @@ pub(super) fn scan<'a>(
     evaluate: Evaluate,
 ) -> Result<Scanned<'a>> {
     let mut windows = Windows::new(links, evaluate);
-    let table = recording.table(&fabric::TABLE)?;
+    let table = recording.open_table(&fabric::TABLE)?;
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else {
         return Ok(windows.finish());
@@ -45,7 +45,7 @@ pub(super) fn scan<'a>(
     let question = &Question { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
     for batch in
-        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.ahead()?
+        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.decode_ahead()?
     {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;

@@ -71,14 +71,14 @@ pub struct Asked<'a> {
 ///
 /// The recording cannot be read, nothing was recorded in the selected time, or `out` fails.
 pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> Result<()> {
-    let table = recording.table(&fabric::TABLE)?;
-    let pairs = table.metadata();
+    let table = recording.open_table(&fabric::TABLE)?;
+    let pairs = table.metadata_pairs();
     let plan = Planned::of(pairs);
     let links = Links::of_metadata(pairs)?;
     let Question { from, to, cgroup_depth, .. } = asked.question.clone();
     let is_limited = from.is_some() || to.is_some();
     let Some(span) = SelectedTime::between_moments(recording, &table, from.as_ref(), to.as_ref())? else {
-        bail!("{} has no rows: there is nothing to show", recording.path().display());
+        bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
     let (start_ns, mut events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
     let by = common_grouping(&asked.question, &events);

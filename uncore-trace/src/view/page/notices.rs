@@ -89,7 +89,7 @@ impl Notices {
         span: &SelectedTime,
     ) -> Result<Self> {
         let has =
-            |name| recording.is_dataset() && recording.tables().iter().any(|it| it.name == name);
+            |name| recording.is_dataset() && recording.list_tables().iter().any(|it| it.name == name);
         let mut notices = Self::default();
         if has(loss::TABLE.name) {
             notices.add_losses(recording, span)?;
@@ -108,7 +108,7 @@ impl Notices {
         let mut found: BTreeMap<(i64, String), (u64, Lost)> = BTreeMap::new();
         let mut notes: BTreeMap<String, u64> = BTreeMap::new();
         let columns = ["mono_ns", "span_ns", "cause", "cpu", "count", "detail"];
-        for batch in recording.table(&loss::TABLE)?.scan(&columns)? {
+        for batch in recording.open_table(&loss::TABLE)?.scan_columns(&columns)? {
             let batch = batch?;
             let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
             let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
@@ -189,7 +189,7 @@ impl Notices {
     /// Every row after the first of each CPU is a change of its state or its counters.
     fn add_cpus(&mut self, recording: &Recording, span: &SelectedTime) -> Result<()> {
         let mut states: BTreeMap<i32, String> = BTreeMap::new();
-        for batch in recording.table(&cpus::TABLE)?.scan(&["mono_ns", "cpu", "state"])? {
+        for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["mono_ns", "cpu", "state"])? {
             let batch = batch?;
             let (times, numbers) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
             let words = words(&batch, "state")?;

@@ -116,10 +116,10 @@ pub(super) fn fill(
     (span, grid): (&SelectedTime, Grid),
 ) -> Result<AllSeries> {
     let mut filling = Filling::new(survey, links, grid);
-    let table = recording.table(&fabric::TABLE)?;
+    let table = recording.open_table(&fabric::TABLE)?;
     let question = &Question { links: None, ..question.clone() };
     let read = question.columns_to_read(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.ahead()? {
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
         let columns = Columns::new(&batch, question)?;
         let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();

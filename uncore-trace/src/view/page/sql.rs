@@ -38,7 +38,7 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
              GROUP BY ALL ORDER BY event, value DESC;"
         ),
     );
-    if recording.tables().iter().any(|def| def.name == links::TABLE.name) {
+    if recording.list_tables().iter().any(|def| def.name == links::TABLE.name) {
         add(
             "Who moved how much over each link?",
             format!(

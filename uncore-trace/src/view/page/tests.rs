@@ -117,15 +117,15 @@ fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
 fn few_buckets_keep_the_sum_and_the_highest_window() {
     let sample = Sample::new(false, &PHASES);
     let recording = sample.open();
-    let table = recording.table(&fabric::TABLE).unwrap();
+    let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
     let question = Question::by(By::Cgroup);
-    let links = Links::of_metadata(table.metadata()).unwrap();
+    let links = Links::of_metadata(table.metadata_pairs()).unwrap();
     let survey = {
         let (start_ns, events) = survey::events(&recording, None, &links, &question).unwrap();
         Survey::new(start_ns, events, question.by, 30)
     };
-    let grid = Grid::new(&span, table.metadata(), 7);
+    let grid = Grid::new(&span, table.metadata_pairs(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
     let series = series::fill(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
     for (plot, series) in survey.plots.iter().zip(&series.plots) {

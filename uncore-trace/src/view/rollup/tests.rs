@@ -15,11 +15,11 @@ fn summer(windows: i64, owners: usize) -> Summer {
 
 /// All rows of a recording's roll-up, window by window.
 fn rolled(sample: &Sample, mut summer: Summer) -> Vec<RecordBatch> {
-    let table = sample.open().table(&fabric::TABLE).unwrap();
-    summer.read_metadata(table.metadata()).unwrap();
+    let table = sample.open().open_table(&fabric::TABLE).unwrap();
+    summer.read_metadata(table.metadata_pairs()).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let mut found = Vec::new();
-    for batch in table.scan(&columns).unwrap() {
+    for batch in table.scan_columns(&columns).unwrap() {
         summer.add_fabric(0, &batch.unwrap()).unwrap();
         found.extend(std::iter::from_fn(|| summer.close_complete_window(WallTimeSource::Recorded)).map(|rows| rows.batch));
     }
@@ -36,8 +36,8 @@ fn sums(batches: &[RecordBatch], column: &str) -> f64 {
 }
 
 fn fabric_sum(sample: &Sample) -> f64 {
-    let table = sample.open().table(&fabric::TABLE).unwrap();
-    let batches: Vec<_> = table.scan(&["value"]).unwrap().map(Result::unwrap).collect();
+    let table = sample.open().open_table(&fabric::TABLE).unwrap();
+    let batches: Vec<_> = table.scan_columns(&["value"]).unwrap().map(Result::unwrap).collect();
     sums(&batches, "value")
 }
 
@@ -133,11 +133,11 @@ fn windows_without_a_value_are_not_in_the_known_time() {
 #[test]
 fn parts_that_overlap_in_arrival_are_counted_once() {
     let sample = Sample::new(false, &INTACT);
-    let table = sample.open().table(&fabric::TABLE).unwrap();
+    let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    let batches: Vec<_> = table.scan(&columns).unwrap().map(Result::unwrap).collect();
+    let batches: Vec<_> = table.scan_columns(&columns).unwrap().map(Result::unwrap).collect();
     let mut summer = Summer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
-    summer.read_metadata(table.metadata()).unwrap();
+    summer.read_metadata(table.metadata_pairs()).unwrap();
     // The first rows of the second half arrive between those of the first half.
     for batch in &batches {
         let half = batch.num_rows() / 2;
@@ -168,16 +168,16 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
 #[test]
 fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
     let sample = Sample::new(false, &INTACT);
-    let table = sample.open().table(&fabric::TABLE).unwrap();
+    let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let both = Peak { direction: Direction::Both, ..peak(PeakSource::Catalog, 5.0) };
     let own = peak(PeakSource::Catalog, 3.0);
     for (peaks, expected) in [(vec![both.clone()], (5.0, "both")), (vec![both, own], (3.0, "in"))] {
-        let mut pairs = table.metadata().clone();
+        let mut pairs = table.metadata_pairs().clone();
         pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
         let mut summer = summer(100, 100);
         summer.read_metadata(&pairs).unwrap();
         let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan(&columns).unwrap() {
+        for batch in table.scan_columns(&columns).unwrap() {
             summer.add_fabric(0, &batch.unwrap()).unwrap();
         }
         let batch = summer.close_oldest_window(WallTimeSource::Recorded).unwrap().batch;
@@ -193,15 +193,15 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
 #[test]
 fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
     let sample = Sample::new(false, &INTACT);
-    let table = sample.open().table(&fabric::TABLE).unwrap();
+    let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     // The clock was set forward by an hour after the recording began.
     let wall_ns = super::super::sample::WALL + 3_600_000_000_000;
     let now = WallTimeSource::Clock(Snapshot { mono_ns: 0, wall_ns });
     for (label, ahead_us) in [(WallTimeSource::Recorded, 0), (now, 3_600_000_000)] {
         let mut summer = summer(100, 100);
-        summer.read_metadata(table.metadata()).unwrap();
-        for batch in table.scan(&columns).unwrap() {
+        summer.read_metadata(table.metadata_pairs()).unwrap();
+        for batch in table.scan_columns(&columns).unwrap() {
             summer.add_fabric(0, &batch.unwrap()).unwrap();
         }
         let (ts_us, mono_ns) = summer.close_complete_window(label).unwrap().end;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
-use crate::tables::writer::{CreateOptions, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 fn sums(usage: &Usage) -> Vec<f64> {
     usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()
@@ -190,7 +190,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = BTreeMap::from([version]);
     let mut writer = Writer::create(
-        Target::File(path.clone()),
+        RecordingTarget::File(path.clone()),
         CreateOptions { overwrite: true, ..CreateOptions::default() },
         &pairs,
     )
@@ -233,7 +233,7 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
-            writer.seal().unwrap();
+            writer.seal_rows().unwrap();
         }
     }
     writer.write(&fabric::TABLE, &builder.finish()).unwrap();

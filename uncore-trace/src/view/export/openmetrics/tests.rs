@@ -8,7 +8,7 @@ const STEP: SeriesOptions = SeriesOptions { top: 1, step_ms: 1000 };
 
 fn text_by(sample: &Sample, question: SeriesOptions, cells: usize) -> String {
     let recording = sample.open();
-    let table = recording.table(&fabric::TABLE).unwrap();
+    let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
     let mut out = Vec::new();
     let selection = SelectedRows::new(&table, &span);

@@ -9,14 +9,14 @@ use arrow::array::Array as _;
 use super::packets::{Detail, Packets, TrackId};
 use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::{TableDef, counters, cpus, loss};
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
 use crate::view::span::SelectedTime;
 
 /// A table of a dataset; `None` for a single file.
-fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
-    let has_table = recording.tables().iter().any(|candidate| candidate.name == def.name);
-    has_table.then(|| recording.table(def)).transpose()
+fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<OpenTable>> {
+    let has_table = recording.list_tables().iter().any(|candidate| candidate.name == def.name);
+    has_table.then(|| recording.open_table(def)).transpose()
 }
 
 /// Writes the CPUs that are offline at the begin of `span`, and the changes in it.
@@ -33,7 +33,7 @@ pub(super) fn write_cpu_changes<W: Write>(
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
     // The table has a row for each CPU and each change: fewer than a batch of `fabric`.
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
-    for batch in table.scan(&["mono_ns", "cpu", "state"])? {
+    for batch in table.scan_columns(&["mono_ns", "cpu", "state"])? {
         let batch = batch?;
         let (times, cpus) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
         let words = words(&batch, "state")?;
@@ -115,7 +115,7 @@ pub(super) fn write_losses<W: Write>(
 fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     let mut names = HashMap::new();
     let Some(table) = find_table(recording, &counters::TABLE)? else { return Ok(names) };
-    for batch in table.scan(&["counter", "pmu", "event", "filter"])? {
+    for batch in table.scan_columns(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
         let ids = i32s(&batch, "counter")?;
         let [pmus, events, filters] =

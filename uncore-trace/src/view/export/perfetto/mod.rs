@@ -38,7 +38,7 @@ use super::SelectedRows;
 use super::parts::{Grain, ExportNames};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::{Recording, OpenTable};
 use crate::view::key::By;
 use crate::view::span::SelectedTime;
 
@@ -64,7 +64,7 @@ type Clocks = Snapshot;
 /// A table cannot be read, or `out` cannot be written.
 pub fn write_perfetto(
     recording: &Recording,
-    fabric: &Table,
+    fabric: &OpenTable,
     span: &SelectedTime,
     (grouping, top): (By, usize),
     out: impl Write,
@@ -81,8 +81,8 @@ pub fn write_perfetto(
 }
 
 /// Both clocks at the begin of the recording, from its metadata, or else from its rows.
-fn clocks_at_begin(fabric: &Table, span: &SelectedTime) -> Result<Clocks> {
-    let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
+fn clocks_at_begin(fabric: &OpenTable, span: &SelectedTime) -> Result<Clocks> {
+    let Some(text) = fabric.metadata_pairs().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
         return Ok(Snapshot { mono_ns, wall_ns });
     };

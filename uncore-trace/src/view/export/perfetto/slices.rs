@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::packets::{Detail, Packets, TrackId};
 use crate::schema::columns::{bits, i32s, i64s, texts, words};
 use crate::schema::{cgroups, slices};
-use crate::tables::reader::{Recording, Scan, Table};
+use crate::tables::reader::{Recording, TableScan, OpenTable};
 use crate::text::printable;
 use crate::view::span::SelectedTime;
 
@@ -26,11 +26,11 @@ pub(super) fn write_slices<W: Write>(
     span: &SelectedTime,
     packets: &mut Packets<W>,
 ) -> Result<bool> {
-    if !recording.tables().iter().any(|def| def.name == slices::TABLE.name) {
+    if !recording.list_tables().iter().any(|def| def.name == slices::TABLE.name) {
         return Ok(false);
     }
-    let table = recording.table(&slices::TABLE)?;
-    if table.rows() == 0 {
+    let table = recording.open_table(&slices::TABLE)?;
+    if table.row_count() == 0 {
         return Ok(false);
     }
     let names = cgroup_paths(recording)?;
@@ -68,12 +68,12 @@ pub(super) fn write_slices<W: Write>(
 }
 
 /// The rows that may overlap the span.
-fn scan_span(table: &Table, columns: &[&str], span: &SelectedTime) -> Result<Scan> {
+fn scan_span(table: &OpenTable, columns: &[&str], span: &SelectedTime) -> Result<TableScan> {
     table.scan_within(columns, "begin_ns", i64::MIN..=span.end_ns)
 }
 
 /// The CPUs that have rows.
-fn cpus_with_rows(table: &Table, span: &SelectedTime) -> Result<BTreeSet<i32>> {
+fn cpus_with_rows(table: &OpenTable, span: &SelectedTime) -> Result<BTreeSet<i32>> {
     let mut cpus_found = BTreeSet::new();
     for batch in scan_span(table, &["cpu"], span)? {
         cpus_found.extend(i32s(&batch?, "cpu")?.values());
@@ -84,7 +84,7 @@ fn cpus_with_rows(table: &Table, span: &SelectedTime) -> Result<BTreeSet<i32>> {
 /// The path of each cgroup.
 fn cgroup_paths(recording: &Recording) -> Result<HashMap<u64, String>> {
     let mut names = HashMap::new();
-    for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path"])? {
+    for batch in recording.open_table(&cgroups::TABLE)?.scan_columns(&["id", "path"])? {
         let batch = batch?;
         let (ids, paths) = (bits(&batch, "id")?, texts(&batch, "path")?);
         for row in 0..batch.num_rows() {

@@ -10,7 +10,7 @@ use super::*;
 use crate::schema::link::Counted;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
-use crate::tables::writer::{CreateOptions, Target, Writer};
+use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, link, plan};
 
 /// All packets of a trace.
@@ -37,7 +37,7 @@ impl Read {
     fn of_time(dataset: bool, broken: &Broken, top: usize, time: [Option<&str>; 2]) -> Self {
         let sample = Sample::new(dataset, broken);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
         let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
         let mut out = Vec::new();
@@ -119,7 +119,7 @@ fn tenants_are_what_by_says_and_sum_to_the_total() {
     ] {
         let sample = Sample::new(false, &INTACT);
         let recording = sample.open();
-        let table = recording.table(&fabric::TABLE).unwrap();
+        let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
         let written = write_perfetto(&recording, &table, &span, (by, 9), &mut out).unwrap();
@@ -245,7 +245,7 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Sel
     let path = dir.path().join("run");
     let pairs = [(metadata::SCHEMA_VERSION.to_owned(), schema::SCHEMA_VERSION.to_string())].into();
     let mut writer =
-        Writer::create(Target::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
+        Writer::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs).unwrap();
     rows(&mut writer);
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
