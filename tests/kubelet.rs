@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use uncore_trace::identity::assignments::assignments;
-use uncore_trace::identity::kubelet::{ask, socket};
+use uncore_trace::identity::assignments::list_assignments;
+use uncore_trace::identity::kubelet::{ask_once, socket};
 use uncore_trace::schema::assignments::TABLE;
 use uncore_trace::schema::columns::{get, i64s, words};
 
@@ -49,10 +49,10 @@ impl Drop for Kubelet {
 fn a_kubelet_says_which_devices_pods_have() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(ask(dir.path()).unwrap(), None);
+    assert_eq!(ask_once(dir.path()).unwrap(), None);
     let kubelet = Kubelet::start(&socket(dir.path()), "pods");
-    let listed = ask(dir.path()).unwrap().unwrap();
-    let found = assignments(&listed, dir.path()).unwrap();
+    let listed = ask_once(dir.path()).unwrap().unwrap();
+    let found = list_assignments(&listed, dir.path()).unwrap();
     let lines: Vec<String> = found
         .iter()
         .map(|its| {
@@ -72,7 +72,7 @@ fn a_kubelet_says_which_devices_pods_have() {
     // No device of this machine is among them.
     assert!(found.iter().all(|its| its.functions.is_empty() && its.ports.is_empty()));
     drop(kubelet);
-    assert!(ask(dir.path()).is_err());
+    assert!(ask_once(dir.path()).is_err());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn answers_are_bounded_in_size_and_time() {
         let dir = tempfile::tempdir().unwrap();
         let _kubelet = Kubelet::start(&socket(dir.path()), how);
         let begin = Instant::now();
-        let error = format!("{:#}", ask(dir.path()).unwrap_err());
+        let error = format!("{:#}", ask_once(dir.path()).unwrap_err());
         assert!(error.contains(why), "{how}: {error}");
         assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
     }
@@ -108,7 +108,7 @@ fn answers_are_bounded_in_size_and_time() {
             }
         });
         let begin = Instant::now();
-        assert!(ask(dir.path()).is_err(), "{how}");
+        assert!(ask_once(dir.path()).is_err(), "{how}");
         assert!(begin.elapsed() < Duration::from_secs(12), "{how}");
     }
 }

@@ -312,7 +312,7 @@ fn the_layouts_of_runtimes_are_believed() {
         // No file of a runtime is there.
         let nowhere = tempfile::tempdir().unwrap();
         let mut cgroups = Cgroups::new(Some(&mount()), nowhere.path(), Vec::new());
-        let names = cgroups.names(id, 1).unwrap().clone();
+        let names = cgroups.cgroup_names(id, 1).unwrap().clone();
         let wanted = (case.container, case.pod.then_some(POD));
         assert_eq!((names.container.as_deref(), names.pod.as_deref()), wanted, "{path}");
     }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 
 /// Who used a CPU within one bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl CpuTrack {
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
-    pub fn run(&mut self, run: &Run, names: &mut Names) -> Option<(u64, u64)> {
+    pub fn run(&mut self, run: &Run, names: &mut TaskNames) -> Option<(u64, u64)> {
         if run.end <= self.accounted {
             return None;
         }
@@ -255,7 +255,7 @@ impl CpuTrack {
         peek: &Peek,
         running: &Task,
         end: u64,
-        names: &mut Names,
+        names: &mut TaskNames,
     ) -> Option<(u64, u64)> {
         let run = &peek.run;
         let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
@@ -342,10 +342,10 @@ impl CpuTrack {
     }
 
     /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
-    fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
+    fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut TaskNames) {
         let one_bin = self.number(begin) == self.number(end - 1) && end <= self.stop;
         let whole = end - begin == slot.wall_ns && one_bin;
-        let parts = names.split(&slot.task, begin, end);
+        let parts = names.split_slice(&slot.task, begin, end);
         if let [(task, ..)] = parts.as_slice()
             && whole
         {
@@ -356,8 +356,8 @@ impl CpuTrack {
         self.add_long(parts, Some(end));
     }
 
-    fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut Names) {
-        self.add_long(names.split(task, begin, end), None);
+    fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut TaskNames) {
+        self.add_long(names.split_slice(task, begin, end), None);
     }
 
     /// Adds the parts of a slice that ends at `ended`, or of one that goes on.

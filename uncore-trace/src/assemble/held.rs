@@ -7,7 +7,7 @@ use crate::discover::nodes::{Access, Node, Number};
 use crate::discover::pci::Address;
 use crate::drain::Task;
 use crate::entries::{Entry, Held, Owner};
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 use crate::schema::held::Row;
 
 /// A device file that a process has open in a tick.
@@ -63,7 +63,7 @@ impl HeldTimes {
         &mut self,
         files: &BTreeMap<(u32, Number), Use<'_>>,
         (from, to): (u64, u64),
-        names: &mut Names,
+        names: &mut TaskNames,
     ) -> Vec<Held> {
         let kinds: BTreeSet<(u32, &str)> =
             files.iter().map(|((pid, _), file)| (*pid, file.node.kind)).collect();

@@ -15,7 +15,7 @@ use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{self, Address};
 use crate::drain::{FileChange, FileEvent, Task};
 use crate::entries;
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
 use crate::schema::origin::Origin;
 
@@ -83,7 +83,7 @@ impl Holders {
     pub(super) fn feed(
         &mut self,
         event: &FileEvent,
-        names: &mut Names,
+        names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
         if self.since.is_none_or(|since| event.time < since) {
@@ -126,7 +126,7 @@ impl Holders {
         &mut self,
         (begin, _): (u64, u64),
         files: &[FileEvent],
-        names: &mut Names,
+        names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
         // A reading that was begun before the part, whose own is newer.
@@ -234,7 +234,7 @@ impl Holders {
         task: Task,
         begin: Option<u64>,
         learnt: &'static str,
-        (names, sink): (&mut Names, &mut Sink),
+        (names, sink): (&mut TaskNames, &mut Sink),
     ) -> Option<u64> {
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
@@ -267,7 +267,7 @@ impl Holders {
     pub(super) fn close(
         &mut self,
         (from, to): (u64, u64),
-        names: &mut Names,
+        names: &mut TaskNames,
     ) -> Vec<entries::Held> {
         if !self.times.are_due(from, to) {
             return Vec::new();
@@ -351,7 +351,7 @@ mod tests {
     struct Case {
         _dir: tempfile::TempDir,
         holders: Holders,
-        names: Names,
+        names: TaskNames,
         sink: Sink,
     }
 
@@ -374,7 +374,7 @@ mod tests {
                 fs::write(dir.join("uevent"), format!("DEVNAME=dri/{name}\n")).unwrap();
             }
             link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
-            let names = Names::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
+            let names = TaskNames::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
             let holders = Holders::new(root, start, BTreeSet::new());
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }

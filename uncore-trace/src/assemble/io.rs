@@ -13,7 +13,7 @@ use crate::discover::devices;
 use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
 use crate::entries::{Moved, Owner};
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 use crate::plan::Direction;
 use crate::schema::io;
 
@@ -72,7 +72,7 @@ impl IoUse {
     }
 
     /// Takes a record.
-    pub(super) fn feed(&mut self, io: &IoRecord, names: &mut Names) {
+    pub(super) fn feed(&mut self, io: &IoRecord, names: &mut TaskNames) {
         if let Some((peeked, sequence)) = self.peeked.get_mut(&io.cpu).zip(io.sequence) {
             // Records of a CPU come in order.
             while peeked.pop_front_if(|first| *first < sequence).is_some() {}
@@ -83,14 +83,14 @@ impl IoUse {
         self.take(io, names);
     }
 
-    fn take(&mut self, io: &IoRecord, names: &mut Names) {
+    fn take(&mut self, io: &IoRecord, names: &mut TaskNames) {
         for slot in &io.slots {
             self.slot(slot, io.boundary, io.span, names);
         }
     }
 
     /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end`.
-    pub(super) fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
+    pub(super) fn peek(&mut self, io: &IoRecord, end: u64, names: &mut TaskNames) {
         if io.boundary > end || io.slots.is_empty() {
             return;
         }
@@ -115,7 +115,7 @@ impl IoUse {
         all
     }
 
-    fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut Names) {
+    fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
         let (flow, direction) = match slot.kind {
             IoKind::Read => (Flow::Direct, Direction::Read),
             IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
@@ -132,7 +132,7 @@ impl IoUse {
         }
         let now = span.map_or(boundary, |(_, end)| end);
         let owner = match slot.mover {
-            Mover::Task(task) => names.owner(&task, now),
+            Mover::Task(task) => names.task_owner(&task, now),
             Mover::Cgroup(id) => names.owner_in(id, now),
             Mover::Interrupt(context) => {
                 Owner::of_interrupt(context).unwrap_or(Owner::Unattributed)
@@ -176,7 +176,7 @@ impl IoUse {
         &mut self,
         end: u64,
         is_last: bool,
-        names: &mut Names,
+        names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<Moved> {
         let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
@@ -231,7 +231,7 @@ mod tests {
     fn a_reader_has_its_bytes_though_its_record_comes_first() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut moved = IoUse::new(root.path(), 1000, 0);
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
@@ -243,14 +243,14 @@ mod tests {
         moved.feed(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
         let rows = moved.close(1000, true, &mut names, &mut Sink::default());
         let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
-        assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
+        assert_eq!(found, [("eth0", names.task_owner(&reader, 1000), 64)]);
     }
 
     #[test]
     fn a_record_counts_once_though_it_was_read_before_it_was_sent() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         let record = |sequence, boundary| {
             let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
@@ -275,7 +275,7 @@ mod tests {
     fn interfaces_that_come_and_go_are_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let mut names =
-            Names::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
+            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         for number in 0..2 * MOST_NAMES as u64 {
             let boundary = (number + 1) * 1_000_000;

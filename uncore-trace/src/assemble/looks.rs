@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::drain::{Peek, Task};
-use crate::identity::names::{self, Names};
+use crate::identity::names::{self, TaskNames};
 
 /// The last task seen on each CPU before the programs were detached.
 #[derive(Debug, Default)]
@@ -33,17 +33,17 @@ impl Looks {
     pub(super) fn look(
         &self,
         cpu: u32,
-        names: &Names,
+        names: &TaskNames,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> Option<Look> {
         let state = peek(cpu)?;
         let (since, tid) = (state.run.end, state.next_tid);
         let known = self.last.get(&cpu).filter(|(then, _)| *then == since);
         let (task, surely) = match (tid, known) {
-            (0, _) => (names::idle(cpu), true),
+            (0, _) => (names::idle_task(cpu), true),
             (_, Some(&(_, task))) => (task, true),
             (_, None) => {
-                let (task, runs) = names.running(tid)?;
+                let (task, runs) = names.running_task(tid)?;
                 // The task may have left after the peek: it ran until then.
                 (task, runs || peek(cpu)?.run.end != since)
             }
@@ -55,7 +55,7 @@ impl Looks {
     pub(super) fn remember(
         &mut self,
         cpu: u32,
-        names: &Names,
+        names: &TaskNames,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
         let Some(look) = self.look(cpu, names, peek).filter(|look| look.surely) else {

@@ -67,7 +67,7 @@ use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::guests::Guests;
 use crate::identity::irqs::IrqNames;
-use crate::identity::names::Names;
+use crate::identity::names::TaskNames;
 use crate::open::{Change, Layout, Sampled};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
@@ -144,7 +144,7 @@ pub struct Timeline {
     window_ns: u64,
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
-    names: Names,
+    names: TaskNames,
     looks: Looks,
     irq_names: IrqNames,
     readers: Readers,
@@ -193,7 +193,7 @@ impl Timeline {
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
-        let cgroups = Cgroups::of(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
+        let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
         let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
         cpus.follow(&Change { gone: setup.away.to_vec(), ..Change::default() });
         if raw {
@@ -204,7 +204,7 @@ impl Timeline {
             window_ns,
             bin_ns,
             tracks,
-            names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
+            names: TaskNames::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
             looks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
@@ -408,14 +408,14 @@ impl Timeline {
             return;
         };
         let owner = wants_owner.then(|| {
-            let of_task = || self.names.owner(&sample.task, sample.begin);
+            let of_task = || self.names.task_owner(&sample.task, sample.begin);
             Owner::of_interrupt(sample.context).unwrap_or_else(of_task)
         });
         if let Some(owner) = owner {
             self.need_name(owner);
         }
         let ran_guest = self.guests.as_mut().filter(|_| wants_owner);
-        let ran_guest = ran_guest.is_some_and(|its| its.runs(&sample.task, sample.begin));
+        let ran_guest = ran_guest.is_some_and(|its| its.runs_guest(&sample.task, sample.begin));
         let (readers, mut output, ledger) = self.output(sink);
         readers.sample(sample, (owner, ran_guest), ledger, &mut output);
     }
@@ -686,7 +686,7 @@ impl Timeline {
 
     /// Logs who used a CPU in a bin, as one entry.
     fn usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
-        let owner = |slot: &Slot| self.names.owner(&slot.task, bin.end);
+        let owner = |slot: &Slot| self.names.task_owner(&slot.task, bin.end);
         let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
         for &owner in &owners {
             self.need_name(owner);
@@ -797,7 +797,7 @@ impl Timeline {
         if let CgroupChange::Attached(tid) = event.change
             && sink.wants(&tasks::TABLE)
         {
-            let task = self.names.moved(tid, event.cgroup_id);
+            let task = self.names.moved_task(tid, event.cgroup_id);
             if self.span.has(event.time) {
                 sink.task(&task, event.time, "move");
             }

@@ -57,7 +57,7 @@ pub(super) fn rows(
     for irq in &bin.irqs {
         let softirq_name;
         let (kind, number, name) = match irq.source {
-            Context::Irq(number) => (owner::IRQ, number, irq_names.irq(number)),
+            Context::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
             Context::Softirq(vector) => {
                 softirq_name = softirq(vector);
                 (owner::SOFTIRQ, vector, softirq_name.as_str())

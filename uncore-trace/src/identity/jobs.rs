@@ -24,41 +24,41 @@ const SLUID: usize = 13;
 
 /// Finds the outermost job of a path, component by component.
 #[derive(Debug, Default)]
-pub(super) struct Finder<'a> {
+pub(super) struct JobFinder<'a> {
     /// The job, while its step may follow.
     job: Option<&'a str>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> JobFinder<'a> {
     /// Looks at the next component, which is below `above`. Whether it is of the job, which is then in
-    /// `found`.
-    pub(super) fn find(
+    /// `job_name`.
+    pub(super) fn find_job(
         &mut self,
-        part: &'a str,
+        component: &'a str,
         above: &str,
-        found: &mut Option<Cow<'a, str>>,
+        job_name: &mut Option<Cow<'a, str>>,
     ) -> bool {
         if let Some(job) = self.job.take() {
-            let step = part.strip_prefix("step_").filter(|step| is_step(step));
+            let step = component.strip_prefix("step_").filter(|step| is_step(step));
             if let Some(step) = step {
-                *found = Some(Cow::Owned(format!("{job}.{step}")));
+                *job_name = Some(Cow::Owned(format!("{job}.{step}")));
             }
             return step.is_some();
         }
-        if found.is_none() {
-            self.job = job(part, above);
-            *found = self.job.map(Cow::Borrowed);
+        if job_name.is_none() {
+            self.job = parse_job(component, above);
+            *job_name = self.job.map(Cow::Borrowed);
         }
         self.job.is_some()
     }
 }
 
-fn job<'a>(part: &'a str, above: &str) -> Option<&'a str> {
+fn parse_job<'a>(component: &'a str, above: &str) -> Option<&'a str> {
     let node = above.strip_suffix(SCOPE);
     let is_scope = node.is_some_and(|node| node.is_empty() || node.ends_with('_'));
     let of_user = above.strip_prefix("uid_").is_some_and(is_number);
-    let number = part.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
-    number.or_else(|| (is_scope && is_sluid(part)).then_some(part))
+    let number = component.strip_prefix("job_").filter(|job| is_number(job) && (is_scope || of_user));
+    number.or_else(|| (is_scope && is_sluid(component)).then_some(component))
 }
 
 /// A number, or one of [`STEPS`], with `+COMPONENT` in a heterogeneous job.

@@ -47,7 +47,7 @@ const EMPTY: &[u8] = &[0; 5];
 
 /// `ListPodResourcesResponse`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Listed {
+pub struct ListedPods {
     /// `pod_resources`
     #[prost(message, repeated, tag = "1")]
     pub pods: Vec<Pod>,
@@ -142,7 +142,7 @@ pub fn socket(root: &Path) -> PathBuf {
 /// # Errors
 ///
 /// It does not accept a connection, or is another user's.
-pub async fn connect(socket: &Path) -> Result<Option<StdStream>> {
+pub async fn connect_kubelet(socket: &Path) -> Result<Option<StdStream>> {
     let stream = match timeout(PATIENCE, UnixStream::connect(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => match error.kind() {
@@ -156,20 +156,20 @@ pub async fn connect(socket: &Path) -> Result<Option<StdStream>> {
     stream.into_std().context("the connection cannot be used").map(Some)
 }
 
-/// Asks the kubelet under `root` once; `None` as [`connect`].
+/// Asks the kubelet under `root` once; `None` as [`connect_kubelet`].
 ///
 /// # Errors
 ///
-/// Those of [`connect`] and [`Kubelet::list`].
-pub fn ask(root: &Path) -> Result<Option<Listed>> {
+/// Those of [`connect_kubelet`] and [`Kubelet::fetch_assignments`].
+pub fn ask_once(root: &Path) -> Result<Option<ListedPods>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("cannot start the event loop")?;
     runtime.block_on(async {
-        let Some(stream) = connect(&socket(root)).await? else { return Ok(None) };
-        Kubelet::new(stream).await?.list().await.map(Some)
+        let Some(stream) = connect_kubelet(&socket(root)).await? else { return Ok(None) };
+        Kubelet::new(stream).await?.fetch_assignments().await.map(Some)
     })
 }
 
@@ -211,14 +211,14 @@ impl Kubelet {
     /// # Errors
     ///
     /// The answer is an error, too long, too late or none of this method.
-    pub async fn list(&self) -> Result<Listed> {
-        let answered = timeout(PATIENCE, self.ask()).await;
+    pub async fn fetch_assignments(&self) -> Result<ListedPods> {
+        let answered = timeout(PATIENCE, self.request_list()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
         let message = message.get(EMPTY.len()..).unwrap_or_default();
-        decoded(message)
+        decode_listed(message)
     }
 
-    async fn ask(&self) -> Result<Vec<u8>> {
+    async fn request_list(&self) -> Result<Vec<u8>> {
         let head = Request::post(METHOD)
             .header("content-type", "application/grpc")
             .header("te", "trailers");
@@ -229,7 +229,7 @@ impl Kubelet {
         let (head, mut body) = answer.await?.into_parts();
         ensure!(head.status == StatusCode::OK, "it answers with the status {}", head.status);
         if head.headers.contains_key("grpc-status") {
-            succeeded(&head.headers)?;
+            ensure_success(&head.headers)?;
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = body.data().await {
@@ -238,7 +238,7 @@ impl Kubelet {
             body.flow_control().release_capacity(chunk.len())?;
             bytes.extend_from_slice(&chunk);
         }
-        succeeded(&body.trailers().await?.unwrap_or(head.headers))?;
+        ensure_success(&body.trailers().await?.unwrap_or(head.headers))?;
         let (prefix, message) =
             bytes.split_at_checked(EMPTY.len()).context("its answer is empty")?;
         let [0, length @ ..] = prefix else { bail!("its answer is compressed") };
@@ -249,10 +249,10 @@ impl Kubelet {
 }
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
-fn decoded(message: &[u8]) -> Result<Listed> {
-    let mut left = FIELDS;
-    count(message, &LISTED, &mut left)?;
-    Listed::decode(message).context("its answer is not of this method")
+fn decode_listed(message: &[u8]) -> Result<ListedPods> {
+    let mut fields_left = FIELDS;
+    count_fields(message, &LISTED, &mut fields_left)?;
+    ListedPods::decode(message).context("its answer is not of this method")
 }
 
 /// The fields of a message that are messages themselves.
@@ -262,30 +262,30 @@ const LISTED: Inner = Inner(&[(1, Inner(&[(3, CONTAINER)]))]);
 const CONTAINER: Inner = Inner(&[(2, Inner(&[])), (5, Inner(&[(4, Inner(&[(1, Inner(&[]))]))]))]);
 
 /// Takes the fields of a message from those that are left.
-fn count(mut message: &[u8], inner: &Inner, left: &mut usize) -> Result<()> {
+fn count_fields(mut message: &[u8], inner: &Inner, fields_left: &mut usize) -> Result<()> {
     let damaged = "its answer is not of this method";
     while !message.is_empty() {
-        *left = left.checked_sub(1).with_context(|| {
+        *fields_left = fields_left.checked_sub(1).with_context(|| {
             format!("its answer has more than {FIELDS} fields, the most that are read")
         })?;
-        let (tag, kind) = decode_key(&mut message).context(damaged)?;
-        if kind != WireType::LengthDelimited {
-            skip_field(kind, tag, &mut message, DecodeContext::default()).context(damaged)?;
+        let (tag, wire_type) = decode_key(&mut message).context(damaged)?;
+        if wire_type != WireType::LengthDelimited {
+            skip_field(wire_type, tag, &mut message, DecodeContext::default()).context(damaged)?;
             continue;
         }
         let length = decode_varint(&mut message).context(damaged)?;
         let length = usize::try_from(length).context(damaged)?;
-        let (field, after) = message.split_at_checked(length).context(damaged)?;
+        let (field, remaining) = message.split_at_checked(length).context(damaged)?;
         if let Some((_, inner)) = inner.0.iter().find(|(number, _)| *number == tag) {
-            count(field, inner, left)?;
+            count_fields(field, inner, fields_left)?;
         }
-        message = after;
+        message = remaining;
     }
     Ok(())
 }
 
 /// Whether the call has succeeded, by the trailers.
-fn succeeded(trailers: &HeaderMap) -> Result<()> {
+fn ensure_success(trailers: &HeaderMap) -> Result<()> {
     let text = |name| {
         let value = trailers.get(name).map(HeaderValue::as_bytes);
         value.map_or_else(String::new, |value| String::from_utf8_lossy(value).into_owned())
@@ -316,13 +316,13 @@ mod tests {
         let within = |bytes: &[u8]| field(1, &field(3, &field(2, bytes)));
         let many = FIELDS + 1;
         for bomb in [empty(1, many), field(1, &empty(3, many)), within(&empty(2, many))] {
-            let error = decoded(&bomb).unwrap_err().to_string();
+            let error = decode_listed(&bomb).unwrap_err().to_string();
             assert!(error.contains("more than 65536 fields"), "{error}");
         }
-        let listed = decoded(&within(&empty(2, 100))).unwrap();
+        let listed = decode_listed(&within(&empty(2, 100))).unwrap();
         assert_eq!(listed.pods[0].containers[0].devices[0].ids.len(), 100);
         for damaged in [&[10, 9][..], &[0xff; 12]] {
-            let error = decoded(damaged).unwrap_err().to_string();
+            let error = decode_listed(damaged).unwrap_err().to_string();
             assert_eq!(error, "its answer is not of this method");
         }
     }

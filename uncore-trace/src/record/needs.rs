@@ -13,7 +13,7 @@ const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
 /// What the thread needs that drains the ring, follows the counters and looks up names.
 pub(super) fn needs(machine: &Machine, options: &Options, workload: &Workload) -> Needs {
     let root = &machine.root;
-    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::trees(root));
+    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::runtime_trees(root));
     // The FIFO of --marks is removed at the end.
     let marks = options.marks.as_deref().map(Needs::to_remove).unwrap_or_default();
     let own = Needs {

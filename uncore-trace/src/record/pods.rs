@@ -18,8 +18,8 @@ use crate::assemble::{Assigned, Sink, Timeline};
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::identity::assignments::{assignments, trees};
-use crate::identity::kubelet::{Kubelet, connect, socket};
+use crate::identity::assignments::{list_assignments, cdi_trees};
+use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::schema::loss::Cause;
 
 /// Time between two questions.
@@ -35,7 +35,7 @@ pub(super) struct Ready {
 impl Ready {
     /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
     pub(super) async fn connect(machine: &Machine) -> Option<Self> {
-        let connected = connect(&socket(&machine.root)).await.transpose()?;
+        let connected = connect_kubelet(&socket(&machine.root)).await.transpose()?;
         Some(Self { connected, root: machine.root.clone() })
     }
 
@@ -58,7 +58,7 @@ impl Ready {
         let Self { connected, root } = self;
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
-        let reads = reads.chain(trees(&root)).collect();
+        let reads = reads.chain(cdi_trees(&root)).collect();
         confine::thread(&Needs { reads, ..Needs::default() });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -71,8 +71,8 @@ impl Ready {
                 let mut has_failed = false;
                 loop {
                     let time = mono_ns() as u64;
-                    let listed = kubelet.list().await;
-                    let list = listed.and_then(|listed| assignments(&listed, &root));
+                    let listed = kubelet.fetch_assignments().await;
+                    let list = listed.and_then(|listed| list_assignments(&listed, &root));
                     // Of failures in a row one is said. A kubelet that is busy answers later.
                     let is_news = list.is_ok() || !has_failed;
                     has_failed = list.is_err();

@@ -6,8 +6,8 @@ use super::*;
 use crate::drain::{CgroupChange, CgroupEvent};
 use crate::identity::cgroups::Cgroups;
 
-fn names() -> Names {
-    Names::new(
+fn names() -> TaskNames {
+    TaskNames::new(
         Path::new("/nonexistent"),
         Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
         Vec::new(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::bounds;
 use crate::discover::nodes::Number;
 use crate::discover::{Machine, open_files};
-use crate::identity::assignments::{Assignment, assignments};
+use crate::identity::assignments::{Assignment, list_assignments};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::kubelet;
 
@@ -57,7 +57,7 @@ impl HeldFiles {
         if wanted.is_empty() || machine.root != Path::new("/") {
             return held;
         }
-        let mut cgroups = Cgroups::of(&machine.cgroups, &machine.root, Vec::new());
+        let mut cgroups = Cgroups::from_mounts(&machine.cgroups, &machine.root, Vec::new());
         let holders_by_file = &mut held.holders_by_file;
         held.is_whole = open_files::each(&machine.root, |pid, dir, open| {
             let mut open = open.intersection(wanted).peekable();
@@ -82,9 +82,9 @@ impl HeldFiles {
 /// What the kubelet of this machine says; nothing where there is none, or the user may not ask it.
 pub(super) fn read_assignments(machine: &Machine) -> BTreeSet<Assignment> {
     let listed =
-        if machine.root == Path::new("/") { kubelet::ask(&machine.root) } else { Ok(None) };
+        if machine.root == Path::new("/") { kubelet::ask_once(&machine.root) } else { Ok(None) };
     let assigned = listed.and_then(|listed| {
-        listed.map_or_else(|| Ok(BTreeSet::new()), |listed| assignments(&listed, &machine.root))
+        listed.map_or_else(|| Ok(BTreeSet::new()), |listed| list_assignments(&listed, &machine.root))
     });
     assigned.unwrap_or_else(|error| {
         log::warn!("the kubelet does not say which devices pods have: {error:#}");
@@ -101,11 +101,11 @@ fn read_holder(pid: u32, dir: &Path, cgroups: &mut Cgroups) -> FileHolder {
     let groups = read_text("cgroup");
     let membership = groups.lines().find_map(|line| line.strip_prefix("0::"));
     let path = membership.and_then(|path| cgroups.path_of(Path::new(path)));
-    let id = path.as_deref().and_then(|path| cgroups.id(path));
+    let id = path.as_deref().and_then(|path| cgroups.id_of_path(path));
     let path = path.map(|path| path.to_string_lossy().into_owned());
     let names = id.zip(path.as_ref()).and_then(|(id, path)| {
-        cgroups.learn(id, path.clone());
-        cgroups.names(id, 0)
+        cgroups.learn_path(id, path.clone());
+        cgroups.cgroup_names(id, 0)
     });
     let name = |name: Option<&str>| name.map(str::to_owned);
     FileHolder {
