@@ -80,7 +80,7 @@ pub fn run(
     plan: &Plan,
     config: &Config,
     path: &Path,
-    mut options: record::Options,
+    mut options: record::RecordOptions,
 ) -> Result<(RecordingOutcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::record::Control;
+use crate::record::RecorderControl;
 
 /// Flushes of rows after which they are missed. One may wait for a busy disk.
 const FLUSHES: u32 = 3;
@@ -14,7 +14,7 @@ const SLACK: Duration = Duration::from_secs(5);
 /// The progress of the thread that drains the ring and of the one that writes tables.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    control: Control,
+    control: RecorderControl,
     /// Number of drains at the last beat.
     drains: u64,
     /// When rows last arrived.
@@ -25,9 +25,9 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// Of a recorder with this control that sends rows after each time `flush`.
-    pub(super) fn new(control: Control, flush: Duration) -> Self {
+    pub(super) fn new(control: RecorderControl, flush: Duration) -> Self {
         let most = flush.saturating_mul(FLUSHES).saturating_add(SLACK);
-        Self { drains: control.drains(), control, rows_at: Instant::now(), longest_pause: most }
+        Self { drains: control.drain_count(), control, rows_at: Instant::now(), longest_pause: most }
     }
 
     /// Notes that rows have arrived.
@@ -37,7 +37,7 @@ impl Pulse {
 
     /// Whether the ring was drained since the last beat, and rows arrive; if so, this is a beat.
     pub(super) fn take_beat(&mut self) -> bool {
-        let drains = self.control.drains();
+        let drains = self.control.drain_count();
         let has_progress = drains != self.drains && self.rows_at.elapsed() < self.longest_pause;
         if has_progress {
             self.drains = drains;
@@ -52,13 +52,13 @@ mod tests {
 
     #[test]
     fn both_the_drain_and_the_rows_must_go_on() {
-        let control = Control::default();
+        let control = RecorderControl::default();
         let mut pulse = Pulse::new(control.clone(), Duration::from_secs(2));
         assert!(!pulse.take_beat());
-        control.has_drained();
+        control.count_drain();
         assert!(pulse.take_beat());
         assert!(!pulse.take_beat(), "it was not drained again");
-        control.has_drained();
+        control.count_drain();
         pulse.longest_pause = Duration::ZERO;
         assert!(!pulse.take_beat(), "no rows arrive");
         pulse.longest_pause = Duration::from_mins(1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::figures::read_disk;
 use crate::config::Ring;
-use crate::record::Control;
+use crate::record::RecorderControl;
 use crate::tables::series;
 
 /// The reserve, if the configuration names none: the size of the disk divided by this, but at most
@@ -26,11 +26,11 @@ pub(super) struct RingReserve {
     reserve: Option<u64>,
     /// No look at the disk before this time.
     next_look: Option<Instant>,
-    control: Control,
+    control: RecorderControl,
 }
 
 impl RingReserve {
-    pub(super) fn new(ring: &Ring, control: Control) -> Self {
+    pub(super) fn new(ring: &Ring, control: RecorderControl) -> Self {
         Self { ring: ring.directory.clone(), reserve: ring.reserve, next_look: None, control }
     }
 
@@ -100,7 +100,7 @@ mod tests {
         let room = |reserve: u64| {
             let text = format!("[ring]\ndirectory = '{shown}'\nreserve = '{reserve}B'\n");
             let ring = Config::parse(&text).unwrap().ring.unwrap();
-            RingReserve::new(&ring, Control::default())
+            RingReserve::new(&ring, RecorderControl::default())
         };
         room(1).free_reserve();
         assert_eq!(names().len(), 4);

@@ -18,7 +18,7 @@ use super::keep::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
 use crate::clock::mono_ns;
 use crate::config::{Config, Kept, Ring, Trigger};
-use crate::record::Control;
+use crate::record::RecorderControl;
 use crate::schema::columns;
 
 /// Name of a recording that was saved on request, if no trigger has another one.
@@ -62,7 +62,7 @@ pub(super) struct Wishes {
     reached: BTreeMap<u32, i64>,
     /// End of the newest window in the finished parts, `CLOCK_MONOTONIC`, ns.
     finished_to: i64,
-    control: Control,
+    control: RecorderControl,
     shared: Arc<HttpState>,
     /// Number of recordings saved.
     pub saved: u64,
@@ -76,7 +76,7 @@ impl Wishes {
         config: &Config,
         conditions: Vec<Option<Condition>>,
         shared: Arc<HttpState>,
-        control: Control,
+        control: RecorderControl,
     ) -> Self {
         let triggers = config.triggers.iter().cloned().zip(conditions);
         let triggers = triggers.map(|(trigger, condition)| WatchedTrigger {
@@ -285,7 +285,7 @@ mod tests {
         let text = format!("[ring]\ndirectory = '{}'\n", root.display());
         let config = Config::parse(&text).unwrap();
         let shared = Arc::new(HttpState::new(PendingRequests::default(), &config).unwrap());
-        Wishes::new(&config, Vec::new(), shared, Control::default())
+        Wishes::new(&config, Vec::new(), shared, RecorderControl::default())
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub struct Outcome {
 pub fn run(
     machine: &Machine,
     plan: &Plan,
-    recording: &record::Options,
+    recording: &record::RecordOptions,
     options: &Options,
 ) -> Result<Outcome> {
     ensure!(!plan.links.is_empty(), "no counter of this machine counts bytes of memory");

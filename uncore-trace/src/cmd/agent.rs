@@ -20,7 +20,7 @@ use crate::discover::{self, Machine};
 use crate::plan::misses::Wanted;
 use crate::plan::traffic::traffic;
 use crate::plan::{Plan, Request};
-use crate::record::{AtSwitch, Options, buffer_mib};
+use crate::record::{AtSwitch, RecordOptions, buffer_mib};
 use crate::text::counted;
 
 /// Default path of the configuration.
@@ -136,13 +136,13 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
     WitnessArgs::default().plan_request(machine, catalog, request, record.method())
 }
 
-fn recorder_options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> Options {
+fn recorder_options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> RecordOptions {
     let budget = WitnessArgs::default().budget_percent(config.record.method());
-    let at_switch = AtSwitch::of(plan, budget.is_some());
+    let at_switch = AtSwitch::from_plan(plan, budget.is_some());
     let flush = FLUSH.max(config.record.interval());
-    let view = Options::for_view(machine, plan);
+    let view = RecordOptions::for_view(machine, plan);
     let ring = config.ring.as_ref();
-    Options {
+    RecordOptions {
         output: ring.map_or_else(|| "-".into(), |ring| ring.directory.join("")),
         mode: ring.map(|ring| ring.mode).unwrap_or_default(),
         rotate: ring.map(|ring| ring.part),

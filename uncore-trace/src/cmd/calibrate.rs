@@ -76,11 +76,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
     let method = Choice::Residency;
-    let recording = record::Options {
+    let recording = record::RecordOptions {
         method,
         io: false,
         afterwards: save_needs(&path),
-        ..record::Options::for_view(&machine, &plan)
+        ..record::RecordOptions::for_view(&machine, &plan)
     };
     let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
     let [sum, triad] = outcome.asked_per_s.map(|rate| units::rate(rate, "bytes"));

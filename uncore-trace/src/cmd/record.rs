@@ -18,7 +18,7 @@ use crate::confine::Needs;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
-    self, Asked, AtSwitch, Control, Options, RecordingOutcome, Rotate, Sampling, parse_duration,
+    self, OptionsToCheck, AtSwitch, RecorderControl, RecordOptions, RecordingOutcome, Rotate, Sampling, parse_duration,
 };
 use crate::signals::Signals;
 use crate::tables::place;
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if args.dry_run {
         let monitor = args.monitor.map(usize::from);
-        record::check(&machine, &plan, Asked { canary: args.canary, monitor })?;
+        record::check_options(&machine, &plan, OptionsToCheck { canary: args.canary, monitor })?;
         return dry_run(&plan, args.json);
     }
     if !args.root.is_here() {
@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<u8> {
 async fn record_and_wait(
     machine: &Machine,
     plan: &Plan,
-    options: &Options,
+    options: &RecordOptions,
     kill: bool,
     shows_answer: bool,
 ) -> Result<u8> {
@@ -143,7 +143,7 @@ fn recorder_options(
     interval: Duration,
     buffer: u32,
     catalog: Vec<String>,
-) -> Result<Options> {
+) -> Result<RecordOptions> {
     let show = humantime::format_duration;
     let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
@@ -189,7 +189,7 @@ fn recorder_options(
         bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");
     }
     let cgroups = args.cgroups.iter().map(|path| as_cgroup(path)).collect();
-    Ok(Options {
+    Ok(RecordOptions {
         root: args.root.root_dir().to_owned(),
         output,
         // A name that was not typed never replaces a file.
@@ -224,7 +224,7 @@ fn recorder_options(
         marks: args.marks.clone(),
         catalog,
         tap: None,
-        control: Control::default(),
+        control: RecorderControl::default(),
         quiet: args.quiet,
         command: args.command.clone(),
         afterwards: Needs::default(),
@@ -233,7 +233,7 @@ fn recorder_options(
 
 /// Size of the ring buffer in bytes.
 fn ring_buffer_bytes(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
-    let at_switch = AtSwitch::of(plan, args.witness.budget_percent(args.method).is_some());
+    let at_switch = AtSwitch::from_plan(plan, args.witness.budget_percent(args.method).is_some());
     let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
     if !mib.is_power_of_two() || mib > 1024 {
         bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
@@ -268,7 +268,7 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn print_summary(options: &Options, outcome: &RecordingOutcome, shows_answer: bool) {
+fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answer: bool) {
     let output = match options.output.to_string_lossy() {
         name if name == STDOUT => "stdout".into(),
         name => name,

@@ -35,7 +35,7 @@ pub struct Args {
 /// Repairs, and prints what was done. Exit code 0, or 1 if segments had to be left out.
 pub fn run(args: &Args) -> Result<u8> {
     for (action, paths) in [
-        ("removed the cgroup of a canary", canary::remove_left()),
+        ("removed the cgroup of a canary", canary::remove_left_cgroups()),
         ("thawed", thaw::thaw_left()),
         ("removed the monitoring group", monitors::remove_left_groups()),
     ] {

@@ -14,7 +14,7 @@ use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::plan::traffic::traffic;
 use crate::plan::{Plan, plan};
-use crate::record::Options;
+use crate::record::RecordOptions;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
@@ -188,11 +188,11 @@ fn measure_live(args: &Args) -> Result<()> {
     for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
         log::warn!("{warning}");
     }
-    let recording = Options {
+    let recording = RecordOptions {
         lag: LAG,
         catalog: catalog.outside,
         trusted_cgroups: args.trust.trusted_paths(),
-        ..Options::for_view(&machine, &plan)
+        ..RecordOptions::for_view(&machine, &plan)
     };
     top::run(&machine, &plan, &recording, &top_options(args, args.by, notice))
 }

@@ -25,7 +25,7 @@ use crate::entries::Accounted;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// A reading takes at most this part of the time.
-const PART: u32 = 100;
+const TIME_DIVISOR: u32 = 100;
 
 /// Readings that wait for the recorder. More are dropped: later ones have the same sums.
 const MOST_WAITING: usize = 64;
@@ -207,7 +207,7 @@ fn read_periodically(mut reader: AccountReader, needs: &Needs, asked: &Receiver<
         let time = mono_ns() as u64;
         let found = reader.read(held);
         had_functions = !held.functions.is_empty();
-        (last_read, pause) = (Instant::now(), PART * begin.elapsed());
+        (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
         if let Err(TrySendError::Full(_)) = sender.try_send(Read { time_ns: time, found }) {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }

@@ -8,7 +8,7 @@ use rustix::system::uname;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::args::Options;
+use super::args::RecordOptions;
 use crate::assemble::{Ledger, Timeline};
 use crate::bounds;
 use crate::clock::Snapshot;
@@ -30,7 +30,7 @@ struct RecorderUse {
 
 /// The metadata that are known before counting begins.
 pub(super) fn at_start(
-    options: &Options,
+    options: &RecordOptions,
     plan: &Plan,
     clock: Snapshot,
 ) -> Result<BTreeMap<String, String>> {

@@ -23,9 +23,9 @@ mod switches;
 mod witness;
 
 pub use self::args::{
-    AtSwitch, Control, Options, Sampling, buffer_mib, default_tick, parse_duration,
+    AtSwitch, RecorderControl, RecordOptions, Sampling, buffer_mib, default_tick, parse_duration,
 };
-pub use self::asked::{Asked, check};
+pub use self::asked::{OptionsToCheck, check_options};
 pub use self::metadata::own_cpu_ns;
 pub use self::recorder::{RecordingOutcome, has_raw_tables, record};
 pub use self::rotate::Rotate;

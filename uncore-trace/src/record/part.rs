@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::args::Options;
-use super::canary::Ended;
+use super::args::RecordOptions;
+use super::canary::EndedBurst;
 use super::marks::PartMarks;
 use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
@@ -31,7 +31,7 @@ use crate::tables::writer::{CreateOptions, RecordingTarget};
 /// What all parts share.
 #[derive(Debug)]
 pub(super) struct CommonState<'a> {
-    pub options: &'a Options,
+    pub options: &'a RecordOptions,
     pub machine: &'a Machine,
     pub plan: &'a Plan,
     /// The CPUs that were online when the recording began.
@@ -52,7 +52,7 @@ pub(super) struct CommonState<'a> {
 
 impl<'a> CommonState<'a> {
     pub(super) fn new(
-        options: &'a Options,
+        options: &'a RecordOptions,
         machine: &'a Machine,
         plan: &'a Plan,
         session: &Session,
@@ -94,7 +94,7 @@ impl Draft {
     /// The files cannot be created.
     pub(super) fn create_files(
         target: RecordingTarget,
-        options: &Options,
+        options: &RecordOptions,
         plan: &Plan,
         canary: Option<&Canary>,
         previous_clock: Option<Snapshot>,
@@ -190,10 +190,10 @@ impl Draft {
             ledger.relieved(now_ns, 0, Relief::None, common.relief);
         }
         if let Some(files) = session.files() {
-            super::holders::enter(files, &mut timeline, &mut sink);
+            super::holders::enter_first_reading(files, &mut timeline, &mut sink);
         }
         if let Some(assigned) = &common.assigned {
-            super::pods::enter(assigned, now_ns, &mut timeline, &mut sink);
+            super::pods::enter_assignments(assigned, now_ns, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
@@ -244,8 +244,8 @@ pub(super) struct OpenPart {
 
 impl OpenPart {
     /// Enters a burst of the canary.
-    pub(super) fn add_burst(&mut self, ended_burst: &Ended) -> Result<()> {
-        let Ended { burst, device, links } = ended_burst;
+    pub(super) fn add_burst(&mut self, ended_burst: &EndedBurst) -> Result<()> {
+        let EndedBurst { burst, device, links } = ended_burst;
         if let Some(canary) = &mut self.canary {
             canary.add(burst.kind, links, burst.bytes);
         }

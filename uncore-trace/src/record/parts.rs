@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::canary::{self, Canary};
+use super::canary::{self, CanaryProcess};
 use super::marks::RecordingMarks;
 use super::part::{CommonState, Draft, OpenPart};
 use super::room::{Room, is_large};
@@ -36,7 +36,7 @@ pub(super) struct OpenParts {
     /// The next part, during a rotation.
     next_part: Option<OpenPart>,
     pub marks: RecordingMarks,
-    canary: Option<Canary>,
+    canary: Option<CanaryProcess>,
     rotation: Option<Rotation>,
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
@@ -63,7 +63,7 @@ impl OpenParts {
         live: OpenPart,
         rotation: Option<Rotation>,
         marks: RecordingMarks,
-        canary: Option<Canary>,
+        canary: Option<CanaryProcess>,
         timer: Timer,
     ) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl OpenParts {
 
     /// What the thread needs that creates and removes parts.
     pub(super) fn rotation_needs(&self) -> Needs {
-        self.rotation.as_ref().map(Rotation::needs).unwrap_or_default()
+        self.rotation.as_ref().map(Rotation::series_needs).unwrap_or_default()
     }
 
     /// The parts that take records, oldest first.
@@ -122,17 +122,17 @@ impl OpenParts {
 
     /// Enters the bursts of the canary that have ended, each in the part in which it ended.
     pub(super) fn take_bursts(&mut self) -> Result<()> {
-        let bursts = self.canary.as_mut().map(Canary::take);
+        let bursts = self.canary.as_mut().map(CanaryProcess::take_bursts);
         self.enter_bursts(bursts.unwrap_or_default())
     }
 
     /// Ends the last burst of the canary.
     pub(super) fn stop_canary(&mut self) -> Result<()> {
-        let bursts = self.canary.as_mut().map(Canary::stop);
+        let bursts = self.canary.as_mut().map(CanaryProcess::stop_moving);
         self.enter_bursts(bursts.unwrap_or_default())
     }
 
-    fn enter_bursts(&mut self, bursts: Vec<canary::Ended>) -> Result<()> {
+    fn enter_bursts(&mut self, bursts: Vec<canary::EndedBurst>) -> Result<()> {
         for ended_burst in bursts {
             let is_next = |next_part: &&mut OpenPart| (next_part.start_ns as i64) < ended_burst.burst.end_ns;
             let open_part = self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live);
@@ -159,14 +159,14 @@ impl OpenParts {
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
             self.finished += finishing.join_writer()?;
             self.space.end_finishing();
-            rotation.trim(sealed);
+            rotation.trim_parts(sealed);
         }
         let options = common.options;
         // A part that the user asked for keeps its limits; only a ring of the agent is limited by
         // its total size.
         if options.tap.is_some() {
             if let Some(needed_bytes) = self.space.request_space(sealed) {
-                rotation.trim(needed_bytes);
+                rotation.trim_parts(needed_bytes);
             }
             if self.next_part.is_none() && self.finishing.is_none() && is_large(sealed, options.keep) {
                 options.control.end_part();
@@ -184,15 +184,15 @@ impl OpenParts {
             return Ok(());
         }
         let target = rotation.next_target();
-        let canary_row = self.canary.as_ref().map(Canary::about);
+        let canary_row = self.canary.as_ref().map(CanaryProcess::summary);
         let draft = match Draft::create_files(target, options, plan, canary_row, Some(self.live.clock)) {
             Err(error) if options.tap.is_some() => {
-                rotation.wait(&error);
+                rotation.wait_after_error(&error);
                 return Ok(());
             }
             draft => draft?,
         };
-        rotation.has_next();
+        rotation.note_next();
         // Parts meet at the end of a window, so that each window is in one part.
         let start_tick = (now_ns / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
@@ -230,7 +230,7 @@ impl OpenParts {
             self.finished += finishing.join_writer()?;
         }
         if let Some(mut rotation) = self.rotation {
-            rotation.trim(0);
+            rotation.trim_parts(0);
         }
         let losses = Losses::of(&self.ended_losses);
         Ok(RecordingTotals { finished: self.finished, part_count: self.ended_count + 1, losses })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::args::Options;
+use super::args::RecordOptions;
 use crate::assemble::Sink;
 use crate::discover::pci::join_addresses;
 use crate::open::Session;
@@ -12,18 +12,18 @@ use crate::schema::origin::Origin;
 use crate::schema::{counters, links};
 
 /// Warns of counters that could not be opened; optional witnesses get one warning in total.
-pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &Options) {
+pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &RecordOptions) {
     let optional: BTreeSet<u32> = match options.witness_budget {
         Some(_) => plan.witnesses().map(|its| its.id).collect(),
         None => BTreeSet::new(),
     };
-    let (witnesses, others): (Vec<_>, Vec<_>) =
-        session.unopened().iter().partition(|its| optional.contains(&its.counter));
-    for unopened in others {
+    let (witnesses, required): (Vec<_>, Vec<_>) =
+        session.unopened().iter().partition(|unopened_counter| optional.contains(&unopened_counter.counter));
+    for unopened in required {
         log::warn!("{} (the other counters are recorded)", unopened.reason);
     }
-    if let Some(first) = witnesses.first() {
-        log::warn!("{} (counts are divided without this witness)", first.reason);
+    if let Some(first_witness) = witnesses.first() {
+        log::warn!("{} (counts are divided without this witness)", first_witness.reason);
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
     if !sink.wants(&links::TABLE) {
         return;
     }
-    let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |its| (link, its)));
+    let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |link_counter| (link, link_counter)));
     for (link, counted) in pairs {
         let is_other = |peak: &&Peak| (peak.direction != counted.direction, peak.source);
         link_row(link, *counted, link.peaks_of(counted.direction).min_by_key(is_other), sink);

@@ -27,34 +27,34 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// A kubelet that is not asked yet.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PodSetup {
     connected: Result<UnixStream>,
     root: PathBuf,
 }
 
-impl Ready {
+impl PodSetup {
     /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
-    pub(super) async fn connect(machine: &Machine) -> Option<Self> {
+    pub(super) async fn connect_kubelet(machine: &Machine) -> Option<Self> {
         let connected = connect_kubelet(&socket(&machine.root)).await.transpose()?;
         Some(Self { connected, root: machine.root.clone() })
     }
 
     /// Starts to ask.
-    pub(super) fn start(self) -> Pods {
+    pub(super) fn start_thread(self) -> PodThread {
         let (sender, answers) = channel();
         let (stop, stopped) = oneshot::channel();
         let failed = sender.clone();
         let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
-            if let Err(error) = self.run(&sender, stopped) {
-                lost(&sender, &error);
+            if let Err(error) = self.ask_repeatedly(&sender, stopped) {
+                send_failure(&sender, &error);
             }
         });
         let thread = thread.context("cannot start a thread");
-        let thread = thread.inspect_err(|error| lost(&failed, error)).ok();
-        Pods { answers, stop: Some(stop), thread }
+        let thread = thread.inspect_err(|error| send_failure(&failed, error)).ok();
+        PodThread { answers, stop: Some(stop), thread }
     }
 
-    fn run(self, sender: &Sender<Assigned>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
+    fn ask_repeatedly(self, sender: &Sender<Assigned>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
         let Self { connected, root } = self;
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
@@ -92,16 +92,16 @@ impl Ready {
     }
 }
 
-/// Enters what the kubelet said into a part, at `now`.
-pub(super) fn enter(assigned: &Assigned, now: u64, timeline: &mut Timeline, sink: &mut Sink) {
+/// Enters what the kubelet said into a part, at `now_ns`.
+pub(super) fn enter_assignments(assigned: &Assigned, now_ns: u64, timeline: &mut Timeline, sink: &mut Sink) {
     timeline.assigned(assigned, sink);
     if let Err(why) = &assigned.list {
-        timeline.ledger.explain(Cause::HolderUnseen, now, None, why);
+        timeline.ledger.explain(Cause::HolderUnseen, now_ns, None, why);
     }
 }
 
 /// Says that nothing more is asked.
-fn lost(sender: &Sender<Assigned>, error: &anyhow::Error) {
+fn send_failure(sender: &Sender<Assigned>, error: &anyhow::Error) {
     // The recorder has ended if it takes no answer.
     drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(not_asked(error)) }));
 }
@@ -112,20 +112,20 @@ fn not_asked(error: &anyhow::Error) -> String {
 
 /// A kubelet that is asked; the thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Pods {
+pub(super) struct PodThread {
     answers: Receiver<Assigned>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pods {
+impl PodThread {
     /// The answers since the last call.
-    pub(super) fn take(&self) -> impl Iterator<Item = Arc<Assigned>> {
+    pub(super) fn take_answers(&self) -> impl Iterator<Item = Arc<Assigned>> {
         self.answers.try_iter().map(Arc::new)
     }
 }
 
-impl Drop for Pods {
+impl Drop for PodThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         self.thread.take().map(JoinHandle::join);

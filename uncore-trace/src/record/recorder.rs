@@ -11,18 +11,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
 use super::accounts::{self, AccountThread};
-use super::args::{AtSwitch, Options, Sampling};
-use super::canary::Canary;
+use super::args::{AtSwitch, RecordOptions, Sampling};
+use super::canary::CanaryProcess;
 use super::holders::Reread;
 use super::load::{Changed, RecorderLoad};
 use super::marks::RecordingMarks;
 use super::monitors::{self, MonitorThread};
-use super::needs::needs;
+use super::needs::recorder_needs;
 use super::part::{CommonState, Draft};
 use super::parts::{RecordingTotals, LAST_WAIT, OpenParts};
 use super::planned::warn_of_unopened;
-use super::pods::{self, Pods};
-use super::progress::Progress;
+use super::pods::{self, PodThread};
+use super::progress::ProgressLine;
 use super::rotate::Rotation;
 use super::witness::WitnessWatch;
 use crate::clock::mono_ns;
@@ -79,7 +79,7 @@ struct Recorder<'a> {
     /// The monitors of resctrl, if any measure what is counted.
     monitors: Option<MonitorThread>,
     /// The kubelet, if there is one.
-    pods: Option<Pods>,
+    pods: Option<PodThread>,
     /// What devices count themselves, if it is known who holds them.
     accounts: Option<AccountThread>,
     /// When counters last changed their reader CPUs, ns.
@@ -118,7 +118,7 @@ pub async fn record(
     target: RecordingTarget,
     machine: &Machine,
     plan: &Plan,
-    options: &Options,
+    options: &RecordOptions,
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<RecordingOutcome> {
@@ -126,16 +126,16 @@ pub async fn record(
     monitors::remove_left_groups();
     let monitor_setup = monitors::MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
     let marks = RecordingMarks::open_listeners(options, &target)?;
-    let mut canary = options.canary.then(|| Canary::start(machine, plan, &target)).transpose()?;
+    let mut canary = options.canary.then(|| CanaryProcess::start_process(machine, plan, &target)).transpose()?;
     let options = &*with_canary(options, canary.as_ref());
-    let rotation = Rotation::open(&target, options)?;
+    let rotation = Rotation::open_series(&target, options)?;
     let (rotation, first_target) = match rotation {
         Some((rotation, first_part_target)) => (Some(rotation), first_part_target),
         None => (None, target),
     };
-    let canary_row = canary.as_ref().map(Canary::about);
+    let canary_row = canary.as_ref().map(CanaryProcess::summary);
     let holders = plan.has_devices() || options.io && matches!(first_target, RecordingTarget::Dataset(_));
-    let pod_setup = if holders { pods::Ready::connect(machine).await } else { None };
+    let pod_setup = if holders { pods::PodSetup::connect_kubelet(machine).await } else { None };
     let draft = Draft::create_files(first_target, options, plan, canary_row, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
@@ -163,11 +163,11 @@ pub async fn record(
         WitnessWatch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     if let Some(canary) = &mut canary {
-        canary.go();
+        canary.start_moving();
     }
     let account_setup = session.sees_holders().then(|| accounts::AccountSetup::prepare_reading(machine));
     let online = Online::open(&machine.root)?;
-    let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
+    let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
     let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
     let mut recorder = Recorder {
@@ -200,10 +200,10 @@ pub async fn record(
     priority::raise_priority();
     // Its thread confines itself: it may change resctrl, and this thread may not.
     recorder.monitors = monitor_setup.and_then(monitors::MonitorSetup::start_thread);
-    recorder.pods = pod_setup.map(pods::Ready::start);
+    recorder.pods = pod_setup.map(pods::PodSetup::start_thread);
     recorder.accounts = account_setup.and_then(accounts::AccountSetup::start_thread);
     let rotation_needs = recorder.open_parts.rotation_needs();
-    confine::process(&needs(machine, options, workload).and(rotation_needs));
+    confine::process(&recorder_needs(machine, options, workload).and(rotation_needs));
     if !over {
         recorder.run_until_end(workload, signals).await?;
     }
@@ -215,7 +215,7 @@ pub async fn record(
 impl Recorder<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
     async fn run_until_end(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
-        let progress = Progress::new(self.common.options.quiet);
+        let progress = ProgressLine::new(self.common.options.quiet);
         let mut ticks = interval(self.drain_period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let forever = Duration::from_secs(u64::from(u32::MAX));
@@ -233,15 +233,15 @@ impl Recorder<'_> {
                     self.rank_tenants();
                     self.seal_if_due()?;
                     self.open_parts.rotate_if_due(&self.common, &self.session, self.fed_ns)?;
-                    self.common.options.control.has_drained();
-                    progress.update(self.open_parts.fabric_rows(), &self.open_parts.losses_so_far());
+                    self.common.options.control.count_drain();
+                    progress.redraw_line(self.open_parts.fabric_rows(), &self.open_parts.losses_so_far());
                 }
                 ended = workload.ended() => break ended?,
                 _ = signals.next() => break,
                 () = &mut over => break,
             }
         }
-        progress.finish();
+        progress.clear_line();
         Ok(())
     }
 
@@ -366,7 +366,7 @@ impl Recorder<'_> {
         let (horizon_ns, emptied) = self.feed_records()?;
         let fed_ns = if emptied { now_ns } else { horizon_ns };
         self.fed_ns = fed_ns;
-        self.reread.look(&self.session, &mut self.open_parts, fed_ns);
+        self.reread.read_if_due(&self.session, &mut self.open_parts, fed_ns);
         self.update_relief(now_ns, behind_ns);
         if emptied {
             self.backlog.fill(0);
@@ -480,7 +480,7 @@ impl Recorder<'_> {
 
     /// Takes what the kubelet has said.
     fn take_assignments(&mut self) {
-        for assignments in self.pods.iter().flat_map(Pods::take) {
+        for assignments in self.pods.iter().flat_map(PodThread::take_answers) {
             for open_part in self.open_parts.oldest_first() {
                 open_part.timeline.assigned(&assignments, &mut open_part.sink);
             }
@@ -632,12 +632,12 @@ impl Recorder<'_> {
         for (kind, lost) in new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
             let detail = format!("{lost} records of kind {kind}");
             if kind == KIND_FILE as usize {
-                self.reread.has_lost();
+                self.reread.note_loss();
                 self.open_parts.ledger_at(now_ns).explain(Cause::HolderUnseen, now_ns, None, &detail);
                 continue;
             }
             if [KIND_TASK, KIND_CGROUP].contains(&(kind as u32)) {
-                self.reread.has_lost();
+                self.reread.note_loss();
             }
             self.open_parts.ledger_at(now_ns).explain(Cause::RingFull, now_ns, None, &detail);
         }
@@ -689,11 +689,11 @@ impl Recorder<'_> {
 }
 
 /// The options with rows for the canary, if only some cgroups have rows of their own.
-fn with_canary<'a>(options: &'a Options, canary: Option<&Canary>) -> Cow<'a, Options> {
+fn with_canary<'a>(options: &'a RecordOptions, canary: Option<&CanaryProcess>) -> Cow<'a, RecordOptions> {
     match canary {
         Some(canary) if !options.cgroups.is_empty() => {
             let mut options = options.clone();
-            options.cgroups.push(canary.about().cgroup.clone());
+            options.cgroups.push(canary.summary().cgroup.clone());
             Cow::Owned(options)
         }
         _ => Cow::Borrowed(options),
@@ -702,7 +702,7 @@ fn with_canary<'a>(options: &'a Options, canary: Option<&Canary>) -> Cow<'a, Opt
 
 /// With a delay, the command runs that long before counting begins. `true` if the recording is over
 /// by then.
-async fn run_delay(options: &Options, workload: &mut Workload, signals: &mut Signals) -> Result<bool> {
+async fn run_delay(options: &RecordOptions, workload: &mut Workload, signals: &mut Signals) -> Result<bool> {
     if options.delay.is_zero() {
         return Ok(false);
     }
@@ -714,7 +714,7 @@ async fn run_delay(options: &Options, workload: &mut Workload, signals: &mut Sig
     })
 }
 
-fn session_options(options: &Options) -> open::Options {
+fn session_options(options: &RecordOptions) -> open::Options {
     open::Options {
         tick_ns: options.tick.as_nanos() as u64,
         slices: options.slices,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use super::args::{Control, Options, parse_duration};
+use super::args::{RecorderControl, RecordOptions, parse_duration};
 use crate::confine::Needs;
 use crate::tables::series::{Series, parse_size, is_size};
 use crate::tables::writer::RecordingTarget;
@@ -69,35 +69,35 @@ impl Rotation {
     /// # Errors
     ///
     /// See [`Series::open`].
-    pub(super) fn open(target: &RecordingTarget, options: &Options) -> Result<Option<(Self, RecordingTarget)>> {
+    pub(super) fn open_series(target: &RecordingTarget, options: &RecordOptions) -> Result<Option<(Self, RecordingTarget)>> {
         let Some(rotate) = options.rotate else { return Ok(None) };
         let mut series = Series::open(target, options.keep, options.mode)?;
-        let first = series.next_target();
+        let first_target = series.next_target();
         let rotation = Self { rotate, series, warned: false, is_asked: false, waits_until: None };
-        Ok(Some((rotation, first)))
+        Ok(Some((rotation, first_target)))
     }
 
     /// What creating and removing parts needs.
-    pub(super) fn needs(&self) -> Needs {
+    pub(super) fn series_needs(&self) -> Needs {
         self.series.access_needs()
     }
 
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
-    pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &Control) -> bool {
+    pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &RecorderControl) -> bool {
         self.is_asked |= control.take_end_part();
         if self.waits_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
         let is_long = match self.rotate {
             Rotate::After(time) => begin.elapsed() >= time,
-            Rotate::Bytes(most) => sealed_bytes >= most,
+            Rotate::Bytes(max_bytes) => sealed_bytes >= max_bytes,
         };
         is_long || self.is_asked
     }
 
     /// Notes that the next part cannot be created because of `error`. If old parts are removed
     /// anyway, the oldest one is removed to make space. The next try is after [`RETRY`].
-    pub(super) fn wait(&mut self, error: &Error) {
+    pub(super) fn wait_after_error(&mut self, error: &Error) {
         if let Err(error) = self.series.make_room() {
             log::debug!("no room can be made: {error:#}");
         }
@@ -115,12 +115,12 @@ impl Rotation {
     }
 
     /// Notes that the next part was created.
-    pub(super) fn has_next(&mut self) {
+    pub(super) fn note_next(&mut self) {
         self.is_asked = false;
     }
 
     /// Removes old parts. A part that cannot be removed does not end the recording.
-    pub(super) fn trim(&mut self, live_bytes: u64) {
+    pub(super) fn trim_parts(&mut self, live_bytes: u64) {
         if let Err(error) = self.series.trim_parts(live_bytes)
             && !self.warned
         {
@@ -146,17 +146,17 @@ mod tests {
             is_asked: false,
             waits_until: None,
         };
-        let (begin, control) = (Instant::now(), Control::default());
+        let (begin, control) = (Instant::now(), RecorderControl::default());
         assert!(!rotation.is_due(begin, 0, &control));
         control.end_part();
         assert!(rotation.is_due(begin, 0, &control));
         rotation.next_target();
-        rotation.wait(&anyhow::anyhow!("full"));
+        rotation.wait_after_error(&anyhow::anyhow!("full"));
         assert!(!rotation.is_due(begin, 0, &control));
         rotation.waits_until = Some(Instant::now());
         assert!(rotation.is_due(begin, 0, &control));
         rotation.next_target();
-        rotation.has_next();
+        rotation.note_next();
         assert!(!rotation.is_due(begin, 0, &control));
     }
 

@@ -137,7 +137,7 @@ fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     plan
 }
 
-fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Options {
+fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::RecordOptions {
     let Options { interval, interval_count, timeout, delay, named, command, catalog, .. } = options;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // Windows do not begin when the recording does, so two more windows make the last interval
@@ -149,7 +149,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         (Some(counted), Some(timeout)) => Some(counted.min(*timeout)),
         (counted, timeout) => counted.or(*timeout),
     };
-    record::Options {
+    record::RecordOptions {
         no_cmdline: true,
         duration,
         delay: *delay,
@@ -160,7 +160,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         catalog: catalog.clone(),
         command: command.clone(),
         afterwards: options.file.as_deref().map(Needs::to_remove).unwrap_or_default(),
-        ..record::Options::for_view(machine, plan)
+        ..record::RecordOptions::for_view(machine, plan)
     }
 }
 

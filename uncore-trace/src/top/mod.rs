@@ -106,7 +106,7 @@ pub enum Form {
 pub fn run(
     machine: &Machine,
     plan: &Plan,
-    recording: &record::Options,
+    recording: &record::RecordOptions,
     options: &Options,
 ) -> Result<()> {
     let runtime = event_loop()?;

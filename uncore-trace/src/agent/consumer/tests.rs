@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::super::sample::{sample_fabric, sample_metadata};
 use super::*;
-use crate::record::Control;
+use crate::record::RecorderControl;
 use crate::schema::columns;
 use crate::tables::file::TableFile;
 
@@ -19,9 +19,9 @@ fn consumer(root: &Path) -> TapConsumer {
     let config = Config::parse(&text).unwrap();
     let asked = PendingRequests::default();
     let shared = Arc::new(HttpState::new(asked.clone(), &config).unwrap());
-    let wishes = Wishes::new(&config, Vec::new(), Arc::clone(&shared), Control::default());
+    let wishes = Wishes::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
     let notify = Notify::from_environment();
-    let pulse = Pulse::new(Control::default(), Duration::from_secs(2));
+    let pulse = Pulse::new(RecorderControl::default(), Duration::from_secs(2));
     let reload = Reload::new(root.join("agent.toml"));
     TapConsumer::new(config, (reload, pulse, None), wishes, shared, asked, notify)
 }

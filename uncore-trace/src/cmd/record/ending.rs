@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::STDOUT;
 use crate::confine::Needs;
-use crate::record::Options;
+use crate::record::RecordOptions;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
@@ -20,7 +20,7 @@ const PREFIX: usize = 14;
 
 /// What reading the recording again needs: its directory, since a file is not there yet, or is
 /// replaced.
-pub(super) fn answer_needs(options: &Options) -> Needs {
+pub(super) fn answer_needs(options: &RecordOptions) -> Needs {
     let mut needs = Needs::default();
     if has_answer(options) {
         needs.reads = Needs::to_write(&options.output).writes;
@@ -30,7 +30,7 @@ pub(super) fn answer_needs(options: &Options) -> Needs {
 
 /// Who had most of what. Nothing for a stream, which is gone, and for parts, each of which is a
 /// recording of its own.
-pub(super) fn answer_lines(options: &Options) -> Vec<String> {
+pub(super) fn answer_lines(options: &RecordOptions) -> Vec<String> {
     if !has_answer(options) {
         return Vec::new();
     }
@@ -46,7 +46,7 @@ fn brief_lines(output: &Path, width: usize) -> Result<Vec<String>> {
 }
 
 /// The commands that show more; `None` for a stream.
-pub(super) fn next_commands(options: &Options) -> Option<String> {
+pub(super) fn next_commands(options: &RecordOptions) -> Option<String> {
     if is_stream(options) {
         return None;
     }
@@ -62,10 +62,10 @@ pub(super) fn next_commands(options: &Options) -> Option<String> {
     Some(format!("next: uncore-trace report {shown}, also with --html; or uncore-trace top"))
 }
 
-fn has_answer(options: &Options) -> bool {
+fn has_answer(options: &RecordOptions) -> bool {
     !is_stream(options) && options.rotate.is_none()
 }
 
-fn is_stream(options: &Options) -> bool {
+fn is_stream(options: &RecordOptions) -> bool {
     options.output == Path::new(STDOUT)
 }

@@ -41,7 +41,7 @@ struct Entrusted {
 /// What the keeper says once it is confined.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Answer {
+enum KeeperAnswer {
     Ready,
     Failed { why: String },
 }
@@ -52,14 +52,14 @@ pub(super) struct Keeper(Child);
 
 impl Keeper {
     /// Starts the process for a cgroup of this process, which it is not in.
-    pub(super) fn start(cgroup: &Path) -> Result<Self> {
+    pub(super) fn start_process(cgroup: &Path) -> Result<Self> {
         let entrusted = Entrusted { cgroup: cgroup.to_owned(), pid: std::process::id() };
         let mut child = Child::start_process(NAME, ABOUT, &entrusted)?;
         let begin = Instant::now();
         while begin.elapsed() < BEGINS {
             match child.take_answers()?.into_iter().next() {
-                Some(Answer::Ready) => return Ok(Self(child)),
-                Some(Answer::Failed { why }) => bail!("{ABOUT} failed: {why}"),
+                Some(KeeperAnswer::Ready) => return Ok(Self(child)),
+                Some(KeeperAnswer::Failed { why }) => bail!("{ABOUT} failed: {why}"),
                 None if child.has_ended => bail!("{ABOUT} ended early"),
                 None => thread::sleep(LOOK),
             }
@@ -68,7 +68,7 @@ impl Keeper {
     }
 
     /// Has it take this process out of the cgroup and remove it.
-    pub(super) fn remove(&mut self) {
+    pub(super) fn remove_cgroup(&mut self) {
         self.0.send_order("remove");
         self.0.dismiss();
         self.0.wait_for_exit(2 * REMOVES);
@@ -77,17 +77,17 @@ impl Keeper {
 
 /// The process.
 pub(super) fn main() -> ExitCode {
-    child::run_child(c"uncore-keeper", run, |why| Answer::Failed { why })
+    child::run_child(c"uncore-keeper", run_keeper, |why| KeeperAnswer::Failed { why })
 }
 
-fn run() -> Result<()> {
+fn run_keeper() -> Result<()> {
     let mut lines = OrderLines::default();
-    let first = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
+    let order_line = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let Entrusted { cgroup, pid } =
-        serde_json::from_str(&first).context("cannot understand orders")?;
+        serde_json::from_str(&order_line).context("cannot understand orders")?;
     let above = cgroup.parent().context("the cgroup has no parent")?;
     confine::process(&Needs { writes: vec![above.to_owned()], ..Needs::default() });
-    send_line(&Answer::Ready)?;
+    send_line(&KeeperAnswer::Ready)?;
     if lines.wait_for_line(i64::MAX)?.is_some() {
         fs::write(above.join("cgroup.procs"), pid.to_string()).ok();
         let begin = Instant::now();

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
 use super::super::child::{self, OrderLines, send_line};
-use super::disk::Disk;
-use super::memory::{Memory, run_on};
-use super::network::Network;
-use super::orders::{Orders, Told};
+use super::disk::DiskReader;
+use super::memory::{MemoryReader, run_on};
+use super::network::LoopbackSender;
+use super::orders::{Orders, CanaryMessage};
 use super::pace::Pace;
-use super::place::Place;
+use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
 use crate::schema::canary::{Burst, Kind, Skipped};
@@ -20,48 +20,48 @@ use crate::schema::canary::{Burst, Kind, Skipped};
 /// What it can move.
 #[derive(Debug)]
 struct Movers {
-    memory: Option<Memory>,
-    disk: Option<Disk>,
-    network: Option<Network>,
+    memory: Option<MemoryReader>,
+    disk: Option<DiskReader>,
+    network: Option<LoopbackSender>,
     /// For other kinds than memory.
     cpus: Vec<u32>,
 }
 
 pub(super) fn main() -> ExitCode {
-    child::run_child(c"uncore-canary", run, |why| Told::Failed { why })
+    child::run_child(c"uncore-canary", run_canary, |why| CanaryMessage::Failed { why })
 }
 
-fn run() -> Result<()> {
+fn run_canary() -> Result<()> {
     let mut lines = OrderLines::default();
     let orders = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
-    let place = Place::enter(&orders.mount, &orders.view)?;
+    let cgroup = CanaryCgroup::enter_new(&orders.mount, &orders.view)?;
     let mut random = Rng::new();
     let mut skipped = Vec::new();
-    let room = place.room(&orders.mount);
-    let mut movers = Movers::new(orders, room, &mut random, &mut skipped);
+    let free_memory = cgroup.free_memory(&orders.mount);
+    let mut movers = Movers::new(orders, free_memory, &mut random, &mut skipped);
     // Its cgroup is left and removed by the keeper: all else that it uses is open.
     confine::process(&Needs::default());
-    send_line(&Told::Ready { cgroup: place.path.clone(), skipped })?;
+    send_line(&CanaryMessage::Ready { cgroup: cgroup.path.clone(), skipped })?;
     // No line is the end: the recording never began.
     if lines.wait_for_line(i64::MAX)?.is_some() {
-        bursts(&mut movers, &mut lines, &mut random)?;
+        move_bursts(&mut movers, &mut lines, &mut random)?;
     }
-    send_line(&Told::Ended)
+    send_line(&CanaryMessage::Ended)
 }
 
 /// Moves bytes until standard input ends.
-fn bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Result<()> {
+fn move_bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
     let mut round: Vec<Kind> = Vec::new();
     loop {
         if round.is_empty() {
-            round = movers.kinds();
+            round = movers.possible_kinds();
             random.shuffle(&mut round);
         }
-        let (begin, length) = pace.next(mono_ns(), random);
+        let (burst_begin_ns, length_ns) = pace.next_burst(mono_ns(), random);
         // No other orders follow.
-        lines.wait_for_line(begin)?;
+        lines.wait_for_line(burst_begin_ns)?;
         if lines.has_ended {
             return Ok(());
         }
@@ -70,18 +70,18 @@ fn bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Resu
             continue;
         };
         let begin_ns = mono_ns();
-        let moved = movers.burst(kind, length, random);
+        let moved = movers.move_burst(kind, length_ns, random);
         let end_ns = mono_ns();
         // Not the time that it took: while it waits for its CPU or disk it moves nothing.
-        pace.took(length);
+        pace.note_burst(length_ns);
         // A burst that failed moved an unknown number of bytes: it has no row.
         match moved {
             Ok((cpu, node, bytes)) => {
-                send_line(&Told::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
+                send_line(&CanaryMessage::Burst(Burst { kind, begin_ns, end_ns, cpu, node, bytes }))?;
             }
             Err(error) => {
                 movers.give_up(kind);
-                send_line(&Told::GaveUp { kind, why: format!("{error:#}") })?;
+                send_line(&CanaryMessage::GaveUp { kind, why: format!("{error:#}") })?;
             }
         }
     }
@@ -91,24 +91,24 @@ impl Movers {
     /// Prepares what the orders ask for. What cannot be moved is in `skipped`.
     fn new(
         orders: Orders,
-        room: Option<u64>,
+        free_memory: Option<u64>,
         random: &mut Rng,
         skipped: &mut Vec<Skipped>,
     ) -> Self {
         let mut or_skip = |kind, error: anyhow::Error| {
             skipped.push(Skipped { kind, why: format!("{error:#}") });
         };
-        let disk = orders.disk.map(|its| Disk::new(&its, random)).transpose();
+        let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random)).transpose();
         let disk = disk.unwrap_or_else(|error| {
             or_skip(Kind::Disk, error);
             None
         });
-        let network = orders.network.map(|its| Network::new(its.bytes_per_s)).transpose();
+        let network = orders.network.map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s)).transpose();
         let network = network.unwrap_or_else(|error| {
             or_skip(Kind::Network, error);
             None
         });
-        let memory = orders.memory.map(|its| Memory::new(its, room)).transpose();
+        let memory = orders.memory.map(|memory_orders| MemoryReader::new(memory_orders, free_memory)).transpose();
         let memory = memory.unwrap_or_else(|error| {
             or_skip(Kind::Memory, error);
             None
@@ -116,13 +116,13 @@ impl Movers {
         Self { memory, disk, network, cpus: orders.cpus }
     }
 
-    fn kinds(&self) -> Vec<Kind> {
-        let has = [
+    fn possible_kinds(&self) -> Vec<Kind> {
+        let movers = [
             (Kind::Memory, self.memory.is_some()),
             (Kind::Disk, self.disk.is_some()),
             (Kind::Network, self.network.is_some()),
         ];
-        has.into_iter().filter_map(|(kind, has)| has.then_some(kind)).collect()
+        movers.into_iter().filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move)).collect()
     }
 
     /// Does not move this kind again.
@@ -135,7 +135,7 @@ impl Movers {
     }
 
     /// Moves bytes of a kind for `length_ns`. Returns the CPU, the node of an array, and the bytes.
-    fn burst(
+    fn move_burst(
         &mut self,
         kind: Kind,
         length_ns: i64,
@@ -145,44 +145,44 @@ impl Movers {
         match kind {
             Kind::Memory => {
                 let memory = self.memory.as_mut().context("no memory")?;
-                let (cpu, node, array) = memory.choose(random)?;
-                let chunks = memory.chunks(seconds);
-                let bytes = spread(chunks, length_ns, || Ok(memory.read(array)))?;
+                let (cpu, node, array) = memory.choose_array(random)?;
+                let chunks = memory.chunks_in(seconds);
+                let bytes = move_evenly(chunks, length_ns, || Ok(memory.read_chunk(array)))?;
                 Ok((cpu, node, bytes))
             }
             Kind::Disk => {
-                let cpu = any(&self.cpus, random)?;
+                let cpu = run_on_any(&self.cpus, random)?;
                 let disk = self.disk.as_mut().context("no disk")?;
-                let chunks = disk.chunks(seconds);
-                Ok((cpu, None, spread(chunks, length_ns, || disk.read())?))
+                let chunks = disk.chunks_in(seconds);
+                Ok((cpu, None, move_evenly(chunks, length_ns, || disk.read_chunk())?))
             }
             Kind::Network => {
-                let cpu = any(&self.cpus, random)?;
+                let cpu = run_on_any(&self.cpus, random)?;
                 let network = self.network.as_mut().context("no network")?;
-                let packets = network.packets(seconds);
-                Ok((cpu, None, spread(packets, length_ns, || network.send())?))
+                let packets = network.packets_in(seconds);
+                Ok((cpu, None, move_evenly(packets, length_ns, || network.send_packet())?))
             }
         }
     }
 }
 
 /// Moves this process to any of these CPUs.
-fn any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
+fn run_on_any(cpus: &[u32], random: &mut Rng) -> Result<u32> {
     let cpu = *random.choice(cpus).context("no CPU")?;
     run_on(cpu)?;
     Ok(cpu)
 }
 
 /// Moves `count` chunks in equal steps over `length_ns`; returns their bytes.
-fn spread(count: u64, length_ns: i64, mut moved: impl FnMut() -> Result<u64>) -> Result<u64> {
-    let begin = mono_ns();
+fn move_evenly(count: u64, length_ns: i64, mut move_chunk: impl FnMut() -> Result<u64>) -> Result<u64> {
+    let begin_ns = mono_ns();
     let mut bytes = 0;
     for done in 1..=count {
-        bytes += moved()?;
-        let due = begin + (length_ns as f64 * done as f64 / count as f64) as i64;
-        let left = u64::try_from(due - mono_ns()).unwrap_or(0);
-        if done < count && left > 0 {
-            std::thread::sleep(Duration::from_nanos(left));
+        bytes += move_chunk()?;
+        let due_ns = begin_ns + (length_ns as f64 * done as f64 / count as f64) as i64;
+        let left_ns = u64::try_from(due_ns - mono_ns()).unwrap_or(0);
+        if done < count && left_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(left_ns));
         }
     }
     Ok(bytes)
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn chunks_are_spread_over_the_burst() {
         let begin = mono_ns();
-        let bytes = spread(4, 8_000_000, || Ok(10)).unwrap();
+        let bytes = move_evenly(4, 8_000_000, || Ok(10)).unwrap();
         let took = mono_ns() - begin;
         assert!(bytes == 40 && took >= 6_000_000, "{bytes} {took}");
-        assert!(spread(1, 1, || anyhow::bail!("no")).is_err());
+        assert!(move_evenly(1, 1, || anyhow::bail!("no")).is_err());
     }
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use self::book::{MarkBook, MarkStorage};
 use self::listen::{OwnFifo, SharedBook, lock_book};
-use super::args::Options;
+use super::args::RecordOptions;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
 use crate::tables::writer::RecordingTarget;
@@ -40,7 +40,7 @@ impl RecordingMarks {
     ///
     /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
     /// mark` cannot be opened, that is only a warning.
-    pub(super) fn open_listeners(options: &Options, target: &RecordingTarget) -> Result<Self> {
+    pub(super) fn open_listeners(options: &RecordOptions, target: &RecordingTarget) -> Result<Self> {
         let storage = match target {
             RecordingTarget::Dataset(_) => MarkStorage::Table,
             RecordingTarget::File(_) => MarkStorage::Metadata,
