@@ -477,15 +477,15 @@ impl History {
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
     pub(super) fn review(&mut self) {
-        let mut used: Vec<(TrafficSource, f64)> =
+        let mut amount: Vec<(TrafficSource, f64)> =
             self.known.iter().map(|(source, known)| (*source, known.used)).collect();
-        used.sort_unstable_by_key(|(source, _)| *source);
-        self.used = used.iter().map(|(_, used)| used).sum();
+        amount.sort_unstable_by_key(|(source, _)| *source);
+        self.used = amount.iter().map(|(_, used)| used).sum();
         let least = match self.kind {
             Use::Time => LEAST_TIME,
             Use::Misses | Use::Ports => 0.0,
         };
-        for place in self.columns.review(&used, least, (self.first, self.last())) {
+        for place in self.columns.review(&amount, least, (self.first, self.last())) {
             self.design.clear(usize::from(place));
             self.blocks.iter_mut().for_each(|block| block.products.clear_row_and_column(usize::from(place)));
         }
