@@ -66,9 +66,9 @@ impl Effort {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
     /// The tick after which it begins.
-    pub from: u64,
+    pub after_tick: u64,
     /// Its last tick.
-    pub to: u64,
+    pub last_tick: u64,
     /// The count.
     pub count: f64,
     /// Whether it covers time in which the counter did not count, so that nothing is learnt from it.
@@ -208,7 +208,7 @@ impl Learner {
         };
         self.pending_after_tick = None;
         let restarts = std::mem::take(&mut self.skips_next_count);
-        let one = Observation { from, to: tick, count, restarts };
+        let one = Observation { after_tick: from, last_tick: tick, count, restarts };
         self.undivided.push_back(one);
         self.unlearnt.push_back(one);
     }
@@ -238,12 +238,12 @@ impl Learner {
         let mut groups = history.design().groups().iter();
         let first_tick = if self.next_tick == 0 { history.first() } else { self.next_tick };
         for tick in first_tick..history.reviewed() {
-            while self.unlearnt.front().is_some_and(|oldest| oldest.to < tick) {
+            while self.unlearnt.front().is_some_and(|oldest| oldest.last_tick < tick) {
                 self.unlearnt.pop_front();
             }
             let row = history.by_place(tick);
-            let observation = self.unlearnt.pop_front_if(|oldest| oldest.to == tick);
-            let count = if let Some(Observation { from, to, count, restarts: false }) = observation {
+            let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
+            let count = if let Some(Observation { after_tick: from, last_tick: to, count, restarts: false }) = observation {
                 let ticks = (to - from).max(1);
                 let column_count = self.solution.active.len() as u64;
                 if ticks == 1 && column_count > 0 && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count {
@@ -356,12 +356,12 @@ impl Learner {
 
     /// Divides the counts of the ticks up to `up_to_tick`.
     pub(super) fn divide_counts(&mut self, history: &History, up_to_tick: u64) {
-        while let Some(observation) = self.undivided.pop_front_if(|oldest| oldest.to <= up_to_tick) {
-            self.divided_tick = observation.to;
+        while let Some(observation) = self.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick) {
+            self.divided_tick = observation.last_tick;
             if observation.restarts {
                 self.contributions.restart_counts();
                 if let Some(divided_counts) = &mut self.divided_counts {
-                    divided_counts.push(Parted { tick: observation.to, parts: None });
+                    divided_counts.push(Parted { tick: observation.last_tick, parts: None });
                 }
                 continue;
             }
@@ -372,7 +372,7 @@ impl Learner {
                 }
                 continue;
             }
-            let block_number = history.block_of(observation.to);
+            let block_number = history.block_of(observation.last_tick);
             let tick_variance = self.noise.variance_within(self.solution.errors[0]);
             let current_rates = match self.block_rates.take() {
                 Some(same_block) if same_block.number == block_number => same_block,
@@ -381,17 +381,17 @@ impl Learner {
                 }
                 previous => {
                     let counts_and_history = (&self.blocks, history);
-                    BlockRates::correct_learnt(observation.to, &self.solution, counts_and_history, tick_variance, &mut self.prior_scales, previous)
+                    BlockRates::correct_learnt(observation.last_tick, &self.solution, counts_and_history, tick_variance, &mut self.prior_scales, previous)
                 }
             };
             let mut owner_amounts = self.divided_counts.is_some().then(Vec::new);
             let expected = self.contributions.add_count(&observation, history, &current_rates, tick_variance, owner_amounts.as_mut());
             if let Some(divided_counts) = &mut self.divided_counts {
-                divided_counts.push(Parted { tick: observation.to, parts: owner_amounts });
+                divided_counts.push(Parted { tick: observation.last_tick, parts: owner_amounts });
             }
-            let residual = (self.bend.straighten_count(observation.count, observation.to - observation.from) - expected)
-                / history.size(observation.to);
-            self.noise.add_residual(residual, observation.to - observation.from);
+            let residual = (self.bend.straighten_count(observation.count, observation.last_tick - observation.after_tick) - expected)
+                / history.size(observation.last_tick);
+            self.noise.add_residual(residual, observation.last_tick - observation.after_tick);
             self.block_rates = Some(current_rates);
         }
         if let Some(current_rates) = &self.block_rates {
@@ -424,7 +424,7 @@ impl Learner {
 
     /// The oldest tick that is still needed.
     pub(super) fn oldest_needed_tick(&self) -> u64 {
-        let oldest_tick = self.undivided.front().map(|observation| observation.from);
+        let oldest_tick = self.undivided.front().map(|observation| observation.after_tick);
         oldest_tick.or(self.pending_after_tick).unwrap_or(u64::MAX)
     }
 }

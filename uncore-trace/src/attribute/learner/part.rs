@@ -21,7 +21,7 @@ pub struct Parted {
 impl Parted {
     /// Divides a count in proportion to use, where no rates are known.
     pub(super) fn divide_by_use(observation: &Observation, history: &History) -> Self {
-        let entries = || (observation.from + 1..=observation.to).flat_map(|tick| history.row(tick));
+        let entries = || (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.row(tick));
         let total_use: f64 = entries().map(|entry| f64::from(entry.amount)).sum();
         let entry_amount = |entry: &Entry| {
             let owner = history.source(entry.source)?.owner;
@@ -29,7 +29,7 @@ impl Parted {
         };
         let all_unattributed = || vec![(Owner::Unattributed, observation.count)];
         let amounts = if total_use > 0.0 { entries().filter_map(entry_amount).collect() } else { all_unattributed() };
-        Self { tick: observation.to, parts: Some(amounts) }
+        Self { tick: observation.last_tick, parts: Some(amounts) }
     }
 }
 
@@ -70,14 +70,14 @@ impl Contributions {
             self.value.resize(slot_count, 0.0);
             self.noise.resize(slot_count, 0.0);
         }
-        let rows = || (observation.from + 1..=observation.to).map(|tick| history.by_place(tick));
+        let rows = || (observation.after_tick + 1..=observation.last_tick).map(|tick| history.by_place(tick));
         let (mut sum, mut squares, mut noise) = (0.0, 0.0, 0.0);
         for (slot, amount) in rows().flatten() {
             let expected = rate_of_slot(*slot) * f64::from(*amount);
             sum += expected;
             squares += expected * expected;
         }
-        for tick in observation.from + 1..=observation.to {
+        for tick in observation.after_tick + 1..=observation.last_tick {
             noise += tick_variance * history.size(tick).powi(2);
         }
         if sum <= 0.0 || !sum.is_finite() {
@@ -95,8 +95,8 @@ impl Contributions {
                 let owner = history.source(entry.source)?.owner;
                 Some((owner, scale * rate_of_slot(entry.column) * f64::from(entry.amount)))
             };
-            let entries = (observation.from + 1..=observation.to).flat_map(|tick| history.row(tick));
-            let baseline = rate_of_slot(BASELINE) * (observation.to - observation.from) as f64;
+            let entries = (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.row(tick));
+            let baseline = rate_of_slot(BASELINE) * (observation.last_tick - observation.after_tick) as f64;
             amounts.push((Owner::Unattributed, scale * baseline));
             amounts.extend(entries.filter_map(entry_amount));
         }
