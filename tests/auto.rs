@@ -78,7 +78,7 @@ fn nothing_is_counted_twice() {
                 let other = links.insert(its.counter, &link.name);
                 assert_eq!(other, None, "{name}: counter {} is of two links", its.counter);
                 let family = plan.counters[its.counter as usize].family.as_str();
-                families.entry((&link.link_kind, link.socket)).or_default().insert(family);
+                families.entry((&link.kind, link.socket)).or_default().insert(family);
             }
         }
         // This one has the drivers of several vendors, so links of the same name.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, Plan, Role};
-use uncore_trace::schema::link::{Counted, Direction, Link, Peak, PeakSource};
+use uncore_trace::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use uncore_trace::schema::marks::Kind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
@@ -96,14 +96,14 @@ fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
         }
 }
 
-fn peaks(of: [Option<f64>; 3]) -> Vec<Peak> {
+fn peaks(of: [Option<f64>; 3]) -> Vec<PeakRate> {
     let sources = [PeakSource::Sysfs, PeakSource::Sysfs, PeakSource::Catalog];
     let details = ["16 GT/s x8", "16 GT/s x8", "a data sheet that nobody wrote, table 1"];
     let each = [Direction::In, Direction::Out, Direction::Both].into_iter().zip(of);
     each.zip(sources.into_iter().zip(details))
         .filter_map(|((direction, gb), (source, detail))| {
             let detail = detail.to_owned();
-            Some(Peak { direction, bytes_per_s: gb? * 1e9, source, detail })
+            Some(PeakRate { direction, bytes_per_s: gb? * 1e9, source, detail })
         })
         .collect()
 }
@@ -152,13 +152,13 @@ fn plan(size: Size) -> Plan {
         counters.push(counter(first + 1, &pmu, "wr_bytes", "bytes", subsystem));
         made.push(Link {
             name: name.to_owned(),
-            link_kind: kind.to_owned(),
+            kind: kind.to_owned(),
             subsystem: subsystem.to_owned(),
             socket: Some(0),
             devices: devices.map(str::to_owned),
             counters: vec![
-                Counted { counter: first, direction: Direction::In },
-                Counted { counter: first + 1, direction: Direction::Out },
+                LinkCounter { counter: first, direction: Direction::In },
+                LinkCounter { counter: first + 1, direction: Direction::Out },
             ],
             peaks: peaks(of),
             latencies: Vec::new(),
@@ -418,14 +418,14 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
                 cluster: None,
                 counter: its.counter as i32,
                 link: &link.name,
-                kind: &link.link_kind,
+                kind: &link.kind,
                 subsystem: &link.subsystem,
                 socket: link.socket.map(i32::from),
                 devices: link.devices.as_deref(),
-                direction: its.direction.name(),
+                direction: its.direction.direction_name(),
                 peak: peak.map(|peak| peak.bytes_per_s),
-                peak_direction: peak.map(|peak| peak.direction.name()),
-                peak_source: peak.map(|peak| peak.source.name()),
+                peak_direction: peak.map(|peak| peak.direction.direction_name()),
+                peak_source: peak.map(|peak| peak.source.source_name()),
                 peak_detail: peak.map(|peak| peak.detail.as_str()),
             });
         }

@@ -72,7 +72,7 @@ fn broadwell_counts_its_links() {
             "uncore_qpi_0 unc_q_rxl_flits_g2.ncb_data [] bytesx8 0x200403,0x0,0x0 cpu 0",
         ]
     );
-    assert!(c2c.links.iter().any(|link| link.link_kind == "QPI"), "{:?}", c2c.links);
+    assert!(c2c.links.iter().any(|link| link.kind == "QPI"), "{:?}", c2c.links);
     // Linux 6.1 calls it so.
     assert_eq!(
         brief(&planned("broadwell-ep", &[], &["QPI_DATA_BANDWIDTH_TX"]))[0],
@@ -240,7 +240,7 @@ fn xeon_max_counts_both_memories() {
     // Two PMUs, two directions, two sockets.
     assert_eq!((of("intel_imc"), of("intel_hbm")), (8, 8));
     assert!(!has_note(&mem, "not counted:"), "{:?}", mem.notes);
-    let kinds: BTreeSet<_> = mem.links.iter().map(|link| link.link_kind.as_str()).collect();
+    let kinds: BTreeSet<_> = mem.links.iter().map(|link| link.kind.as_str()).collect();
     assert_eq!(kinds, BTreeSet::from(["HBM", "memory"]));
     let counts = [
         ("cas_count_read", 1e9),

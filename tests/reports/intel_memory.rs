@@ -37,7 +37,7 @@ fn clients_since_meteor_lake_count_bytes() {
                 })
             });
             assert_eq!(brief(&mem), expected.concat(), "{processor}");
-            assert!(mem.links.iter().all(|link| link.link_kind == "memory"), "{processor}");
+            assert!(mem.links.iter().all(|link| link.kind == "memory"), "{processor}");
             assert!(!mem.links.is_empty(), "{processor}");
             let counts = [("unc_m_rd_data", 1e9), ("unc_m_wr_data", 5e8)];
             let plan = metrics(&machine, &["mem_bandwidth"]);
@@ -82,7 +82,7 @@ fn persistent_memory_is_counted_or_said() {
             assert!(all.contains(&one), "{name}: {all:#?}");
         }
         assert!(!has_note(&mem, "persistent"), "{name}: {:?}", mem.notes);
-        assert!(mem.links.iter().any(|link| link.link_kind == "persistent memory"), "{name}");
+        assert!(mem.links.iter().any(|link| link.kind == "persistent memory"), "{name}");
         assert!(has_note(&metrics(&machine, &["mem_bandwidth"]), beside), "{name}");
         let counts = [("unc_m_pmm_rpq_inserts", 1e9), ("unc_m_pmm_wpq_inserts", 5e8)];
         let plan = metrics(&machine, &["pmem_bandwidth"]);

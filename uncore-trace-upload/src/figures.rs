@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use uncore_trace::tables::mode::Mode;
+use uncore_trace::tables::mode::FileMode;
 
 /// Counts since the start of the process. The waiting files are those of the last scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Figures {
 
     /// Replaces the file at `path` atomically. All users may read it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        Mode::PUBLIC.replace(path, self.text().as_bytes())
+        FileMode::PUBLIC.replace_file(path, self.text().as_bytes())
     }
 }
 

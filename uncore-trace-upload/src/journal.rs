@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use uncore_trace::bounds;
-use uncore_trace::tables::mode::Mode;
-use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse};
+use uncore_trace::tables::mode::FileMode;
+use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse_journal};
 
 use crate::tree::CompleteFile;
 
@@ -59,7 +59,7 @@ impl Journal {
                 path.display()
             );
         }
-        let sent = of_this.map(parse).unwrap_or_default();
+        let sent = of_this.map(parse_journal).unwrap_or_default();
         let directory = directory.to_owned();
         let mut journal = Self { directory, head, file: None, sent, lines: 0 };
         journal.forget(found);
@@ -115,7 +115,7 @@ impl Journal {
     fn renew(&mut self) -> io::Result<()> {
         self.file = None;
         let (path, temporary) = (self.directory.join(JOURNAL), self.directory.join(TEMPORARY));
-        let mut file = Mode::default().create_file(&temporary)?;
+        let mut file = FileMode::default().create_file(&temporary)?;
         let mut text = self.head.clone();
         text.extend(self.sent.iter().map(|(name, stamp)| line(name, *stamp)));
         file.write_all(text.as_bytes())?;

@@ -92,14 +92,14 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
         let other = || io::Error::other("it has changed since it was found");
-        if !file.metadata()?.is_file() || Stamp::of(&file.metadata()?) != found.stamp {
+        if !file.metadata()?.is_file() || Stamp::from_metadata(&file.metadata()?) != found.stamp {
             return Err(other());
         }
         let mut bytes = Vec::with_capacity(found.stamp.size as usize);
         // A file that grows meanwhile is not read to its end.
         file.by_ref().take(found.stamp.size.saturating_add(1)).read_to_end(&mut bytes)?;
         // A complete file never changes.
-        if Stamp::of(&file.metadata()?) != found.stamp || bytes.len() as u64 != found.stamp.size {
+        if Stamp::from_metadata(&file.metadata()?) != found.stamp || bytes.len() as u64 != found.stamp.size {
             return Err(other());
         }
         Ok(bytes)
@@ -110,7 +110,7 @@ impl Tree {
         let removed = self.parent(&found.name).and_then(|(parent, name)| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let now = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;
-            if Stamp::of(&now) == found.stamp {
+            if Stamp::from_metadata(&now) == found.stamp {
                 unlinkat(&parent, name, AtFlags::empty())?;
             }
             Ok(())
@@ -171,7 +171,7 @@ fn files(root: &Path, directory: &str, found: &mut Vec<CompleteFile>) {
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_file() {
             let name = format!("{directory}/{name}");
-            found.push(CompleteFile { name, stamp: Stamp::of(&metadata) });
+            found.push(CompleteFile { name, stamp: Stamp::from_metadata(&metadata) });
         }
     }
 }

@@ -19,8 +19,8 @@ use anyhow::{Result, bail};
 use uncore_trace::config::Upload;
 use uncore_trace::confine;
 use uncore_trace::signals::Signals;
-use uncore_trace::tables::lock::{self, Act, Lock};
-use uncore_trace::tables::mode::Mode;
+use uncore_trace::tables::lock::{self, LockingCommand, Lock};
+use uncore_trace::tables::mode::FileMode;
 
 use crate::figures::Figures;
 use crate::needs;
@@ -110,5 +110,5 @@ fn directory_exists(directory: &Path) -> Result<()> {
 }
 
 fn lock(directory: &Path) -> Result<Lock> {
-    lock::acquire_file(directory, &directory.join(LOCK), Mode::default(), Act::Upload)
+    lock::acquire_file(directory, &directory.join(LOCK), FileMode::default(), LockingCommand::Upload)
 }

@@ -16,7 +16,7 @@ use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{Owner, Reading, Trigger, Value};
 use uncore_trace::plan::{Counter, Plan, Role};
-use uncore_trace::schema::link::{Counted, Direction, Link, MEMORY};
+use uncore_trace::schema::link::{LinkCounter, Direction, Link, MEMORY};
 
 use super::random::Random;
 use super::traffic::{Piece, Places, Traffic};
@@ -401,11 +401,11 @@ pub(crate) fn plan(case: &Case) -> Plan {
     // Monitors measure the bytes of a link.
     let link = |counter: &Counter| Link {
         name: counter.pmu.clone(),
-        link_kind: MEMORY.to_owned(),
+        kind: MEMORY.to_owned(),
         subsystem: counter.subsystem.clone(),
         socket: counter.socket,
         devices: None,
-        counters: vec![Counted { counter: counter.id, direction: Direction::Both }],
+        counters: vec![LinkCounter { counter: counter.id, direction: Direction::Both }],
         peaks: Vec::new(),
         latencies: Vec::new(),
     };

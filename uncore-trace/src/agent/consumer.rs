@@ -25,7 +25,7 @@ use crate::record::own_cpu_ns;
 use crate::schema::origin::Origin;
 use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
 use crate::text::counted;
 use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, Summer};
@@ -265,7 +265,7 @@ impl TapConsumer {
         match self.metrics.encode_page() {
             Ok(page) => {
                 if let Some(file) = &config.textfile
-                    && let Err(error) = Mode::PUBLIC.replace(file, format_textfile(&page).as_bytes())
+                    && let Err(error) = FileMode::PUBLIC.replace_file(file, format_textfile(&page).as_bytes())
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }

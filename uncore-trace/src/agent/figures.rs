@@ -57,7 +57,7 @@ mod tests {
         assert_eq!((both.files, both.bytes), (2, 30));
         assert!(both.oldest_s.is_some_and(|time| time > 1.7e9));
         let name = format!("{hour}/a.parquet");
-        let stamp = sent::Stamp::of(&fs::metadata(place.path().join(&name)).unwrap());
+        let stamp = sent::Stamp::from_metadata(&fs::metadata(place.path().join(&name)).unwrap());
         let journal = format!("1\n{}", sent::line(&name, stamp));
         fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
         let one = read_unsent(&config).unwrap();

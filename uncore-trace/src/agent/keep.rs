@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
 
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
 use crate::tables::writer::CreateOptions;
 use crate::tables::{hours, series};
@@ -46,7 +46,7 @@ pub(super) struct SpanToSave {
     pub begin_ns: i64,
     pub end_ns: i64,
     /// Permissions of the files.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// Most bytes of the saved recordings of this trigger.
     pub quota: u64,
     /// Names of all triggers.
@@ -175,7 +175,7 @@ pub(super) fn remove_unfinished(dir: &Path) {
     }
 }
 
-fn link_parts(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
+fn link_parts(parts: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> {
     hours::make_directories(dir, mode)?;
     for part in parts {
         let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;

@@ -179,7 +179,7 @@ fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
     for (dir, mode) in ring.into_iter().chain(rollup) {
         place::refuse_link(dir)?;
         hours::make_directories(dir, mode)?;
-        locks.push(lock::directory(dir, mode)?);
+        locks.push(lock::lock_directory(dir, mode)?);
     }
     if let Some(ring) = &config.ring {
         let kept = kept_directory(&config.kept, ring);

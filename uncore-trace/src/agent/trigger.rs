@@ -213,7 +213,7 @@ fn link_meter(
                     "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
                      `uncore-trace calibrate`",
                     link.name,
-                    way.name()
+                    way.direction_name()
                 )
             })?;
             fraction * limit.peak.bytes_per_s

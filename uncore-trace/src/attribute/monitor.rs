@@ -80,7 +80,7 @@ impl Monitors {
         let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
         let index_of: HashMap<u32, usize> =
             divided.map(|(index, track)| (track.counter.id, index)).collect();
-        let links = plan.links.iter().filter(|link| link.link_kind == MEMORY).filter_map(|link| {
+        let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
             let of = |both: bool| {
                 let its = link.counters.iter();
                 let its = its.filter(|its| (its.direction == Direction::Both) == both);

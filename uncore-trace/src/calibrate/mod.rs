@@ -145,13 +145,13 @@ pub fn run(
         .iter()
         .enumerate()
         // Memory of GPUs and of CXL devices is counted too, but not loaded.
-        .filter(|(_, link)| link.link_kind == LOADED)
+        .filter(|(_, link)| link.kind == LOADED)
         .filter_map(|(place, link)| {
             let best = bests.get(&place)?;
             let some = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
             let [into, out, both] = [some(best.into), some(best.out), some(best.both)];
             (into.is_some() || out.is_some() || both.is_some()).then(|| MeasuredPeak {
-                kind: link.link_kind.clone(),
+                kind: link.kind.clone(),
                 socket: link.socket,
                 in_per_s: into,
                 out_per_s: out,

@@ -13,7 +13,7 @@ use super::select::to_nanos;
 use super::witness::percent;
 use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
-use crate::tables::lock::Act;
+use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         effort: args.effort,
         min_share: args.min_share.map(|percent| percent / 100.0),
     };
-    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, act: Act::Attribute };
+    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, command: LockingCommand::Attribute };
     let finished = replay::attribute(&recording, overrides, target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::heading::{SPAN, WRITE};
 use super::output::{self, ModeArg, print};
 use crate::cut;
-use crate::tables::lock::Act;
+use crate::tables::lock::LockingCommand;
 use crate::tables::place;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<u8> {
     {
         bail!("--to is not after --from: nothing lies between them");
     }
-    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
+    let create = CreateOptions { overwrite: args.force, mode: args.permissions.mode, command: LockingCommand::Cut };
     let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;

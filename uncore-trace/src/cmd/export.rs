@@ -14,7 +14,7 @@ use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
 use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
-use crate::tables::output::{Content, Output};
+use crate::tables::output::{Content, CommandOutput};
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
 use crate::units;
@@ -198,7 +198,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// Opens the outputs.
-fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, Output)>> {
+fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
     if !recording.list_tables().iter().any(|def| def.name == table) {
         let path = printable(&args.path.display().to_string()).into_owned();
@@ -216,7 +216,7 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
         (ExportFormat::Csv, Content::Text, &args.csv),
         (ExportFormat::Arrow, Content::Binary, &args.arrow),
     ];
-    let mut outputs: Vec<(ExportFormat, Output)> = Vec::new();
+    let mut outputs: Vec<(ExportFormat, CommandOutput)> = Vec::new();
     for (format, content, path) in requested {
         let Some(path) = path else { continue };
         if outputs.iter().any(|(_, earlier)| earlier.output_path() == path) {
@@ -224,7 +224,7 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;
-        outputs.push((format, Output::create(path, content, &[recording], args.force, mode)?));
+        outputs.push((format, CommandOutput::create(path, content, &[recording], args.force, mode)?));
     }
     Ok(outputs)
 }

@@ -25,7 +25,7 @@ use crate::plan::Told;
 use crate::record::{Rotate, default_tick};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 use crate::tables::layout::encode_component;
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 
 pub use self::listen::Listen;
@@ -176,7 +176,7 @@ pub struct Ring {
     /// Bytes that stay free on its disk; `None`: a part of the disk.
     pub reserve: Option<u64>,
     /// Permissions of its files.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 /// `[rollup]`: `fabric` in longer windows, one file per hour.
@@ -191,7 +191,7 @@ pub struct Rollup {
     /// Age at which the files of an hour are removed; `None`: never.
     pub keep: Option<Duration>,
     /// Permissions of its files.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 /// `[metrics]`: metrics in the OpenMetrics format.
@@ -200,7 +200,7 @@ pub struct Metrics {
     /// Addresses of the HTTP server; empty: no server.
     pub listen: Vec<Listen>,
     /// Permissions of Unix sockets.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// A file with the token of requests to save the ring; `None`: only the owner of the agent may
     /// ask for that, over a Unix socket.
     pub token: Option<PathBuf>,
@@ -294,7 +294,7 @@ impl Default for RingFile {
             part: "5min".to_owned(),
             keep: "20GiB".to_owned(),
             reserve: None,
-            mode: Mode::default().to_string(),
+            mode: FileMode::default().to_string(),
         }
     }
 }
@@ -316,7 +316,7 @@ impl Default for RollupFile {
             window: Time(Duration::from_secs(10)),
             owners: 100,
             keep: Some(Time(Duration::from_hours(7 * 24))),
-            mode: Mode::default().to_string(),
+            mode: FileMode::default().to_string(),
         }
     }
 }
@@ -654,7 +654,7 @@ fn absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn mode(key: &str, text: &str) -> Result<Mode> {
+fn mode(key: &str, text: &str) -> Result<FileMode> {
     text.parse().map_err(|error| anyhow!("{key}: {error}"))
 }
 

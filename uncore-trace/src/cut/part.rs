@@ -48,7 +48,7 @@ impl PartToCut {
             recording.is_dataset(),
             "{shown} is a single file without raw tables: record into a directory, e.g. -o run/"
         );
-        let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
+        let wrong = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
         if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
             bail!("{shown} is not as it was recorded: {wrong}");
         }

@@ -19,7 +19,7 @@ use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::speed::Speed;
 use crate::discover::statistics::Statistics;
-use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
+use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use crate::text::printable;
 
 /// The properties that distinguish links.
@@ -68,7 +68,7 @@ impl Links {
         let its = family.links.iter().find_map(|link| Some((link, link.direction(name)?)));
         let Some((rule, direction)) = its else { return };
         let key = key(family, rule, event.words, spot, below.as_ref());
-        let counted = Counted { counter: id, direction };
+        let counted = LinkCounter { counter: id, direction };
         let place = self.places.get(&key).copied();
         if let Some((_, link)) = place.and_then(|place| self.links.get_mut(place)) {
             link.counters.push(counted);
@@ -83,7 +83,7 @@ impl Links {
         let devices = label(machine, &functions);
         let statistics = event.words.pmu.statistics.as_ref();
         let devices = devices.or_else(|| Some(printable(&statistics?.device).into_owned()));
-        let mut peaks: Vec<Peak> =
+        let mut peaks: Vec<PeakRate> =
             below.iter().flat_map(|below| of_ports(machine, below)).collect();
         peaks.extend(rule.peaks.iter().map(of_catalog));
         peaks.extend(statistics.and_then(|its| line_rate(its, direction)));
@@ -92,7 +92,7 @@ impl Links {
         }
         let link = Link {
             name: called(rule, &key, spot.socket, devices.as_deref()),
-            link_kind: rule.name.clone(),
+            kind: rule.name.clone(),
             subsystem: event.group.to_owned(),
             socket: spot.socket,
             devices,
@@ -180,8 +180,8 @@ fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&st
     }
 }
 
-fn of_catalog(peak: &link::Peak) -> Peak {
-    Peak {
+fn of_catalog(peak: &link::Peak) -> PeakRate {
+    PeakRate {
         direction: peak.direction,
         bytes_per_s: peak.gb_per_s * 1e9,
         source: PeakSource::Catalog,
@@ -190,14 +190,14 @@ fn of_catalog(peak: &link::Peak) -> Peak {
 }
 
 /// The line rate of an interface. Bytes between packets take a part of it.
-fn line_rate(its: &Statistics, direction: Direction) -> Option<Peak> {
+fn line_rate(its: &Statistics, direction: Direction) -> Option<PeakRate> {
     let bytes_per_s = its.bytes_per_s?;
     let detail = format!("line rate, {} Mb/s", bytes_per_s * 8.0 / 1e6);
-    Some(Peak { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
+    Some(PeakRate { direction, bytes_per_s, source: PeakSource::Sysfs, detail })
 }
 
 /// The rates of a link that were measured on this machine.
-fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
+fn calibrated(machine: &Machine, key: &Key) -> Vec<PeakRate> {
     let measured = machine.calibration.iter().flat_map(|calibration| &calibration.links);
     let mut its = measured.filter(|its| its.kind == key.kind && its.socket == key.socket);
     let Some(its) = its.next() else { return Vec::new() };
@@ -209,14 +209,14 @@ fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
     let peak = |(direction, rate): (Direction, Option<f64>)| {
         let bytes_per_s = rate.filter(|rate| *rate > 0.0 && rate.is_finite())?;
         let detail = its.detail.clone();
-        Some(Peak { direction, bytes_per_s, source: PeakSource::Calibrated, detail })
+        Some(PeakRate { direction, bytes_per_s, source: PeakSource::Calibrated, detail })
     };
     ways.into_iter().filter_map(peak).collect()
 }
 
 /// The total rate of the root ports with devices, in each direction; empty if the speed of one is
 /// unknown.
-fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
+fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<PeakRate> {
     let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
     let of = |top| machine.devices.find_function(top)?.speed;
     let Some(speeds) = tops.iter().map(|top| of(*top)).collect::<Option<Vec<_>>>() else {
@@ -228,7 +228,7 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     let bytes_per_s = speeds.iter().map(Speed::bytes_per_s).sum();
     let details: BTreeSet<String> = speeds.iter().map(ToString::to_string).collect();
     let detail = details.into_iter().collect::<Vec<_>>().join("; ");
-    let peak = |direction| Peak {
+    let peak = |direction| PeakRate {
         direction,
         bytes_per_s,
         source: PeakSource::Sysfs,

@@ -12,7 +12,7 @@ use crate::confine::Needs;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan, Role};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
 
@@ -46,7 +46,7 @@ pub struct RecordOptions {
     /// Overwrite an existing output.
     pub force: bool,
     /// Permissions of the files.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// When a part ends and the next begins; `None`: one part only.
     pub rotate: Option<Rotate>,
     /// How many old parts are kept; `None`: all.
@@ -158,7 +158,7 @@ impl RecordOptions {
             root: machine.root.clone(),
             output: PathBuf::from("-"),
             force: false,
-            mode: Mode::default(),
+            mode: FileMode::default(),
             rotate: None,
             keep: None,
             cluster: None,

@@ -108,7 +108,7 @@ impl MonitorSetup {
     }
 
     fn set_up_reader(machine: &Machine, plan: &Plan) -> Result<Self, String> {
-        if !plan.links.iter().any(|link| link.link_kind == MEMORY && link.socket.is_some()) {
+        if !plan.links.iter().any(|link| link.kind == MEMORY && link.socket.is_some()) {
             return Err("no bytes of memory are counted: count them, e.g. with -p mem".to_owned());
         }
         if plan.window_ns < SHORTEST_WINDOW_NS {

@@ -7,7 +7,7 @@ use crate::assemble::Sink;
 use crate::discover::pci::join_addresses;
 use crate::open::Session;
 use crate::plan::Plan;
-use crate::schema::link::{Counted, Link, Peak};
+use crate::schema::link::{LinkCounter, Link, PeakRate};
 use crate::schema::origin::Origin;
 use crate::schema::{counters, links};
 
@@ -76,12 +76,12 @@ pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
     }
     let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |link_counter| (link, link_counter)));
     for (link, counted) in pairs {
-        let is_other = |peak: &&Peak| (peak.direction != counted.direction, peak.source);
+        let is_other = |peak: &&PeakRate| (peak.direction != counted.direction, peak.source);
         link_row(link, *counted, link.peaks_of(counted.direction).min_by_key(is_other), sink);
     }
 }
 
-fn link_row(link: &Link, counted: Counted, peak: Option<&Peak>, sink: &mut Sink) {
+fn link_row(link: &Link, counted: LinkCounter, peak: Option<&PeakRate>, sink: &mut Sink) {
     let Origin { host, boot_id, cluster } = &sink.origin;
     sink.rows.links.append(&links::Row {
         host,
@@ -89,14 +89,14 @@ fn link_row(link: &Link, counted: Counted, peak: Option<&Peak>, sink: &mut Sink)
         cluster: cluster.as_deref(),
         counter: counted.counter as i32,
         link: &link.name,
-        kind: &link.link_kind,
+        kind: &link.kind,
         subsystem: &link.subsystem,
         socket: link.socket.map(i32::from),
         devices: link.devices.as_deref(),
-        direction: counted.direction.name(),
+        direction: counted.direction.direction_name(),
         peak: peak.map(|peak| peak.bytes_per_s),
-        peak_direction: peak.map(|peak| peak.direction.name()),
-        peak_source: peak.map(|peak| peak.source.name()),
+        peak_direction: peak.map(|peak| peak.direction.direction_name()),
+        peak_source: peak.map(|peak| peak.source.source_name()),
         peak_detail: peak.map(|peak| peak.detail.as_str()),
     });
 }

@@ -7,7 +7,7 @@ use anyhow::{Error, Result};
 
 use super::args::{RecorderControl, RecordOptions, parse_duration};
 use crate::confine::Needs;
-use crate::tables::series::{Series, parse_size, is_size};
+use crate::tables::series::{PartSeries, parse_size, is_size};
 use crate::tables::writer::RecordingTarget;
 
 /// The shortest length of a part. Attribution learns anew in each part.
@@ -54,7 +54,7 @@ impl FromStr for Rotate {
 #[derive(Debug)]
 pub(super) struct Rotation {
     rotate: Rotate,
-    series: Series,
+    series: PartSeries,
     /// Whether the warning that a part cannot be removed was given.
     warned: bool,
     /// Whether a part was asked to end early.
@@ -71,7 +71,7 @@ impl Rotation {
     /// See [`Series::open`].
     pub(super) fn open_series(target: &RecordingTarget, options: &RecordOptions) -> Result<Option<(Self, RecordingTarget)>> {
         let Some(rotate) = options.rotate else { return Ok(None) };
-        let mut series = Series::open(target, options.keep, options.mode)?;
+        let mut series = PartSeries::open(target, options.keep, options.mode)?;
         let first_target = series.next_target();
         let rotation = Self { rotate, series, warned: false, is_asked: false, waits_until: None };
         Ok(Some((rotation, first_target)))
@@ -133,7 +133,7 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::mode::Mode;
+    use crate::tables::mode::FileMode;
 
     #[test]
     fn a_part_that_was_to_end_still_is_where_the_next_cannot_be_made() {
@@ -141,7 +141,7 @@ mod tests {
         let target = RecordingTarget::Dataset(place.path().join("ring"));
         let mut rotation = Rotation {
             rotate: Rotate::After(Duration::from_hours(1)),
-            series: Series::open(&target, None, Mode::default()).unwrap(),
+            series: PartSeries::open(&target, None, FileMode::default()).unwrap(),
             warned: false,
             is_asked: false,
             waits_until: None,

@@ -76,7 +76,7 @@ pub fn attribute(
         place::require_only_fabric(recording, output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
-    let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
+    let wrong = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
     if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
         bail!(
             "{} is not as it was recorded: {wrong}; put its own table back, or record again",

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use super::repeat::Stats;
 use super::row::{Row, When};
 use super::{csv, json, text};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::text::printable;
 use crate::workload::CpuTime;
 
@@ -31,7 +31,7 @@ pub enum Place<'a> {
     /// written to it.
     Descriptor(u16),
     /// A file, or with `-` standard output. A new file gets the permissions.
-    File(&'a Path, Mode),
+    File(&'a Path, FileMode),
 }
 
 /// Output format.
@@ -312,7 +312,7 @@ mod tests {
         fs::write(&file, "older ".repeat(10_000)).unwrap();
         for path in [Path::new("/dev/null"), &file] {
             let format = Format::Csv(",".to_owned());
-            let mode = Mode::default();
+            let mode = FileMode::default();
             let style = Style { format, ..Style::default() };
             let mut output = Output::open(Place::File(path, mode), false, style).unwrap();
             output.summary(&sample::all()).unwrap();

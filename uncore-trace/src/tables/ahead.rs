@@ -24,11 +24,11 @@ pub struct Ahead {
 
 impl Ahead {
     pub(super) fn new(scan: TableScan) -> Result<Self> {
-        let (give, batches) = sync_channel(AHEAD);
+        let (sender, batches) = sync_channel(AHEAD);
         let decode = move || {
             for batch in scan {
                 // Nobody asks for more.
-                if give.send(batch).is_err() {
+                if sender.send(batch).is_err() {
                     break;
                 }
             }

@@ -26,7 +26,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::digest::{self, FooterState, RowGroupDigests};
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::{disk, later, pages};
 use crate::schema::{Packing, TableDef, metadata};
 
@@ -55,7 +55,7 @@ pub(super) struct FileProperties<'a> {
     /// Key-value metadata.
     pub pairs: &'a BTreeMap<String, String>,
     /// Permissions.
-    pub mode: Mode,
+    pub mode: FileMode,
 }
 
 impl FileProperties<'_> {
@@ -161,9 +161,9 @@ pub(super) fn merge_files(path: &Path, properties: &FileProperties<'_>, inputs: 
     let (mut unsorted, mut rows) = (Vec::new(), 0);
     for input in inputs {
         let reader = open_reader(input, MERGE_ROWS)?;
-        let absent = later::absent(properties.def, &reader.schema());
+        let absent = later::absent_columns(properties.def, &reader.schema());
         for batch in reader {
-            let batch = later::completed(disk::with_action("read", input, batch)?, &absent)?;
+            let batch = later::add_absent_columns(disk::with_action("read", input, batch)?, &absent)?;
             if !properties.def.sorts_groups {
                 new.write(&batch)?;
                 continue;
@@ -232,7 +232,7 @@ pub(super) fn is_kept(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
     let mut columns = groups.iter().flat_map(RowGroupMetaData::columns);
     // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
-        && later::absent(def, footer.schema()).is_empty()
+        && later::absent_columns(def, footer.schema()).is_empty()
 }
 
 /// Whether the row groups of a segment are large enough to be copied unchanged.

@@ -29,7 +29,7 @@ use parquet::file::reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::digest::{self, FooterState, RowGroupDigests};
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::source::OpenedFile;
 use super::{disk, later, pages, stream};
 use crate::schema::{TableDef, fabric, metadata};
@@ -47,7 +47,7 @@ pub struct TableFile {
     path: PathBuf,
     /// The open file, if its name may be gone when it is read.
     kept_open: Option<OpenedFile>,
-    mode: Mode,
+    mode: FileMode,
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
     digest: String,
@@ -113,7 +113,7 @@ impl TableFile {
     }
 
     /// Who may read the file.
-    pub fn file_mode(&self) -> Mode {
+    pub fn file_mode(&self) -> FileMode {
         self.mode
     }
 
@@ -199,7 +199,7 @@ impl TableFile {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<FileScan> {
-        let mut absent = later::absent(self.def, self.footer.schema());
+        let mut absent = later::absent_columns(self.def, self.footer.schema());
         absent.retain(|field| columns.contains(&field.name().as_str()));
         let stored_fields = self.footer.schema().fields().iter();
         let wanted = stored_fields.filter(|field| columns.contains(&field.name().as_str())).cloned();
@@ -229,7 +229,7 @@ fn verify_table(
         return Err(not_a_recording(path));
     }
     let path = path.display();
-    let absent = later::absent(def, footer.schema());
+    let absent = later::absent_columns(def, footer.schema());
     for wanted in (def.schema)().fields().iter().filter(|wanted| !absent.contains(wanted)) {
         let stored = footer.schema().field_with_name(wanted.name());
         if stored.ok().is_none_or(|field| field.data_type() != wanted.data_type()) {
@@ -319,7 +319,7 @@ impl FileScan {
             pages::check_text_lengths(&batch)?;
             group.rows += batch.num_rows() as i64;
             self.rows += batch.num_rows() as i64;
-            return later::completed(group.insert_nulls(batch)?, &self.absent).map(Some);
+            return later::add_absent_columns(group.insert_nulls(batch)?, &self.absent).map(Some);
         }
     }
 

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use arrow::array::RecordBatch;
 
-use super::lock::{self, Act, Lock};
+use super::lock::{self, LockingCommand, Lock};
 use super::manifest::Manifest;
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::names::{without_slash, table_path};
 use super::segment::{Partial, partial_dir};
 use super::{disk, finish, lost, place};
@@ -34,9 +34,9 @@ pub struct CreateOptions {
     /// Replace existing regular files.
     pub overwrite: bool,
     /// Permissions of the new files and directories.
-    pub mode: Mode,
+    pub mode: FileMode,
     /// The command, as shown to other processes that want the same output.
-    pub act: Act,
+    pub command: LockingCommand,
 }
 
 /// The size of a finished recording, over all its tables.
@@ -106,7 +106,7 @@ impl RecordingFiles {
         let mut files = RecordingFiles::without_tables(path);
         files.created_dir = make_dataset(&files.path, create.mode)?;
         place::warn_of_open_dir(files.created_dir.as_deref().map_or(&*files.path, disk::parent_dir));
-        files.manifest = Some(Manifest::of(beside));
+        files.manifest = Some(Manifest::from_tables(beside));
         files.create_partials(&tables, create, metadata)
     }
 
@@ -151,7 +151,7 @@ impl RecordingFiles {
             self.tables.push(TableSink { target, partial, pending: Vec::new(), rows: 0 });
             if self.lock.is_none() {
                 let fabric = &self.tables[0].target;
-                self.lock = Some(lock::acquire(&self.path, fabric, create.mode, create.act)?);
+                self.lock = Some(lock::lock_output(&self.path, fabric, create.mode, create.command)?);
             }
         }
         self.tables.reverse();
@@ -246,7 +246,7 @@ impl RecordingFiles {
     /// Adds to the error what happens to the sealed rows, and how to recover them.
     fn add_remedy(&self, error: &anyhow::Error) -> anyhow::Error {
         let kept = if self.has_sealed {
-            lost::kept(
+            lost::recovery_message(
                 &self.tables.iter().map(|table| &table.partial).collect::<Vec<_>>(),
                 &self.path,
             )
@@ -273,13 +273,13 @@ impl RecordingFiles {
         while let Some(table) = self.tables.first_mut() {
             let def = table.partial.def;
             let pairs = if def.name == fabric::TABLE.name { &self.pairs } else { metadata };
-            match finish::assemble(&mut table.partial, &table.target, pairs) {
+            match finish::assemble_table(&mut table.partial, &table.target, pairs) {
                 Ok(assembled) => {
                     total.rows += assembled.written.rows;
                     total.bytes += assembled.bytes;
                     self.tables.remove(0);
                     if let Some(manifest) = &mut self.manifest {
-                        manifest.finished(def, assembled.written.digest);
+                        manifest.set_digest(def, assembled.written.digest);
                     }
                     self.set_metadata(metadata)?;
                 }
@@ -335,7 +335,7 @@ impl Drop for RecordingFiles {
 }
 
 /// Creates the dataset's directory. Returns it if it did not exist before.
-fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
+fn make_dataset(path: &Path, mode: FileMode) -> Result<Option<PathBuf>> {
     place::refuse_link(path)?;
     if path.is_dir() {
         return Ok(None);

@@ -29,7 +29,7 @@ pub(super) struct Assembled {
 }
 
 /// Makes `target` from `partial` with the metadata `pairs`.
-pub(super) fn assemble(
+pub(super) fn assemble_table(
     partial: &mut Partial,
     target: &Path,
     pairs: &BTreeMap<String, String>,
@@ -40,8 +40,8 @@ pub(super) fn assemble(
     merge_small(partial, pairs)?;
     partial.require_unchanged()?;
     let temporary = partial.dir.join(TEMPORARY);
-    let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
-    let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &parts)
+    let paths: Vec<PathBuf> = partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
+    let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &paths)
         .and_then(|written| Ok(Assembled { written, bytes: disk::file_size(&temporary)? }))
         .and_then(|done| disk::rename_durably(&temporary, target).map(|()| done));
     if written.is_err() {
@@ -63,7 +63,7 @@ fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Resul
     // Backwards, so that a merge does not change earlier indices.
     let mut end = large.len();
     while end > 0 {
-        let begin = large[..end].iter().rposition(|large| *large).map_or(0, |at| at + 1);
+        let begin = large[..end].iter().rposition(|large| *large).map_or(0, |index| index + 1);
         partial.merge_segments(begin..end, pairs)?;
         end = begin.saturating_sub(1);
     }

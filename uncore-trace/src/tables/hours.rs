@@ -5,7 +5,7 @@
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
-//! since the last seal, and the next process finishes the rest ([`repair`]). Names that a user
+//! since the last seal, and the next process finishes the rest ([`repair_hours`]). Names that a user
 //! chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use arrow::array::RecordBatch;
 use jiff::Timestamp;
 
 use super::layout::{self, BOOT_DIGITS, FILE, Partition};
-use super::lock::{self, Act};
-use super::mode::Mode;
+use super::lock::{self, LockingCommand};
+use super::mode::FileMode;
 use super::repair::repair_table;
 use super::segment::{self, partial_dir};
 use super::sent::{self, Stamp};
@@ -41,7 +41,7 @@ const SECOND_DIGITS: usize = 10;
 #[derive(Debug)]
 pub struct Hours {
     root: PathBuf,
-    mode: Mode,
+    mode: FileMode,
     pairs: BTreeMap<String, String>,
     /// Prefix of the names of its files.
     boot: String,
@@ -94,7 +94,7 @@ impl Hours {
     /// # Errors
     ///
     /// The directory cannot be created, or is a symbolic link.
-    pub fn open(root: &Path, mode: Mode, pairs: BTreeMap<String, String>) -> Result<Self> {
+    pub fn open(root: &Path, mode: FileMode, pairs: BTreeMap<String, String>) -> Result<Self> {
         place::refuse_link(root)?;
         make_directories(root, mode)?;
         let Origin { host, boot_id, cluster } = Origin::of(&pairs);
@@ -181,7 +181,7 @@ impl Hours {
         make_directories(&dir, self.mode)?;
         let path = self.vacant_path(&dir, mono_ns.div_euclid(1_000_000_000))?;
         let target = RecordingTarget::Table(&rollup::TABLE, path.clone());
-        let create = CreateOptions { overwrite: false, mode: self.mode, act: Act::Rollup };
+        let create = CreateOptions { overwrite: false, mode: self.mode, command: LockingCommand::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
         Ok(LiveHour { dir, path, writer, unsealed: 0 })
     }
@@ -277,14 +277,14 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
 
 /// Files below `root` that the object store has confirmed, and the others, of these.
 fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let sent = sent::read(root).unwrap_or_else(|error| {
+    let sent = sent::read_journal(root).unwrap_or_else(|error| {
         let path = root.join(sent::JOURNAL);
         log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
         BTreeMap::new()
     });
     let is_sent = |path: &PathBuf| {
         let name = path.strip_prefix(root).ok().and_then(Path::to_str);
-        let stamp = fs::symlink_metadata(path).map(|metadata| Stamp::of(&metadata));
+        let stamp = fs::symlink_metadata(path).map(|metadata| Stamp::from_metadata(&metadata));
         name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
     };
     files.into_iter().partition(is_sent)
@@ -421,7 +421,7 @@ fn list_entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<P
 /// # Errors
 ///
 /// A directory cannot be created.
-pub fn make_directories(dir: &Path, mode: Mode) -> Result<()> {
+pub fn make_directories(dir: &Path, mode: FileMode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }

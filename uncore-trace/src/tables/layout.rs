@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((day.key_depth(), day.host_name()), (2, None));
         assert_eq!(day.range_us(), Some((hour - 7 * HOUR_US, hour + 17 * HOUR_US)));
         assert_eq!(
-            day.child_partition("hour=07").and_then(|it| it.child_partition("host=h1")).unwrap().host_name(),
+            day.child_partition("hour=07").and_then(|inner| inner.child_partition("host=h1")).unwrap().host_name(),
             whole.host_name()
         );
         assert_eq!(day.child_partition("hour=07").unwrap().child_partition("cluster=x"), None);

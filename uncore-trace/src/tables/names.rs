@@ -25,15 +25,15 @@ pub(super) enum PartKind {
 
 /// How the parts of one output are named.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PartNames {
     /// The directory of the parts.
     pub dir: PathBuf,
     /// The prefix of the names of the parts.
     pub stem: String,
-    pub kind: PartKind,
+    pub part_kind: PartKind,
 }
 
-impl Parts {
+impl PartNames {
     /// The numbers of the parts that are there, finished or not, in order.
     pub(super) fn list_numbers(&self) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
@@ -50,7 +50,7 @@ impl Parts {
     /// The number of the part that a file or directory of this name belongs to.
     pub(super) fn parse_number(&self, name: &str) -> Option<u64> {
         let name = name.strip_prefix(&self.stem)?;
-        let digits = match self.kind {
+        let digits = match self.part_kind {
             PartKind::Dataset => name,
             PartKind::File => name.strip_suffix(".partial").unwrap_or(name).strip_suffix(".parquet")?,
         };
@@ -59,7 +59,7 @@ impl Parts {
     }
 
     pub(super) fn file_name(&self, number: u64) -> String {
-        let suffix = if self.kind == PartKind::File { ".parquet" } else { "" };
+        let suffix = if self.part_kind == PartKind::File { ".parquet" } else { "" };
         format!("{}{number:0DIGITS$}{suffix}", self.stem)
     }
 
@@ -69,7 +69,7 @@ impl Parts {
 
     /// The file that the `fabric` table of a part is or will be.
     pub(super) fn fabric_path(&self, number: u64) -> PathBuf {
-        match self.kind {
+        match self.part_kind {
             PartKind::File => self.part_path(number),
             PartKind::Dataset => table_path(&self.part_path(number), &fabric::TABLE),
         }
@@ -89,7 +89,7 @@ pub(super) fn without_slash(path: &Path) -> PathBuf {
 /// The parts in the directory of a recording that was rotated, in order; none where it is no such
 /// directory.
 pub fn parts_of(dir: &Path) -> Vec<PathBuf> {
-    let names = Parts { dir: dir.to_owned(), stem: String::new(), kind: PartKind::Dataset };
+    let names = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
     let fabric = table_path(dir, &fabric::TABLE);
     if fabric.exists() || partial_dir(&fabric).exists() {
         return Vec::new();

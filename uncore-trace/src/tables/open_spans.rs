@@ -16,7 +16,7 @@ use crate::schema::origin::Origin;
 
 /// Adds the open spans in the metadata `pairs` to the segments of `marks`. No span is added twice,
 /// even if this is repeated or the metadata are older than the last segment.
-pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
+pub(super) fn add_open_spans(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let listed = Listed::of(pairs)?;
     let mut open: Vec<_> = listed
         .marks
@@ -26,8 +26,8 @@ pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Re
     if open.is_empty() {
         return Ok(());
     }
-    let there = rows(partial)?;
-    open.retain(|mark| !there.contains(&(mark.mono_ns, mark.text.clone())));
+    let written = read_spans(partial)?;
+    open.retain(|mark| !written.contains(&(mark.mono_ns, mark.text.clone())));
     let mut builder = Builder::default();
     let origin = Origin::of(pairs);
     for mark in open {
@@ -40,18 +40,18 @@ pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Re
 }
 
 /// Begin and name of each mark in the segments.
-fn rows(partial: &Partial) -> Result<HashSet<(i64, String)>> {
-    let mut there = HashSet::new();
+fn read_spans(partial: &Partial) -> Result<HashSet<(i64, String)>> {
+    let mut spans = HashSet::new();
     for range in &partial.segments {
         let path = partial.segment_path(*range);
         for batch in encode::open_reader(&path, BATCH_ROWS)? {
             let batch = disk::with_action("read", &path, batch)?;
             let (begin, text) = (i64s(&batch, "mono_ns")?, texts(&batch, "text")?);
             let row = |row| (begin.value(row), text.value(row).to_owned());
-            there.extend((0..batch.num_rows()).map(row));
+            spans.extend((0..batch.num_rows()).map(row));
         }
     }
-    Ok(there)
+    Ok(spans)
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::schema::marks::{Mark, TABLE};
     use crate::schema::metadata;
-    use crate::tables::mode::Mode;
+    use crate::tables::mode::FileMode;
 
     fn span(mono_ns: i64, end_ns: Option<i64>) -> Mark {
         let (text, source) = ("it".to_owned(), "fifo".to_owned());
@@ -70,7 +70,7 @@ mod tests {
     fn what_only_the_metadata_have_is_added_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut partial =
-            Partial::create(&TABLE, &dir.path().join("marks.parquet"), Mode::default()).unwrap();
+            Partial::create(&TABLE, &dir.path().join("marks.parquet"), FileMode::default()).unwrap();
         let instant = Mark { kind: Kind::Instant, ..span(9, None) };
         // The metadata were written before the second span ended; its row was written later.
         let listed = vec![span(1, None), span(2, None), span(3, Some(4)), instant];
@@ -86,13 +86,13 @@ mod tests {
         }
         partial.write_next_segment(&[builder.finish()], &pairs).unwrap();
         for _ in 0..2 {
-            add(&mut partial, &pairs).unwrap();
-            let it = |begin| (begin, "it".to_owned());
-            assert_eq!(rows(&partial).unwrap(), [it(1), it(2), it(3)].into());
+            add_open_spans(&mut partial, &pairs).unwrap();
+            let expected = |begin| (begin, "it".to_owned());
+            assert_eq!(read_spans(&partial).unwrap(), [expected(1), expected(2), expected(3)].into());
             assert_eq!(partial.segments.len(), 2);
         }
         // A recording without marks.
-        add(&mut partial, &BTreeMap::new()).unwrap();
+        add_open_spans(&mut partial, &BTreeMap::new()).unwrap();
         assert_eq!(partial.segments.len(), 2);
     }
 }

@@ -3,7 +3,7 @@
 //! Guarantees: a file gets its name only when it is complete. Before that it is unnamed, so nothing
 //! is left of it if the process ends in any way. If the file system does not support unnamed files,
 //! it is a temporary file in the same directory, which is removed on an error. Only the users of
-//! its [`Mode`] can read the file. An existing regular file is replaced only if requested; other
+//! its [`FileMode`] can read the file. An existing regular file is replaced only if requested; other
 //! kinds of files are never replaced.
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use std::process;
 use anyhow::{Error, Result, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::reader::Recording;
 use super::{disk, place};
 
@@ -33,9 +33,9 @@ pub enum Content {
 
 /// An output that is being written. It is discarded unless [`CommandOutput::publish`] is called.
 #[derive(Debug)]
-pub struct Output {
+pub struct CommandOutput {
     path: PathBuf,
-    to: OutputSink,
+    sink: OutputSink,
     bytes: u64,
     failure: Option<io::Error>,
 }
@@ -53,7 +53,7 @@ enum OutputSink {
     },
 }
 
-impl Output {
+impl CommandOutput {
     /// Starts to write `path`, which must not belong to any of `recordings`; `-` is standard
     /// output.
     ///
@@ -66,7 +66,7 @@ impl Output {
         content: Content,
         recordings: &[&Recording],
         overwrite: bool,
-        mode: Mode,
+        mode: FileMode,
     ) -> Result<Self> {
         let path = path.to_owned();
         if path == Path::new(STDOUT) {
@@ -74,7 +74,7 @@ impl Output {
                 bail!("standard output is a terminal and this is binary: redirect it to a file");
             }
             let to = OutputSink::Stdout(BufWriter::new(io::stdout()));
-            return Ok(Self { path, to, bytes: 0, failure: None });
+            return Ok(Self { path, sink: to, bytes: 0, failure: None });
         }
         recordings.iter().try_for_each(|recording| place::require_apart(recording, &path))?;
         place::require_parent(&path)?;
@@ -85,7 +85,7 @@ impl Output {
         let file = unnamed.or_else(|_| mode.create_new(&temporary));
         let file = BufWriter::new(disk::with_action("write", &path, file)?);
         let to = OutputSink::File { file, temporary, is_named, overwrite };
-        Ok(Self { path, to, bytes: 0, failure: None })
+        Ok(Self { path, sink: to, bytes: 0, failure: None })
     }
 
     /// The path that the user gave.
@@ -95,7 +95,7 @@ impl Output {
 
     /// Whether it is standard output.
     pub fn is_stdout(&self) -> bool {
-        matches!(self.to, OutputSink::Stdout(_))
+        matches!(self.sink, OutputSink::Stdout(_))
     }
 
     /// Bytes written so far.
@@ -134,7 +134,7 @@ impl Output {
     ///
     /// It cannot be renamed, or another file was created there meanwhile.
     pub fn publish(&mut self) -> Result<()> {
-        let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.to else { return Ok(()) };
+        let OutputSink::File { file, temporary, is_named, overwrite } = &mut self.sink else { return Ok(()) };
         // The data is synced before the file has a name, so that a failure leaves nothing behind.
         disk::with_action("sync", &self.path, file.get_ref().sync_all())?;
         place::require_vacant(&self.path, *overwrite)?;
@@ -151,9 +151,9 @@ impl Output {
     }
 }
 
-impl Write for Output {
+impl Write for CommandOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.to {
+        let written = match &mut self.sink {
             OutputSink::Stdout(stdout) => stdout.write(bytes),
             OutputSink::File { file, .. } => file.write(bytes),
         };
@@ -161,7 +161,7 @@ impl Write for Output {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = match &mut self.to {
+        let flushed = match &mut self.sink {
             OutputSink::Stdout(stdout) => stdout.flush(),
             OutputSink::File { file, .. } => file.flush(),
         };
@@ -169,7 +169,7 @@ impl Write for Output {
     }
 }
 
-impl Output {
+impl CommandOutput {
     /// Keeps the first error, because writers of formats do not preserve it.
     fn keep_first_error<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
@@ -182,9 +182,9 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for CommandOutput {
     fn drop(&mut self) {
-        if let OutputSink::File { temporary, is_named: true, .. } = &self.to {
+        if let OutputSink::File { temporary, is_named: true, .. } = &self.sink {
             // What counts is the error that prevented publishing.
             fs::remove_file(temporary).ok();
         }
@@ -229,7 +229,7 @@ mod tests {
         let (place, recording) = TestDirectory::new();
         let path = place.path("out.csv");
         let create = |overwrite| {
-            Output::create(&path, Content::Text, &[&recording], overwrite, Mode::default())
+            CommandOutput::create(&path, Content::Text, &[&recording], overwrite, FileMode::default())
         };
         let mut output = create(false).unwrap();
         output.write_all(b"half").unwrap();
@@ -257,9 +257,9 @@ mod tests {
         let path = place.path("out.csv");
         for published in [false, true] {
             let mut output =
-                Output::create(&path, Content::Text, &[&recording], true, Mode::default()).unwrap();
-            let OutputSink::File { temporary, is_named, file, .. } = &mut output.to else { panic!() };
-            *file = BufWriter::new(Mode::default().create_new(temporary).unwrap());
+                CommandOutput::create(&path, Content::Text, &[&recording], true, FileMode::default()).unwrap();
+            let OutputSink::File { temporary, is_named, file, .. } = &mut output.sink else { panic!() };
+            *file = BufWriter::new(FileMode::default().create_new(temporary).unwrap());
             *is_named = true;
             assert_eq!(place.names().len(), 2);
             output.write_all(b"whole").unwrap();
@@ -280,7 +280,7 @@ mod tests {
         fs::hard_link(place.path("run.parquet"), place.path("hard")).unwrap();
         for name in ["run.parquet", "./run.parquet", "link", "hard"] {
             let path = place.path(name);
-            let made = Output::create(&path, Content::Text, &[&recording], true, Mode::default());
+            let made = CommandOutput::create(&path, Content::Text, &[&recording], true, FileMode::default());
             let error = made.unwrap_err().to_string();
             assert!(error.contains("the recording itself"), "{name}: {error}");
         }
@@ -293,7 +293,7 @@ mod tests {
         let file = BufWriter::with_capacity(1, File::options().write(true).open(path).unwrap());
         let temporary = PathBuf::from("/nonexistent");
         let to = OutputSink::File { file, temporary, is_named: true, overwrite: false };
-        let mut output = Output { path: path.to_owned(), to, bytes: 0, failure: None };
+        let mut output = CommandOutput { path: path.to_owned(), sink: to, bytes: 0, failure: None };
         output.write_all(b"much").unwrap_err();
         let error = output.explain_error(anyhow::anyhow!("what a library says"));
         assert_eq!(error.to_string(), "cannot write /dev/full: no space left on the disk");

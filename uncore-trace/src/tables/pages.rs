@@ -98,7 +98,7 @@ fn check_pages(source: &impl ChunkReader, chunk: &ColumnChunkMetaData, column: &
             "column {column} has more than the {} bytes that are read of a row group",
             bounds::COLUMN
         );
-        if header.kind == DICTIONARY {
+        if header.page_type == DICTIONARY {
             dictionary_bytes = header.decoded;
         }
         offset = offset.saturating_add(reader.bytes_read).saturating_add(header.stored);
@@ -131,7 +131,7 @@ impl<R: Read> Read for CountingReader<R> {
 /// The sizes of a page, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageSizes {
-    kind: i64,
+    page_type: i64,
     decoded: u64,
     stored: u64,
 }
@@ -168,7 +168,7 @@ impl PageSizes {
             }
         }
         match (page_type_field, decoded, stored) {
-            (Some(kind), Some(decoded), Some(stored)) => Ok(Self { kind, decoded, stored }),
+            (Some(kind), Some(decoded), Some(stored)) => Ok(Self { page_type: kind, decoded, stored }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -257,7 +257,7 @@ mod tests {
             b'a', b'b', 0x19, 0x23, 1, 2, 0x1c, 0x11, 0x00, 0x00, 0x00, 0xff,
         ];
         let mut reader = &bytes[..];
-        assert_eq!(PageSizes::read(&mut reader).unwrap(), PageSizes { kind: 0, decoded: 64, stored: 5 });
+        assert_eq!(PageSizes::read(&mut reader).unwrap(), PageSizes { page_type: 0, decoded: 64, stored: 5 });
         assert_eq!(reader, [0xff], "no byte of the page is read");
         for end in 0..bytes.len() - 1 {
             assert!(PageSizes::read(&mut &bytes[..end]).is_err(), "{end}");

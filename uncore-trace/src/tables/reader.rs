@@ -9,8 +9,8 @@ use anyhow::{Error, Result, anyhow, bail};
 pub use super::ahead::Ahead;
 use super::disk;
 use super::file::{self, TableFile};
-use super::live::Live;
-use super::lock::{self, Holder};
+use super::live::LiveTables;
+use super::lock::{self, LockHolder};
 use super::names::{without_slash, parts_of, table_path};
 use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::segment::partial_dir;
@@ -29,7 +29,7 @@ pub struct Recording {
     dataset: bool,
     rollup: Option<Arc<RollupReader>>,
     /// Where it is being recorded: what was sealed until it was opened.
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveTables>>,
 }
 
 impl Recording {
@@ -112,7 +112,7 @@ impl Recording {
             recording.open_table(&fabric::TABLE)?;
         } else if is_partial {
             match find_recorder(path, &fabric) {
-                Ok(holder) => recording.live = Some(Live::open(path, holder, &fabric)?),
+                Ok(holder) => recording.live = Some(LiveTables::open(path, holder, &fabric)?),
                 // It was finished meanwhile.
                 Err(_) if disk::is_occupied(&fabric)? => return Self::open_so_far(path),
                 Err(error) => return Err(error),
@@ -124,8 +124,8 @@ impl Recording {
     }
 
     /// The process that records it, if it is not finished.
-    pub fn recording_process(&self) -> Option<Holder> {
-        self.live.as_ref().map(|live| live.holder())
+    pub fn recording_process(&self) -> Option<LockHolder> {
+        self.live.as_ref().map(|live| live.lock_holder())
     }
 
     /// Checks that it is finished.
@@ -198,7 +198,7 @@ impl Recording {
                 bail!("{} is a roll-up, which has no table {}", self.path.display(), def.name)
             }
             None => match &self.live {
-                Some(live) => live.table(def, &self.path_of(def)),
+                Some(live) => live.open_table(def, &self.path_of(def)),
                 None => OpenTable::open(def, &self.path_of(def)),
             },
         }
@@ -214,13 +214,13 @@ impl Recording {
 /// # Errors
 ///
 /// There is none.
-fn find_recorder(path: &Path, fabric: &Path) -> Result<Holder> {
+fn find_recorder(path: &Path, fabric: &Path) -> Result<LockHolder> {
     let partial = partial_dir(fabric);
     // Without the right to read the directory nobody can know whether somebody records.
     disk::with_action("read", &partial, std::fs::read_dir(&partial))?;
     let path = path.display();
     match lock::holder(fabric) {
-        Some(holder) if holder.records() => Ok(holder),
+        Some(holder) if holder.is_recorder() => Ok(holder),
         Some(holder) => bail!("{path} {holder}: wait until it has ended"),
         None => bail!("{path} was not finished; run `uncore-trace repair {path}` first"),
     }

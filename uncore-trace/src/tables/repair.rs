@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::lock::{self, Act};
+use super::lock::{self, LockingCommand};
 use super::manifest::Manifest;
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::names::table_path;
 use super::reader::{Recording, OpenTable};
 use super::segment::{Partial, partial_dir};
@@ -45,29 +45,29 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     } else {
         vec![(&fabric::TABLE, path.clone())]
     };
-    let mut left = Vec::new();
+    let mut unfinished = Vec::new();
     for (def, target) in &tables {
         if disk::is_occupied(&partial_dir(target))? {
             place::require_vacant(target, true)?;
-            left.push((*def, target.clone()));
+            unfinished.push((*def, target.clone()));
         }
     }
-    if left.is_empty() {
+    if unfinished.is_empty() {
         return match Recording::open(&path) {
             Ok(_) => Ok(Repaired::Good),
             Err(error) => bail!("nothing to repair: {error:#}"),
         };
     }
-    let lock = match left.last() {
+    let lock = match unfinished.last() {
         Some((def, target)) if def.name == fabric::TABLE.name => {
-            let mode = Mode::of(&partial_dir(target))?;
-            Some(lock::acquire(&path, target, mode, Act::Repair)?)
+            let mode = FileMode::from_path(&partial_dir(target))?;
+            Some(lock::lock_output(&path, target, mode, LockingCommand::Repair)?)
         }
         _ => None,
     };
     let mut unreadable = Vec::new();
     let mut partials = Vec::new();
-    for (def, target) in left {
+    for (def, target) in unfinished {
         let mut partial = Partial::open(def, &target)?;
         drop_unreadable(&mut partial, &mut unreadable);
         partials.push((target, partial));
@@ -78,7 +78,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
     }
     // Only `fabric` has the list; it gets the digests as the other tables are finished.
-    let mut manifest = Manifest::read(&pairs)?;
+    let mut manifest = Manifest::from_metadata(&pairs)?;
     pairs.remove(metadata::TABLES);
     if let Some(manifest) = &mut manifest {
         list_finished(manifest, &tables);
@@ -87,16 +87,16 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     for (target, mut partial) in partials {
         let def = partial.def;
         if def.name == marks::TABLE.name {
-            open_spans::add(&mut partial, &pairs)?;
+            open_spans::add_open_spans(&mut partial, &pairs)?;
         }
         if let Some(manifest) = manifest.as_ref().filter(|_| def.name == fabric::TABLE.name) {
             pairs = manifest.added_to(&pairs)?;
         }
-        let assembled = finish::assemble(&mut partial, &target, &pairs)?;
+        let assembled = finish::assemble_table(&mut partial, &target, &pairs)?;
         finished.rows += assembled.written.rows;
         finished.bytes += assembled.bytes;
         if let Some(manifest) = &mut manifest {
-            manifest.finished(def, assembled.written.digest);
+            manifest.set_digest(def, assembled.written.digest);
         }
     }
     drop(lock);
@@ -110,8 +110,8 @@ pub fn repair(path: &Path) -> Result<Repaired> {
 ///
 /// Another process is writing the file, or it cannot be written.
 pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSize> {
-    let mode = Mode::of(&partial_dir(target))?;
-    let lock = lock::acquire(target, target, mode, Act::Repair)?;
+    let mode = FileMode::from_path(&partial_dir(target))?;
+    let lock = lock::lock_output(target, target, mode, LockingCommand::Repair)?;
     let mut partial = Partial::open(def, target)?;
     let mut unreadable = Vec::new();
     drop_unreadable(&mut partial, &mut unreadable);
@@ -125,7 +125,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
         pairs = metadata::from_key_values(footer.key_value_metadata());
     }
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
-    let assembled = finish::assemble(&mut partial, target, &pairs)?;
+    let assembled = finish::assemble_table(&mut partial, target, &pairs)?;
     drop(lock);
     Ok(RecordingSize { rows: assembled.written.rows, bytes: assembled.bytes })
 }
@@ -133,9 +133,9 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
 /// Adds the tables that were finished before the recorder, or an earlier repair, was killed.
 fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
     for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {
-        let left = disk::is_occupied(&partial_dir(target)).unwrap_or(true);
-        if let (false, Ok(table)) = (left, OpenTable::open(def, target)) {
-            manifest.finished(def, table.file_digest().to_owned());
+        let is_unfinished = disk::is_occupied(&partial_dir(target)).unwrap_or(true);
+        if let (false, Ok(table)) = (is_unfinished, OpenTable::open(def, target)) {
+            manifest.set_digest(def, table.file_digest().to_owned());
         }
     }
 }

@@ -101,14 +101,14 @@ pub(super) fn is_directory(path: &Path) -> Result<bool> {
 /// Lists what is not where files of a roll-up are. Above all clusters, other files may be anything.
 fn list_misplaced(candidates: Vec<(Partition, PathBuf)>) -> Vec<LeftOut> {
     let is_ours =
-        |(partition, path): &(Partition, PathBuf)| partition.key_depth() > 0 || path.is_dir() || is_file(path);
+        |(partition, path): &(Partition, PathBuf)| partition.key_depth() > 0 || path.is_dir() || is_rollup_file(path);
     let why = || format!("it is not at {}", layout::SHAPE);
     let misplaced = candidates.into_iter().filter(is_ours);
     misplaced.map(|(_, path)| LeftOut { path, why: why(), is_damaged: false }).collect()
 }
 
 /// Whether it is a file of a roll-up; not where it cannot be read.
-fn is_file(path: &Path) -> bool {
+fn is_rollup_file(path: &Path) -> bool {
     let table = TableFile::open(&rollup::TABLE, path);
     table.is_ok_and(|table| table.metadata_pairs().contains_key(metadata::ROLLUP_VERSION))
 }
@@ -122,7 +122,7 @@ impl RollupReader {
     /// [left out](Self::left_out).
     pub(super) fn open(path: &Path, wanted: &RollupSelection) -> Result<Option<Self>> {
         if !path.is_dir() {
-            return if is_file(path) { Self::open_file(path, wanted).map(Some) } else { Ok(None) };
+            return if is_rollup_file(path) { Self::open_file(path, wanted).map(Some) } else { Ok(None) };
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =

@@ -18,7 +18,7 @@ use arrow::array::RecordBatch;
 
 use super::disk;
 use super::encode::{self, FileProperties};
-use super::mode::Mode;
+use super::mode::FileMode;
 use crate::schema::TableDef;
 
 /// Number of segments of one level that are merged into one of the next level.
@@ -60,8 +60,8 @@ pub(super) struct Partial {
     pub segments: Vec<SealRange>,
     /// Size of its segments in bytes.
     pub bytes: u64,
-    next: u32,
-    mode: Mode,
+    next_seal: u32,
+    mode: FileMode,
     /// The open directory, whatever exists at its path by now. While it is open, the kernel does
     /// not reuse its inode number.
     opened: File,
@@ -119,11 +119,11 @@ pub(super) fn sealed_files(dir: &Path) -> Result<Vec<PathBuf>> {
 
 impl Partial {
     /// Creates the empty directory of a table that will be `target`.
-    pub(super) fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
+    pub(super) fn create(def: &'static TableDef, target: &Path, mode: FileMode) -> Result<Partial> {
         let dir = partial_dir(target);
         disk::with_action("create", &dir, mode.create_directory(&dir))?;
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
-        Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next: 0, mode, opened })
+        Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next_seal: 0, mode, opened })
     }
 
     /// Opens the directory that a recorder left, and completes an interrupted merge.
@@ -136,8 +136,8 @@ impl Partial {
         }
         let next = kept.last().map_or(0, |range| range.last_seal + 1);
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
-        let mode = Mode::of(&dir)?;
-        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next, mode, opened };
+        let mode = FileMode::from_path(&dir)?;
+        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next_seal: next, mode, opened };
         partial.bytes = partial.size_of(&partial.segments);
         Ok(partial)
     }
@@ -177,13 +177,13 @@ impl Partial {
         batches: &[RecordBatch],
         pairs: &BTreeMap<String, String>,
     ) -> Result<()> {
-        let range = SealRange { first: self.next, last_seal: self.next };
+        let range = SealRange { first: self.next_seal, last_seal: self.next_seal };
         self.write_segment(range, pairs, |path, form| {
             encode::write_rows(path, form, batches).map(|_| ())
         })?;
         self.segments.push(range);
         self.bytes += self.size_of(&[range]);
-        self.next += 1;
+        self.next_seal += 1;
         for size in [1, FAN] {
             let level_count = self.segments.iter().rev().take_while(|range| range.seal_count() == size).count();
             if level_count >= FAN as usize {
@@ -261,8 +261,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_is_found_again_in_its_file_name(first in 0_u32..5_000_000, span in 0_u32..2000) {
-            let range = SealRange { first, last_seal: first + span };
+        fn a_range_is_found_again_in_its_file_name(first_seal in 0_u32..5_000_000, span in 0_u32..2000) {
+            let range = SealRange { first: first_seal, last_seal: first_seal + span };
             prop_assert_eq!(SealRange::parse(&range.file_name()), Some(range));
         }
 

@@ -15,8 +15,8 @@ use anyhow::{Result, anyhow, bail};
 use bytesize::ByteSize;
 
 use super::file::TableFile;
-use super::mode::Mode;
-use super::names::{PartKind, Parts, without_slash, parts_of, table_path};
+use super::mode::FileMode;
+use super::names::{PartKind, PartNames, without_slash, parts_of, table_path};
 use super::segment::partial_dir;
 use super::writer::RecordingTarget;
 use super::{disk, lock, place};
@@ -69,21 +69,21 @@ pub fn is_size(text: &str) -> bool {
 
 /// The parts of one output.
 #[derive(Debug)]
-pub struct Series {
-    parts: Parts,
+pub struct PartSeries {
+    names: PartNames,
     keep: Option<Keep>,
     /// The number of the next part.
-    next: u64,
+    next_number: u64,
 }
 
-impl Series {
+impl PartSeries {
     /// Opens the series of `target`. Its directory is created if missing.
     ///
     /// # Errors
     ///
     /// The target is neither a file nor a directory, or is a recording that was not rotated;
     /// another process records into the series; the directory cannot be created or read.
-    pub fn open(target: &RecordingTarget, keep: Option<Keep>, mode: Mode) -> Result<Self> {
+    pub fn open(target: &RecordingTarget, keep: Option<Keep>, mode: FileMode) -> Result<Self> {
         let (dir, stem, kind) = match target {
             RecordingTarget::Dataset(path) => (path.clone(), String::new(), PartKind::Dataset),
             RecordingTarget::File(path) => {
@@ -101,12 +101,12 @@ impl Series {
             PartKind::File => place::require_parent(&dir.join("part"))?,
             PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
-        let mut series = Self { parts: Parts { dir, stem, kind }, keep, next: 1 };
-        for number in series.parts.list_numbers()? {
-            if let Some(holder) = lock::holder(&series.parts.fabric_path(number)) {
-                return Err(lock::in_use(&series.parts.part_path(number), holder));
+        let mut series = Self { names: PartNames { dir, stem, part_kind: kind }, keep, next_number: 1 };
+        for number in series.names.list_numbers()? {
+            if let Some(holder) = lock::holder(&series.names.fabric_path(number)) {
+                return Err(lock::in_use(&series.names.part_path(number), holder));
             }
-            series.next = number + 1;
+            series.next_number = number + 1;
         }
         series.remove_leftovers()?;
         Ok(series)
@@ -114,14 +114,14 @@ impl Series {
 
     /// The access to files that creating and removing parts needs.
     pub fn access_needs(&self) -> Needs {
-        Needs { writes: vec![self.parts.dir.clone()], ..Needs::default() }
+        Needs { writes: vec![self.names.dir.clone()], ..Needs::default() }
     }
 
     /// The target of the next part.
     pub fn next_target(&mut self) -> RecordingTarget {
-        let path = self.parts.part_path(self.next);
-        self.next += 1;
-        match self.parts.kind {
+        let path = self.names.part_path(self.next_number);
+        self.next_number += 1;
+        match self.names.part_kind {
             PartKind::File => RecordingTarget::File(path),
             PartKind::Dataset => RecordingTarget::Dataset(path),
         }
@@ -135,8 +135,8 @@ impl Series {
     /// A part cannot be removed.
     pub fn trim_parts(&self, live: u64) -> Result<()> {
         let Some(keep) = self.keep else { return Ok(()) };
-        let mut finished = self.parts.list_numbers()?;
-        finished.retain(|&number| lock::holder(&self.parts.fabric_path(number)).is_none());
+        let mut finished = self.names.list_numbers()?;
+        finished.retain(|&number| lock::holder(&self.names.fabric_path(number)).is_none());
         let mut sizes: Vec<(u64, u64)> =
             finished.into_iter().map(|number| (number, self.part_size(number))).collect();
         let mut bytes = live + sizes.iter().map(|(_, size)| size).sum::<u64>();
@@ -171,8 +171,8 @@ impl Series {
 
     /// Removes the oldest part that nobody is recording. Returns its size; `None` if there is none.
     fn remove_oldest(&self) -> Result<Option<u64>> {
-        let is_free = |number: &u64| lock::holder(&self.parts.fabric_path(*number)).is_none();
-        let Some(oldest) = self.parts.list_numbers()?.into_iter().find(is_free) else { return Ok(None) };
+        let is_free = |number: &u64| lock::holder(&self.names.fabric_path(*number)).is_none();
+        let Some(oldest) = self.names.list_numbers()?.into_iter().find(is_free) else { return Ok(None) };
         let size = self.part_size(oldest);
         self.remove_part(oldest)?;
         Ok(Some(size))
@@ -180,20 +180,20 @@ impl Series {
 
     /// Size of a part's files in bytes, as far as they can be read.
     fn part_size(&self, number: u64) -> u64 {
-        let path = self.parts.part_path(number);
+        let path = self.names.part_path(number);
         tree_size(&path)
-            + if self.parts.kind == PartKind::File { tree_size(&partial_dir(&path)) } else { 0 }
+            + if self.names.part_kind == PartKind::File { tree_size(&partial_dir(&path)) } else { 0 }
     }
 
     fn remove_part(&self, number: u64) -> Result<()> {
-        let path = self.parts.part_path(number);
+        let path = self.names.part_path(number);
         let partial = partial_dir(&path);
         for path in [path, partial] {
             if !disk::is_occupied(&path)? {
                 continue;
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let hidden = self.parts.dir.join(format!(".{name}{REMOVED}"));
+            let hidden = self.names.dir.join(format!(".{name}{REMOVED}"));
             match fs::rename(&path, &hidden) {
                 // The recorder and the thread that looks after the reserve both remove parts.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -206,11 +206,11 @@ impl Series {
 
     /// Removes the rest of a part whose removal was interrupted by a kill.
     fn remove_leftovers(&self) -> Result<()> {
-        for entry in disk::with_action("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
-            let entry = disk::with_action("read", &self.parts.dir, entry)?;
+        for entry in disk::with_action("read", &self.names.dir, fs::read_dir(&self.names.dir))? {
+            let entry = disk::with_action("read", &self.names.dir, entry)?;
             let name = entry.file_name();
             let name = name.to_str().and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
-            if name.is_some_and(|name| self.parts.parse_number(name).is_some()) {
+            if name.is_some_and(|name| self.names.parse_number(name).is_some()) {
                 remove_path(&entry.path())?;
             }
         }
@@ -225,12 +225,12 @@ impl Series {
 ///
 /// The directory cannot be read, or the part cannot be removed.
 pub fn remove_oldest(dir: &Path) -> Result<Option<u64>> {
-    let parts = Parts { dir: dir.to_owned(), stem: String::new(), kind: PartKind::Dataset };
-    Series { parts, keep: None, next: 1 }.remove_oldest()
+    let parts = PartNames { dir: dir.to_owned(), stem: String::new(), part_kind: PartKind::Dataset };
+    PartSeries { names: parts, keep: None, next_number: 1 }.remove_oldest()
 }
 
 /// Makes the directory of a series, which must not be a recording itself.
-fn make_series_dir(dir: &Path, mode: Mode) -> Result<()> {
+fn make_series_dir(dir: &Path, mode: FileMode) -> Result<()> {
     let fabric = table_path(dir, &fabric::TABLE);
     if disk::is_occupied(&fabric)? || disk::is_occupied(&partial_dir(&fabric))? {
         bail!("{} holds a recording that was not rotated: choose another directory", dir.display());

@@ -13,21 +13,21 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::disk;
-use super::mode::Mode;
+use super::mode::FileMode;
 
 /// The file, and its length and mode when it was opened.
 #[derive(Debug, Clone)]
 pub(super) struct OpenedFile {
     file: Arc<File>,
     length: u64,
-    mode: Mode,
+    mode: FileMode,
 }
 
 impl OpenedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = disk::open_file(path)?;
         let metadata = disk::with_action("read", path, file.metadata())?;
-        let mode = Mode::of_metadata(&metadata);
+        let mode = FileMode::from_metadata(&metadata);
         Ok(Self { file: Arc::new(file), length: metadata.len(), mode })
     }
 
@@ -39,7 +39,7 @@ impl OpenedFile {
         self.length
     }
 
-    pub(super) const fn file_mode(&self) -> Mode {
+    pub(super) const fn file_mode(&self) -> FileMode {
         self.mode
     }
 }

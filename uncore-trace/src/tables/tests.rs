@@ -11,7 +11,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
-use super::mode::Mode;
+use super::mode::FileMode;
 use super::names::table_path;
 use super::reader::{Recording, OpenTable};
 use super::repair::{Repaired, repair};
@@ -298,7 +298,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
 /// Simulates `kill -9`: no destructor runs, and the lock is released with the process.
 fn kill(writer: Writer) {
     if let Some(lock) = writer.lock_of_a_killed() {
-        lock.release();
+        lock.release_lock();
     }
     std::mem::forget(writer);
 }
@@ -640,7 +640,7 @@ fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> OpenTable {
     let props = props
         .set_max_row_group_row_count(Some(600))
         .set_key_value_metadata(Some(metadata::to_key_values(&pairs())));
-    let file = Mode::default().create_file(path).unwrap();
+    let file = FileMode::default().create_file(path).unwrap();
     let handle = file.try_clone().unwrap();
     let mut writer = ArrowWriter::try_new(file, fabric::schema(), Some(props.build())).unwrap();
     writer.write(&windows(1..301)).unwrap();
@@ -658,7 +658,7 @@ fn make_older(path: &Path, packing: Packing) {
     let rows = rows.project(&old).unwrap();
     let pairs = Some(metadata::to_key_values(&pairs()));
     let props = fabric::TABLE.properties(packing).set_key_value_metadata(pairs).build();
-    let file = Mode::default().create_file(path).unwrap();
+    let file = FileMode::default().create_file(path).unwrap();
     let handle = file.try_clone().unwrap();
     let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(props)).unwrap();
     writer.write(&rows).unwrap();

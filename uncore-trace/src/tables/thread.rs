@@ -105,7 +105,7 @@ pub struct WriterHandle {
 pub struct Finishing(WriterHandle);
 
 impl Finishing {
-    /// Whether [`Finishing::join`] returns at once.
+    /// Whether [`Finishing::join_writer`] returns at once.
     pub fn is_over(&self) -> bool {
         self.0.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

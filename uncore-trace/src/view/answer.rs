@@ -143,7 +143,7 @@ fn of_holders(events: &[Event], links: &Links) -> String {
     let said = bytes.iter().take(HOLDERS).filter_map(|((place, who), bytes)| {
         let link = links.links.get(*place)?;
         let devices = printable(link.devices.as_deref()?);
-        let (kind, moved) = (printable(&link.link_kind), units::human(*bytes, "bytes"));
+        let (kind, moved) = (printable(&link.kind), units::human(*bytes, "bytes"));
         Some(format!("{devices} (held by {who}): {moved} over {kind}."))
     });
     said.collect::<Vec<_>>().join(" ")
@@ -173,7 +173,7 @@ fn label(links: &Links, place: usize, direction: Direction) -> String {
     let name = links.label(place, Direction::Both);
     match direction {
         Direction::Both => printable(&name).into_owned(),
-        direction => format!("{} ({})", printable(&name), direction.name()),
+        direction => format!("{} ({})", printable(&name), direction.direction_name()),
     }
 }
 

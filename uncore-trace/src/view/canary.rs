@@ -96,7 +96,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
             credited_bytes: value,
             credited: value.map(|value| value / bytes as f64).filter(|ratio| ratio.is_finite()),
             why: why.map(str::to_owned),
-            link_kind: place.map_or_else(String::new, |place| links.links[place].link_kind.clone()),
+            link_kind: place.map_or_else(String::new, |place| links.links[place].kind.clone()),
         }
     };
     let mut credits: Vec<Credit> = moved.into_iter().map(compare).collect();

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use crate::schema::link::Direction;
-use crate::schema::link::{Link, Peak};
+use crate::schema::link::{Link, PeakRate};
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 
@@ -47,9 +47,9 @@ pub struct Links {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<'a> {
     /// The peak for percentages: of the source that is nearest to this machine.
-    pub peak: &'a Peak,
+    pub peak: &'a PeakRate,
     /// The peak of another source, if the two are in conflict.
-    pub other: Option<&'a Peak>,
+    pub other: Option<&'a PeakRate>,
 }
 
 impl Limit<'_> {
@@ -103,7 +103,7 @@ impl Links {
         let name = self.links.get(place).map_or("?", |link| link.name.as_str());
         match direction {
             Direction::Both => name.to_owned(),
-            direction => format!("{name} {}", direction.name()),
+            direction => format!("{name} {}", direction.direction_name()),
         }
     }
 
@@ -120,9 +120,9 @@ impl Links {
 
 /// The peak of a link in one direction, or of the sum of both; `None` if no source has one.
 pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
-    let of = |peak: &&Peak| peak.direction == direction;
+    let of = |peak: &&PeakRate| peak.direction == direction;
     let peak = link.peaks.iter().filter(of).min_by_key(|peak| peak.source)?;
-    let far = |other: &&Peak| {
+    let far = |other: &&PeakRate| {
         let (one, other) = (peak.bytes_per_s, other.bytes_per_s);
         (one - other).abs() > CONFLICT * one.max(other)
     };

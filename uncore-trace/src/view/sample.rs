@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::Plan;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, PeakSource};
+use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
 use crate::schema::marks::{COMMAND, FIFO, Kind, Listed, Mark};
 use crate::schema::origin::Origin;
 use crate::schema::{
@@ -99,22 +99,22 @@ impl Sample {
 }
 
 /// The link of the first counter, which counts direction in.
-pub(super) fn link(peaks: Vec<Peak>) -> Link {
+pub(super) fn link(peaks: Vec<PeakRate>) -> Link {
     Link {
         name: "memory 0".to_owned(),
-        link_kind: "memory".to_owned(),
+        kind: "memory".to_owned(),
         subsystem: "mem".to_owned(),
         socket: Some(0),
         devices: None,
-        counters: vec![Counted { counter: 0, direction: Direction::In }],
+        counters: vec![LinkCounter { counter: 0, direction: Direction::In }],
         peaks,
         latencies: Vec::new(),
     }
 }
 
 /// A peak of direction in.
-pub(super) fn peak(source: PeakSource, bytes_per_s: f64) -> Peak {
-    Peak { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
+pub(super) fn peak(source: PeakSource, bytes_per_s: f64) -> PeakRate {
+    PeakRate { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
 }
 
 /// The plan of a recording with these links, as in the metadata.

@@ -37,7 +37,7 @@ pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>>
                     Ok(Listener::Tcp(listener, client))
                 })
                 .map_err(Into::into),
-            Listen::Unix(path) => bind_unix_socket(path, metrics.mode.bits()).map(Listener::Unix),
+            Listen::Unix(path) => bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix),
         };
         opened.with_context(|| {
             format!("cannot listen on {listen} for metrics: choose another metrics.listen")

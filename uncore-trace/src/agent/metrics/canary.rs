@@ -60,7 +60,7 @@ impl CanaryRatios {
         }
         while let Some(burst) = self.waiting.pop_front_if(|its| its.end_ns <= end_ns) {
             for link in burst.links {
-                let sums = self.sums.entry((link.link, link.direction.name())).or_default();
+                let sums = self.sums.entry((link.link, link.direction.direction_name())).or_default();
                 sums.moved += burst.bytes as f64;
             }
         }

@@ -25,11 +25,11 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
         metrics: Vec::new(),
         links: vec![crate::schema::link::Link {
             name: "memory 0".to_owned(),
-            link_kind: "memory".to_owned(),
+            kind: "memory".to_owned(),
             subsystem: "mem".to_owned(),
             socket: None,
             devices: None,
-            counters: vec![crate::schema::link::Counted { counter: 0, direction: Direction::In }],
+            counters: vec![crate::schema::link::LinkCounter { counter: 0, direction: Direction::In }],
             peaks: Vec::new(),
             latencies: Vec::new(),
         }],

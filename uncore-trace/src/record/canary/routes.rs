@@ -177,7 +177,7 @@ impl Routes {
     fn memory_orders(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<MemoryOrders> {
         let kinds = [OWN_MEMORY, FAR_MEMORY];
         let links: Vec<&Link> =
-            plan.links.iter().filter(|link| kinds.contains(&link.link_kind.as_str())).collect();
+            plan.links.iter().filter(|link| kinds.contains(&link.kind.as_str())).collect();
         let nodes = choose_nodes(machine, cpus);
         let routes = nodes.iter().flat_map(|near| nodes.iter().map(move |far| (near, far)));
         let is_counted = |(near, far): (&CanaryNode, &CanaryNode)| {
@@ -226,7 +226,7 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
             });
             lanes.push(Lane {
                 way: Way { link: link.name.clone(), direction },
-                link_kind: link.link_kind.clone(),
+                link_kind: link.kind.clone(),
                 socket: link.socket,
                 sees: first_counter.sees.iter().filter(seen_by_all).collect(),
                 devices: sure.flat_map(|io| io.devices.iter().cloned()).collect(),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     fn names(ways: Vec<Way>) -> Vec<String> {
-        ways.into_iter().map(|way| format!("{} {}", way.link, way.direction.name())).collect()
+        ways.into_iter().map(|way| format!("{} {}", way.link, way.direction.direction_name())).collect()
     }
 
     #[test]

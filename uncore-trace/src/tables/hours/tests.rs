@@ -17,7 +17,7 @@ fn pairs(host: &str, cluster: &str) -> BTreeMap<String, String> {
 }
 
 fn open(root: &Path) -> Hours {
-    Hours::open(root, Mode::default(), pairs("h1", "c")).unwrap()
+    Hours::open(root, FileMode::default(), pairs("h1", "c")).unwrap()
 }
 
 /// Both clocks, if the machine was started a day earlier.
@@ -174,7 +174,7 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
         }
         hours.seal_rows().unwrap();
         let killed = hours.live.take().unwrap();
-        killed.writer.lock_of_a_killed().unwrap().release();
+        killed.writer.lock_of_a_killed().unwrap().release_lock();
         assert_eq!(repair_hours(place.path()).unwrap(), *std::slice::from_ref(&killed.path));
     }
     let found = list_files(place.path(), FILE).unwrap();
@@ -194,7 +194,7 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     killed.seal_rows().unwrap();
     let live = killed.live.take().unwrap();
     assert_eq!(repair_hours(place.path()).unwrap(), Vec::<PathBuf>::new());
-    live.writer.lock_of_a_killed().unwrap().release();
+    live.writer.lock_of_a_killed().unwrap().release_lock();
     assert_eq!(repair_hours(place.path()).unwrap(), *std::slice::from_ref(&live.path));
     assert_eq!(crate::tables::reader::OpenTable::open(&rollup::TABLE, &live.path).unwrap().row_count(), 1);
 }
@@ -203,7 +203,7 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
 fn names_that_a_user_chose_stay_in_the_directory() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().join("rollup");
-    let mut hours = Hours::open(&root, Mode::default(), pairs("../../x y", "../c=/d")).unwrap();
+    let mut hours = Hours::open(&root, FileMode::default(), pairs("../../x y", "../c=/d")).unwrap();
     hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
     hours.finish_hour().unwrap();
     let expected = "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/host=%2E.%2F..%2Fx%20y/01234567_0000086400.parquet";
@@ -242,7 +242,7 @@ fn hours_that_were_not_sent_stay_until_too_many_wait() {
         file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
     }
     let age = Duration::from_hours(2);
-    let stamp = |path: &Path| Stamp::of(&fs::metadata(path).unwrap());
+    let stamp = |path: &Path| Stamp::from_metadata(&fs::metadata(path).unwrap());
     let name = |path: &Path| path.strip_prefix(place.path()).unwrap().to_str().unwrap().to_owned();
     assert_eq!(trim_hours(place.path(), age, Some(1 << 30)).unwrap(), 0);
     let journal = format!("uploaded to s3://b\n{}", sent::line(&name(&all[1]), stamp(&all[1])));

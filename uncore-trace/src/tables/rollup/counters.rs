@@ -9,7 +9,7 @@ use serde_json::json;
 use super::HourFile;
 use super::belongs::{self, AllowedRows};
 use crate::schema::columns::{self, Words, get};
-use crate::schema::link::{Counted, Direction, Link, Peak, PeakSource};
+use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
 use crate::schema::origin::Origin;
 
 /// What tells counters apart, beside the boot and the socket.
@@ -21,7 +21,7 @@ const DIRECTION: usize = 6;
 
 /// What tells a counter from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Counter {
+pub(super) struct CounterIdentity {
     origin: usize,
     socket: Option<i16>,
     words: [Option<String>; 7],
@@ -30,8 +30,8 @@ pub(super) struct Counter {
 /// The numbers of counters.
 #[derive(Debug, Default)]
 pub(super) struct RollupCounters {
-    pub(super) index: HashMap<Counter, i32>,
-    list: Vec<Counter>,
+    pub(super) index: HashMap<CounterIdentity, i32>,
+    list: Vec<CounterIdentity>,
     /// The newest peak of each.
     peaks: Vec<Option<(f64, Direction)>>,
 }
@@ -77,7 +77,7 @@ impl RollupCounters {
         Ok(None)
     }
 
-    fn assign_id(&mut self, counter: &Counter) -> i32 {
+    fn assign_id(&mut self, counter: &CounterIdentity) -> i32 {
         if let Some(id) = self.index.get(counter) {
             return *id;
         }
@@ -93,7 +93,7 @@ impl RollupCounters {
 pub(super) fn find_counter_ids(
     batch: &RecordBatch,
     origin: usize,
-    mut find_id: impl FnMut(Counter) -> Result<i32>,
+    mut find_id: impl FnMut(CounterIdentity) -> Result<i32>,
 ) -> Result<Vec<i32>> {
     let words: Vec<Words<'_>> =
         WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
@@ -116,7 +116,7 @@ pub(super) fn find_counter_ids(
                     for (text, words) in texts.iter_mut().zip(&words) {
                         *text = words.get(row).map(str::to_owned);
                     }
-                    let id = find_id(Counter { origin, socket, words: texts })?;
+                    let id = find_id(CounterIdentity { origin, socket, words: texts })?;
                     known.insert((socket, keys), id);
                     id
                 }
@@ -129,7 +129,7 @@ pub(super) fn find_counter_ids(
 }
 
 fn parse_direction(word: &str) -> Option<Direction> {
-    [Direction::In, Direction::Out, Direction::Both].into_iter().find(|direction| direction.name() == word)
+    [Direction::In, Direction::Out, Direction::Both].into_iter().find(|direction| direction.direction_name() == word)
 }
 
 /// The plan that the counters and links would have been of, as far as a roll-up has it.
@@ -153,7 +153,7 @@ pub(super) fn build_plan(counters: &RollupCounters, origins: &[Origin]) -> serde
             links.push(Link {
                 name,
                 // Names are the kind and what tells links of it apart.
-                link_kind: link_name.rsplit_once(' ').map_or(link_name.as_str(), |(kind, _)| kind).to_owned(),
+                kind: link_name.rsplit_once(' ').map_or(link_name.as_str(), |(kind, _)| kind).to_owned(),
                 subsystem: text(0).to_owned(),
                 socket: counter.socket,
                 devices: None,
@@ -163,11 +163,11 @@ pub(super) fn build_plan(counters: &RollupCounters, origins: &[Origin]) -> serde
             });
         }
         let link = &mut links[index];
-        link.counters.push(Counted { counter: id as u32, direction: flow });
+        link.counters.push(LinkCounter { counter: id as u32, direction: flow });
         let Some((bytes_per_s, direction)) = *peak else { continue };
         link.peaks.retain(|peak| peak.direction != direction);
         let detail = "as the roll-up has it".to_owned();
-        link.peaks.push(Peak { direction, bytes_per_s, source: PeakSource::Rollup, detail });
+        link.peaks.push(PeakRate { direction, bytes_per_s, source: PeakSource::Rollup, detail });
     }
     json!({ "links": links, "counters": listed })
 }

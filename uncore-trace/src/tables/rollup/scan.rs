@@ -12,7 +12,7 @@ use arrow::array::{
 use arrow::compute::{filter_record_batch, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::counters::{Counter, WORDS, find_counter_ids};
+use super::counters::{CounterIdentity, WORDS, find_counter_ids};
 use super::{HourFile, MORE, RollupReader, TIME};
 use crate::schema::columns::{self, Words, get};
 use crate::schema::{fabric, rollup};
@@ -46,13 +46,13 @@ pub struct RollupScan {
     rollup: Arc<RollupReader>,
     schema: SchemaRef,
     /// Columns that are read, by names of `rollup`.
-    read: Vec<&'static str>,
+    read_columns: Vec<&'static str>,
     /// Whether counters have to be known.
     has_counters: bool,
     groups: Vec<ScanGroup>,
-    wanted: RangeInclusive<i64>,
+    wanted_ends: RangeInclusive<i64>,
     /// The time at which the next turn begins; `None` after the last turn.
-    next: Option<i64>,
+    next_turn_ns: Option<i64>,
     turn: ScanTurn,
 }
 
@@ -155,15 +155,15 @@ impl RollupScan {
             }
         }
         let first_begin_ns = groups.iter().map(|group| group.begin_ns).min();
-        let next = first_begin_ns.map(|first| first.max(*wanted.start()));
+        let next = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted.start()));
         let (rollup, turn) = (Arc::clone(rollup), ScanTurn::default());
-        Self { rollup, schema, read, has_counters, groups, wanted, next, turn }
+        Self { rollup, schema, read_columns: read, has_counters, groups, wanted_ends: wanted, next_turn_ns: next, turn }
     }
 
     /// The end of the turn that begins at `from`: as long as its rows are not too many, but a window at least.
     fn turn_end(&self, from: i64) -> i64 {
         let last_end = self.groups.iter().map(|group| group.end_ns).max().unwrap_or(from);
-        let turn_limit = last_end.min(*self.wanted.end()).max(from);
+        let turn_limit = last_end.min(*self.wanted_ends.end()).max(from);
         // As if the rows of a group were spread evenly over its time.
         let estimate_rows = |until: i64| -> f64 {
             let group_share = |group: &ScanGroup| {
@@ -186,7 +186,7 @@ impl RollupScan {
 
     /// Reads the rows of the next stretch of time; `false` where there is none.
     fn read_next_turn(&mut self) -> Result<bool> {
-        let Some(from) = self.next else { return Ok(false) };
+        let Some(from) = self.next_turn_ns else { return Ok(false) };
         let until = self.turn_end(from);
         let mut turn = ScanTurn::default();
         turn.words.resize_with(self.schema.fields().len(), Interner::default);
@@ -196,11 +196,11 @@ impl RollupScan {
         let mut windows = Vec::new();
         for group in self.groups.iter().filter(|candidate| candidate.begin_ns <= until && from <= candidate.end_ns) {
             let hour_file = &rollup.hour_files[group.file_index];
-            for batch in hour_file.table.scan_group(&self.read, group.number)? {
+            for batch in hour_file.table.scan_group(&self.read_columns, group.number)? {
                 let batch = self.select_turn(&batch?, hour_file, (from, until))?;
                 let ends = columns::i64s(&batch, TIME)?;
                 let counters = if self.has_counters {
-                    let known = |counter: Counter| {
+                    let known = |counter: CounterIdentity| {
                         rollup.counters.index.get(&counter).copied().context("the file has changed")
                     };
                     find_counter_ids(&batch, hour_file.origin, known)?
@@ -228,8 +228,8 @@ impl RollupScan {
         turn.dictionaries = dictionaries.collect();
         turn.rows = rows.into();
         self.turn = turn;
-        let is_last = until >= *self.wanted.end() || self.groups.iter().all(|candidate| candidate.end_ns <= until);
-        self.next = if is_last { None } else { self.next_begin(until) };
+        let is_last = until >= *self.wanted_ends.end() || self.groups.iter().all(|candidate| candidate.end_ns <= until);
+        self.next_turn_ns = if is_last { None } else { self.next_begin(until) };
         Ok(true)
     }
 
@@ -246,7 +246,7 @@ impl RollupScan {
         hour_file: &HourFile,
         turn_range: (i64, i64),
     ) -> Result<RecordBatch> {
-        let (from, until) = (turn_range.0.max(*self.wanted.start()), turn_range.1);
+        let (from, until) = (turn_range.0.max(*self.wanted_ends.start()), turn_range.1);
         let time_column = batch.schema().index_of(TIME)?;
         let ends = columns::i64s(batch, TIME)?;
         let ends: Int64Array = ends.unary(|end| end.saturating_add(hour_file.shift_ns));
@@ -362,8 +362,8 @@ fn merge_windows(
     merged: &mut HashMap<(i64, i32), MergedWindow>,
 ) -> Result<()> {
     let mut dropped: Vec<(i64, i32, u32)> = Vec::new();
-    for window in rows.chunk_by(|one, following| (one.0, one.1) == (following.0, following.1)) {
-        let sets = || window.chunk_by(|one, following| one.2 == following.2);
+    for window in rows.chunk_by(|row_ref, following| (row_ref.0, row_ref.1) == (following.0, following.1)) {
+        let sets = || window.chunk_by(|row_ref, following| row_ref.2 == following.2);
         if sets().nth(1).is_none() {
             continue;
         }
@@ -405,7 +405,7 @@ impl Iterator for RollupScan {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => {
-                    self.next = None;
+                    self.next_turn_ns = None;
                     let path = self.rollup.path.display();
                     return Some(Err(error.context(format!("cannot read {path}"))));
                 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::schema::SCHEMA_VERSION;
 use crate::schema::columns::{self, get};
 use crate::tables::hours::Hours;
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
 
 const SECOND: i64 = 1_000_000_000;
@@ -54,7 +54,7 @@ impl Boot<'_> {
             (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
-        let mut hours = Hours::open(self.root, Mode::default(), rollup::pairs(&pairs)).unwrap();
+        let mut hours = Hours::open(self.root, FileMode::default(), rollup::pairs(&pairs)).unwrap();
         for window in windows {
             let mono_ns = window.number * WINDOW;
             let ts = self.wall_ns + mono_ns;

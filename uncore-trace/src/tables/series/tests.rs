@@ -6,17 +6,17 @@ fn dataset(dir: &Path) -> RecordingTarget {
     RecordingTarget::Dataset(dir.to_owned())
 }
 
-fn series(target: &RecordingTarget, keep: Option<Keep>) -> Series {
-    Series::open(target, keep, Mode::default()).unwrap()
+fn series(target: &RecordingTarget, keep: Option<Keep>) -> PartSeries {
+    PartSeries::open(target, keep, FileMode::default()).unwrap()
 }
 
 /// Records an empty next part.
-fn record(series: &mut Series) -> Writer {
+fn record(series: &mut PartSeries) -> Writer {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     Writer::create(series.next_target(), CreateOptions::default(), &[version].into()).unwrap()
 }
 
-fn finish(series: &mut Series) {
+fn finish(series: &mut PartSeries) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     record(series).finish(&[version].into()).unwrap();
 }
@@ -79,19 +79,19 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
     let mut all = series(&target, None);
     finish(&mut all);
     all.make_room().unwrap();
-    assert_eq!(all.parts.list_numbers().unwrap(), [1]);
+    assert_eq!(all.names.list_numbers().unwrap(), [1]);
     let mut some = series(&target, Some(Keep::Parts(9)));
     finish(&mut some);
     let live = record(&mut some);
     for left in [&[2, 3][..], &[3], &[3]] {
         some.make_room().unwrap();
-        assert_eq!(some.parts.list_numbers().unwrap(), left);
+        assert_eq!(some.names.list_numbers().unwrap(), left);
     }
     drop(live);
 }
 
 /// A part with one window.
-fn window(series: &mut Series, boot: &str, mono_ns: i64) {
+fn window(series: &mut PartSeries, boot: &str, mono_ns: i64) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = [version, (metadata::BOOT_ID.to_owned(), boot.to_owned())].into();
     let mut writer = Writer::create(series.next_target(), CreateOptions::default(), &pairs).unwrap();
@@ -140,11 +140,11 @@ fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
     assert!(size > 0);
     series.keep = Some(Keep::Bytes(3 * size + size / 2));
     series.trim_parts(0).unwrap();
-    assert_eq!(series.parts.list_numbers().unwrap(), [2, 3, 4]);
+    assert_eq!(series.names.list_numbers().unwrap(), [2, 3, 4]);
     series.trim_parts(size).unwrap();
-    assert_eq!(series.parts.list_numbers().unwrap(), [3, 4]);
+    assert_eq!(series.names.list_numbers().unwrap(), [3, 4]);
     series.trim_parts(u64::MAX / 2).unwrap();
-    assert_eq!(series.parts.list_numbers().unwrap(), Vec::<u64>::new());
+    assert_eq!(series.names.list_numbers().unwrap(), Vec::<u64>::new());
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
     let mut first = series(&target, Some(Keep::Bytes(1)));
     let live = record(&mut first);
     first.trim_parts(1 << 40).unwrap();
-    assert_eq!(first.parts.list_numbers().unwrap(), [1]);
-    let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
+    assert_eq!(first.names.list_numbers().unwrap(), [1]);
+    let error = PartSeries::open(&target, None, FileMode::default()).unwrap_err().to_string();
     assert!(error.contains("00000001 is being recorded now"), "{error}");
     drop(live);
 }
@@ -175,8 +175,8 @@ fn what_was_half_removed_is_removed_and_a_recording_is_no_series() {
     assert_eq!(parts_of(&dir), [dir.join("00000001")]);
     assert_eq!(parts_of(&dir.join("00000001")), Vec::<PathBuf>::new());
     let part = dataset(&dir.join("00000001"));
-    let error = Series::open(&part, None, Mode::default()).unwrap_err().to_string();
+    let error = PartSeries::open(&part, None, FileMode::default()).unwrap_err().to_string();
     assert!(error.contains("holds a recording that was not rotated"), "{error}");
     let stream = RecordingTarget::Stream(Box::new(Vec::new()));
-    assert!(Series::open(&stream, None, Mode::default()).is_err());
+    assert!(PartSeries::open(&stream, None, FileMode::default()).is_err());
 }

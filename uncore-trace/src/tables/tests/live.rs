@@ -74,7 +74,7 @@ fn a_recorder_that_was_killed_or_is_none_is_told_from_one_that_runs() {
     kill(record(&path, 0..3));
     let killed = refusal(Recording::open_so_far(&path));
     assert!(killed.contains("was not finished; run `uncore-trace repair"), "{killed}");
-    let create = CreateOptions { act: super::super::lock::Act::Attribute, ..CreateOptions::default() };
+    let create = CreateOptions { command: super::super::lock::LockingCommand::Attribute, ..CreateOptions::default() };
     let other: &Path = &dir.path().join("other.parquet");
     let mut writer = Writer::create(RecordingTarget::File(other.to_owned()), create, &pairs()).unwrap();
     seal(&mut writer, 0);

@@ -9,7 +9,7 @@ use super::cost::readings_of;
 use super::{pairs, windows};
 use crate::schema::{ALL, TableDef, fabric, readings, rollup};
 use crate::tables::encode::{self, FileProperties};
-use crate::tables::mode::Mode;
+use crate::tables::mode::FileMode;
 
 use arrow::array::RecordBatch;
 
@@ -49,7 +49,7 @@ fn assert_old_readers_read(path: &Path, what: &str) {
 fn write_in_all_ways(def: &'static TableDef, rows: &RecordBatch) {
     let dir = tempfile::tempdir().unwrap();
     let pairs = pairs();
-    let form = FileProperties { def, pairs: &pairs, mode: Mode::default() };
+    let form = FileProperties { def, pairs: &pairs, mode: FileMode::default() };
     let [segment, merged, copied] =
         ["segment", "merged", "copied"].map(|name| dir.path().join(name));
     encode::write_rows(&segment, &form, std::slice::from_ref(rows)).unwrap();

@@ -5,7 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::*;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
-use crate::schema::link::{Counted, Link, Peak, PeakSource};
+use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
 use crate::tables::writer::TablePiece;
 use crate::top::Options;
 use crate::view::key::By;
@@ -15,8 +15,8 @@ use crate::view::live::Live;
 pub(super) const SECOND: i64 = 1_000_000_000;
 
 pub(super) fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource, f64)]) -> Link {
-    let counted = |counter, direction| Counted { counter, direction };
-    let peak = |(source, bytes_per_s): &(PeakSource, f64)| Peak {
+    let counted = |counter, direction| LinkCounter { counter, direction };
+    let peak = |(source, bytes_per_s): &(PeakSource, f64)| PeakRate {
         direction: Direction::In,
         bytes_per_s: *bytes_per_s,
         source: *source,
@@ -24,7 +24,7 @@ pub(super) fn link(name: &str, subsystem: &str, first: u32, peaks: &[(PeakSource
     };
     Link {
         name: name.to_owned(),
-        link_kind: subsystem.to_owned(),
+        kind: subsystem.to_owned(),
         subsystem: subsystem.to_owned(),
         socket: Some(0),
         devices: None,

@@ -70,10 +70,10 @@ pub(super) fn tables(recording: &Recording) -> Outcome {
         let alone = if recording.is_rollup() { "a roll-up" } else { "a single file" };
         return Outcome::Ok(alone.to_owned());
     }
-    match Manifest::of_dataset(recording) {
+    match Manifest::read_dataset(recording) {
         Ok(Some(manifest)) => {
-            let listed = manifest.tables().count() + 1;
-            outcome(manifest.wrong(recording), || format!("{listed} tables"))
+            let listed = manifest.list_tables().count() + 1;
+            outcome(manifest.find_problems(recording), || format!("{listed} tables"))
         }
         Ok(None) => Outcome::NotHere("fabric.parquet does not list the tables".to_owned()),
         Err(error) => Outcome::Failed(format!("{error:#}")),

@@ -66,7 +66,7 @@ impl<'a> DiffJsonLine<'a> {
         Self {
             what: &subject.name,
             link: subject.link.as_ref().map(|(name, _)| name.as_str()),
-            direction: subject.link.as_ref().map(|(_, direction)| direction.name()),
+            direction: subject.link.as_ref().map(|(_, direction)| direction.direction_name()),
             unit: &subject.unit,
             by: key_and_owner.map(|_| diff.grouping.name()),
             key: key_and_owner.map(|tenant| tenant.0),

@@ -281,10 +281,10 @@ impl<'a> ShareColumns<'a> {
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
         let link = links.on(self.counter.value(row));
-        let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.name())));
+        let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.direction_name())));
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
-            let kind = printable(&link.link_kind).into_owned();
+            let kind = printable(&link.kind).into_owned();
             let group = printable(&link.name).into_owned();
             labels.extend([
                 ("link", group.clone()),

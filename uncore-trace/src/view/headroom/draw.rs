@@ -121,9 +121,9 @@ fn filled(way: &Way, links: &Links) -> Option<String> {
 fn peak(way: &Way, links: &Links) -> Option<String> {
     let limit = way.limit(links)?;
     let name = links.links.get(way.link).map(|link| printable(&link.name).into_owned())?;
-    let of = |peak: &crate::schema::link::Peak| {
+    let of = |peak: &crate::schema::link::PeakRate| {
         let rate = units::rate(peak.bytes_per_s, "bytes");
-        format!("{rate} ({}: {})", peak.source.name(), printable(&peak.detail))
+        format!("{rate} ({}: {})", peak.source.source_name(), printable(&peak.detail))
     };
     Some(match limit.other {
         None => format!("peak of {name}: {}", of(limit.peak)),
@@ -177,20 +177,20 @@ pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result
         let limit = way.limit(links);
         let object = Object {
             link: &link.name,
-            kind: &link.link_kind,
+            kind: &link.kind,
             subsystem: &link.subsystem,
             socket: link.socket,
             devices: link.devices.as_deref(),
-            direction: way.direction.name(),
+            direction: way.direction.direction_name(),
             bytes: way.average().map(|_| way.bytes),
             average_per_s: way.average(),
             highest_per_s: way.highest,
             known_ns: way.time.whole_time().known_ns().round() as i64,
             unknown_ns: way.time.whole_time().unknown_ns().round() as i64,
             peak_per_s: limit.map(|limit| limit.peak.bytes_per_s),
-            peak_source: limit.map(|limit| limit.peak.source.name()),
+            peak_source: limit.map(|limit| limit.peak.source.source_name()),
             other_peak_per_s: limit.and_then(|limit| limit.other).map(|peak| peak.bytes_per_s),
-            other_peak_source: limit.and_then(|limit| limit.other).map(|peak| peak.source.name()),
+            other_peak_source: limit.and_then(|limit| limit.other).map(|peak| peak.source.source_name()),
             full_ns: way.full_ns,
             by,
             fillers: way.fillers.iter().map(|(key, bytes)| Filler { key, bytes: *bytes }).collect(),

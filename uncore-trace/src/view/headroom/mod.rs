@@ -202,7 +202,7 @@ pub(super) mod tests {
     use super::super::key::By;
     use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
     use super::*;
-    use crate::schema::link::{Counted, Link, PeakSource};
+    use crate::schema::link::{LinkCounter, Link, PeakSource};
     use crate::schema::metadata;
 
     /// 64 MB/s, twice that in the second half of the time.
@@ -255,7 +255,7 @@ pub(super) mod tests {
     #[test]
     fn a_long_window_of_one_link_is_not_one_of_the_other() {
         let of = |counter| Link {
-            counters: vec![Counted { counter, direction: Direction::In }],
+            counters: vec![LinkCounter { counter, direction: Direction::In }],
             ..link(vec![peak(PeakSource::Sysfs, 100e6)])
         };
         let links = Links::new(vec![of(0), of(1)]);

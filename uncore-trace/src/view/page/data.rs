@@ -11,7 +11,7 @@ use super::notices::{Lost, Notices};
 use super::series::{AllSeries, Area, Series};
 use super::survey::{Plot, Survey};
 use super::total::Rates;
-use crate::schema::link::{Direction, Peak};
+use crate::schema::link::{Direction, PeakRate};
 use crate::schema::owner;
 use crate::text::printable;
 
@@ -85,7 +85,7 @@ impl Data<'_> {
     /// How long a link was nearly full, and who filled it then.
     fn way(json: &mut Json<'_>, way: &Way) -> io::Result<()> {
         json.object(|json| {
-            json.key("direction")?.value(way.direction.name())?;
+            json.key("direction")?.value(way.direction.direction_name())?;
             json.key("average")?.number(way.average())?;
             json.key("highest")?.number(way.highest)?;
             json.key("full")?.value(&way.full_ns.map(|ns| ns as f64 / 1e9))?;
@@ -105,7 +105,7 @@ impl Data<'_> {
             json.key("name")?.value(&printable(&event.name))?;
             json.key("unit")?.value(&printable(&event.unit))?;
             json.key("link")?.value(&event.link.map(|(link, _)| link))?;
-            json.key("direction")?.value(&event.link.map(|(_, direction)| direction.name()))?;
+            json.key("direction")?.value(&event.link.map(|(_, direction)| direction.direction_name()))?;
             json.key("total")?.number(Some(event.total))?;
             json.key("seconds")?.value(&event.known_s())?;
             json.key("peak")?;
@@ -218,7 +218,7 @@ fn shown(who: &str) -> String {
 /// The peak of a link and its source.
 fn peak(json: &mut Json<'_>, limit: Option<Limit<'_>>) -> io::Result<()> {
     let Some(limit) = limit else { return json.value(&()) };
-    let words = |peak: &Peak| format!("{}: {}", peak.source.name(), printable(&peak.detail));
+    let words = |peak: &PeakRate| format!("{}: {}", peak.source.source_name(), printable(&peak.detail));
     json.object(|json| {
         json.key("rate")?.number(Some(limit.peak.bytes_per_s))?;
         json.key("source")?.value(&words(limit.peak))?;

@@ -77,7 +77,7 @@ impl Summer {
             link: counter.link.as_deref(),
             direction: counter.direction,
             peak: counter.peak.map(|(peak, _)| peak),
-            peak_direction: counter.peak.map(|(_, direction)| direction.name()),
+            peak_direction: counter.peak.map(|(_, direction)| direction.direction_name()),
             pmu: &counter.pmu,
             event: &counter.event,
             filter: &counter.filter,

@@ -341,7 +341,7 @@ impl Summer {
             filter: word("filter")?,
             unit: word("unit")?,
             link: link_and_direction.map(|(link, _)| link.name.clone()),
-            direction: link_and_direction.map(|(_, direction)| direction.name()),
+            direction: link_and_direction.map(|(_, direction)| direction.direction_name()),
             // A memory may have a known peak only for both directions together.
             peak: link_and_direction.and_then(|(link, counted_direction)| {
                 let peak = limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;

@@ -4,7 +4,7 @@ use arrow::array::{Float64Array, Int64Array};
 
 use super::super::sample::{INTACT, Sample, WINDOWS, link, peak, plan};
 use super::*;
-use crate::schema::link::{Peak, PeakSource};
+use crate::schema::link::{PeakRate, PeakSource};
 use crate::schema::{fabric, metadata};
 
 const WINDOW: i64 = 10_000_000;
@@ -169,7 +169,7 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
 fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
     let sample = Sample::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
-    let both = Peak { direction: Direction::Both, ..peak(PeakSource::Catalog, 5.0) };
+    let both = PeakRate { direction: Direction::Both, ..peak(PeakSource::Catalog, 5.0) };
     let own = peak(PeakSource::Catalog, 3.0);
     for (peaks, expected) in [(vec![both.clone()], (5.0, "both")), (vec![both, own], (3.0, "in"))] {
         let mut pairs = table.metadata_pairs().clone();

@@ -7,7 +7,7 @@ use super::proto::{
     InternedData, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket,
 };
 use super::*;
-use crate::schema::link::Counted;
+use crate::schema::link::LinkCounter;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
@@ -222,7 +222,7 @@ const LINKED: Broken = Broken {
     },
     metadata: |pairs| {
         let mut link = link(Vec::new());
-        link.counters.push(Counted { counter: 1, ..link.counters[0] });
+        link.counters.push(LinkCounter { counter: 1, ..link.counters[0] });
         pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
     },
     ..INTACT
