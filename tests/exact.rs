@@ -68,7 +68,7 @@ fn exact(python: &Path, options: &[&str]) -> bool {
         assert_eq!(share.method, method, "{share:?}");
     }
     // A machine that is stopped by its host misses ticks, but loses no counts.
-    let losses = loss::Losses::sort(lost.iter().map(|cause| (cause, 1)));
+    let losses = loss::Losses::from_totals(lost.iter().map(|cause| (cause, 1)));
     assert!(losses.is_complete(), "{lost:?}");
     assert_checked(&run);
     true

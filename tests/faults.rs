@@ -34,7 +34,7 @@ pub(crate) fn assert_told(recording: &Path, ended: &Ended) -> bool {
     assert_checked(recording);
     conserved(recording);
     let losses = rows::losses(recording).into_iter();
-    let losses = Losses::sort(losses.map(|loss| (loss.cause, loss.count.unsigned_abs())));
+    let losses = Losses::from_totals(losses.map(|loss| (loss.cause, loss.count.unsigned_abs())));
     assert_eq!(ended.code, Some(i32::from(!losses.is_complete())), "{losses:?}: {}", ended.stderr);
     losses.is_complete()
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{Planned, Value, evaluate};
+use uncore_trace::catalog::metric::{PlannedMetric, Value, evaluate};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
 
@@ -205,7 +205,7 @@ pub(crate) fn value(
     name: &str,
     counts: &[(&str, f64)],
     seconds: f64,
-    pick: impl Fn(&Planned) -> bool,
+    pick: impl Fn(&PlannedMetric) -> bool,
 ) -> f64 {
     let counts: BTreeMap<_, _> = counts.iter().copied().collect();
     let count = |id: u32| {
@@ -233,7 +233,7 @@ fn every_published_metric_of_the_fabric_has_its_value() {
         let names: Vec<_> = golden.iter().map(|(name, ..)| *name).collect();
         let plan = metrics(&machine, &names);
         for (name, family, expected) in golden {
-            let of = |m: &Planned| m.pmu == *family || m.family == *family && m.socket == Some(0);
+            let of = |m: &PlannedMetric| m.pmu == *family || m.family == *family && m.socket == Some(0);
             same(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, of), *expected);
         }
     }
@@ -242,7 +242,7 @@ fn every_published_metric_of_the_fabric_has_its_value() {
     let port = machine.pmus.iter_mut().find(|pmu| pmu.name.starts_with("dwc_rootport")).unwrap();
     port.name = "pcie_bdf_100000".to_owned();
     let plan = metrics(&machine, &["pcie_*"]);
-    let of = |m: &Planned| m.family == "pcie_bdf";
+    let of = |m: &PlannedMetric| m.family == "pcie_bdf";
     same("pcie_bdf", value(&plan, "pcie_write_bandwidth", COUNTS, 2.0, of), 128.0);
     same("pcie_bdf", value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, of), 32.0);
 }
@@ -256,6 +256,6 @@ fn the_utilization_of_one_root_port_is_of_that_port() {
         ..request(&[], &[])
     };
     let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
-    let of = |m: &Planned| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
+    let of = |m: &PlannedMetric| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
     same("per port", value(&plan, "pcie_read_utilization", COUNTS, 2.0, of), 40.0);
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{DURATION_NS, Planned, Value, evaluate};
+use uncore_trace::catalog::metric::{DURATION_NS, PlannedMetric, Value, evaluate};
 use uncore_trace::catalog::words::Words;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
@@ -41,7 +41,7 @@ fn planned(name: &str, metrics: &[&str]) -> Plan {
 fn value(
     plan: &Plan,
     metric: &str,
-    pick: impl Fn(&Planned) -> bool,
+    pick: impl Fn(&PlannedMetric) -> bool,
     raw: &[(&str, f64)],
     seconds: f64,
 ) -> f64 {
@@ -69,7 +69,7 @@ fn about(value: f64, expected: f64, part: f64) {
 fn grace_measurements_as_published() {
     let plan = planned("grace-2s", &["mem_read_bandwidth", "remote_mem_read_bandwidth"]);
     let (one, other) =
-        (|its: &Planned| its.socket == Some(0), |its: &Planned| its.socket == Some(1));
+        (|its: &PlannedMetric| its.socket == Some(0), |its: &PlannedMetric| its.socket == Some(1));
     let beats = [("cmem_rd_data", 35_572_420.0)];
     about(value(&plan, "mem_read_bandwidth", one, &beats, 1.0), 1.138_317_440, 1e-12);
     let beats = [("remote_socket_rd_data", 36_189_087.0), ("cmem_rd_data", 33_542_984.0)];
@@ -84,7 +84,7 @@ fn grace_measurements_as_published() {
 
     let plan = planned("grace-2s", &["c2c_bandwidth"]);
     let bytes = [("rd_bytes_loc", 4_234_927_104.0), ("wr_bytes_loc", 201_326_592.0)];
-    let c2c0 = |its: &Planned| its.pmu == "nvidia_nvlink_c2c0_pmu_0";
+    let c2c0 = |its: &PlannedMetric| its.pmu == "nvidia_nvlink_c2c0_pmu_0";
     about(value(&plan, "c2c_bandwidth", c2c0, &bytes, 1.0), 4.436_253_696, 1e-12);
 }
 
@@ -98,7 +98,7 @@ fn yitian_measurements_as_published() {
         port.name = format!("pcie_bdf_{}00000", at + 1);
     }
     let plan = try_plan(&machine, &["pcie_*"]).unwrap();
-    let port = |its: &Planned| its.pmu == "pcie_bdf_100000";
+    let port = |its: &PlannedMetric| its.pmu == "pcie_bdf_100000";
     let payload = |rx, tx| [("rx_pcie_tlp_data_payload", rx), ("tx_pcie_tlp_data_payload", tx)];
     let (read, write) = ("pcie_read_bandwidth", "pcie_write_bandwidth");
     about(value(&plan, write, port, &payload(536_910_432.0, 0.0), 1.0), 8.590, 1e-4);
@@ -109,14 +109,14 @@ fn yitian_measurements_as_published() {
 
     // The driver of Linux converts counts to bytes.
     let plan = planned("yitian", &["pcie_*"]);
-    let port = |its: &Planned| its.pmu == "dwc_rootport_10000";
+    let port = |its: &PlannedMetric| its.pmu == "dwc_rootport_10000";
     let payload = payload(536_910_432.0 * 16.0, 0.0);
     about(value(&plan, write, port, &payload, 1.0), 8.590, 1e-4);
 
     // Each of the four links between the dies has a quarter of the count of all.
     let plan = planned("yitian", &["d2d_tx_bandwidth"]);
     let each = [("ccla_tx_cxs", 810_164_744.0)];
-    let (die, seconds) = (|its: &Planned| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
+    let (die, seconds) = (|its: &PlannedMetric| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
     about(value(&plan, "d2d_tx_bandwidth", die, &each, seconds), 15.28, 1e-3);
     assert_eq!(plan.counters.len(), 8);
     let plan = planned("yitian", &["c2c_*", "mesh_frequency"]);
@@ -152,7 +152,7 @@ fn formulas_of_the_guides() {
         ("rd_cum_outs_rem", 3.0e10),
     ];
     let socket =
-        |family: &'static str| move |its: &Planned| its.family == family && its.socket == Some(0);
+        |family: &'static str| move |its: &PlannedMetric| its.family == family && its.socket == Some(0);
     let t = 2.0;
     for (metric, family, expected) in [
         ("mem_read_utilization", "nvidia_scf", 100.0 * 4.0e8 / (8.0 * 3.2e9)),
@@ -338,7 +338,7 @@ fn core_formulas_of_the_guide() {
     let flops = [("sve_flops", 450.0), ("non_sve_flops", 50.0), ("flops", 500.0)];
     let all: Vec<_> = CORE_METRICS.iter().chain(&flops).map(|(name, _)| *name).collect();
     let plan = try_plan(&machine, &all).unwrap();
-    assert!(plan.metrics.iter().all(|metric| metric.missing().is_empty()));
+    assert!(plan.metrics.iter().all(|metric| metric.missing_inputs().is_empty()));
     for &(metric, expected) in CORE_METRICS {
         about(value(&plan, metric, |_| true, CORE_COUNTS, 2.0), expected, 1e-12);
     }
@@ -455,7 +455,7 @@ fn the_inputs_of_a_ratio_are_a_group() {
             assert_eq!((&leader.pmu, leader.cpu), (&counter.pmu, counter.cpu));
         }
         for metric in &plan.metrics {
-            assert!(metric.missing().is_empty(), "{metric:?}");
+            assert!(metric.missing_inputs().is_empty(), "{metric:?}");
         }
     }
 }

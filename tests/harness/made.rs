@@ -10,7 +10,7 @@ use std::path::Path;
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
-use uncore_trace::schema::marks::Kind;
+use uncore_trace::schema::marks::MarkKind;
 use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
@@ -391,9 +391,9 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
     writer.write(&cpus::TABLE, &rows.finish()).unwrap();
     let mut rows = marks::Builder::default();
     for (begin, end, kind, name) in [
-        (0.1, Some(0.45), Kind::Span, "epoch 1"),
-        (0.45, Some(0.95), Kind::Span, "epoch 2"),
-        (0.62, None, Kind::Instant, "checkpoint"),
+        (0.1, Some(0.45), MarkKind::Span, "epoch 1"),
+        (0.45, Some(0.95), MarkKind::Span, "epoch 2"),
+        (0.62, None, MarkKind::Instant, "checkpoint"),
     ] {
         rows.append(&marks::Row {
             host: size.host,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
-use uncore_trace::schema::columns::{bits, f64s, get, i32s, i64s, texts, words};
+use uncore_trace::schema::columns::{bits_column, f64_column, nullable_value, i32_column, i64_column, texts, words};
 use uncore_trace::schema::{
     TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
@@ -133,11 +133,11 @@ fn word(batch: &RecordBatch, column: &str, row: usize) -> Option<String> {
 }
 
 fn int(batch: &RecordBatch, column: &str, row: usize) -> i64 {
-    i64s(batch, column).unwrap().value(row)
+    i64_column(batch, column).unwrap().value(row)
 }
 
 fn short(batch: &RecordBatch, column: &str, row: usize) -> Option<i32> {
-    get(i32s(batch, column).unwrap(), row)
+    nullable_value(i32_column(batch, column).unwrap(), row)
 }
 
 /// All of `fabric`.
@@ -172,8 +172,8 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         container: word(batch, "container", row),
         pod: word(batch, "pod", row),
         job: word(batch, "job", row),
-        value: get(f64s(batch, "value").unwrap(), row),
-        total: get(f64s(batch, "total").unwrap(), row),
+        value: nullable_value(f64_column(batch, "value").unwrap(), row),
+        total: nullable_value(f64_column(batch, "total").unwrap(), row),
         method: word(batch, "method", row).unwrap(),
     })
 }
@@ -227,7 +227,7 @@ pub(crate) fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Opt
 pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
     let paths: BTreeMap<u64, String> =
         rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
-            let id = bits(batch, "id").unwrap().value(row);
+            let id = bits_column(batch, "id").unwrap().value_or_zero(row);
             (id, texts(batch, "path").unwrap().value(row).to_owned())
         })
         .into_iter()
@@ -242,8 +242,8 @@ pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
         owner: word(batch, "owner", row).unwrap(),
         pid: short(batch, "pid", row),
         comm: word(batch, "comm", row).unwrap_or_default(),
-        cgroup: bits(batch, "cgroup_id").unwrap().get(row).and_then(|id| paths.get(&id).cloned()),
-        bytes: bits(batch, "bytes").unwrap().value(row),
+        cgroup: bits_column(batch, "cgroup_id").unwrap().get(row).and_then(|id| paths.get(&id).cloned()),
+        bytes: bits_column(batch, "bytes").unwrap().value_or_zero(row),
     })
 }
 
@@ -260,12 +260,12 @@ pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
 pub(crate) fn holders(recording: &Path) -> Vec<Holder> {
     let columns = ["pid", "device", "kind", "bdf", "begin_ns", "end_ns", "learnt"];
     rows(recording, &holders::TABLE, &columns, |batch, row| Holder {
-        pid: i32s(batch, "pid").unwrap().value(row),
+        pid: i32_column(batch, "pid").unwrap().value(row),
         device: word(batch, "device", row).unwrap(),
         kind: word(batch, "kind", row).unwrap(),
         bdf: word(batch, "bdf", row),
-        begin_ns: get(i64s(batch, "begin_ns").unwrap(), row),
-        end_ns: get(i64s(batch, "end_ns").unwrap(), row),
+        begin_ns: nullable_value(i64_column(batch, "begin_ns").unwrap(), row),
+        end_ns: nullable_value(i64_column(batch, "end_ns").unwrap(), row),
         learnt: word(batch, "learnt", row).unwrap(),
     })
 }

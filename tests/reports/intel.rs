@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::Planned;
+use uncore_trace::catalog::metric::PlannedMetric;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::{Plan, Request, plan};
@@ -86,7 +86,7 @@ fn metrics_of_irp_are_there() {
     let plan = metrics(&captured("granite-rapids-2s"), &["io_lost_fwd"]);
     let counts = [("unc_i_misc1.lost_fwd", 600.0), ("unc_i_misc1.sec_rcvd_invld", 400.0)];
     // Two stacks of socket 0.
-    let one = |metric: &Planned| metric.cpu == 0;
+    let one = |metric: &PlannedMetric| metric.cpu == 0;
     same("io_lost_fwd", value(&plan, "io_lost_fwd", &counts, 2.0, one), 1000.0);
 }
 

@@ -87,7 +87,7 @@ fn persistent_memory_is_counted_or_said() {
         let counts = [("unc_m_pmm_rpq_inserts", 1e9), ("unc_m_pmm_wpq_inserts", 5e8)];
         let plan = metrics(&machine, &["pmem_bandwidth"]);
         assert!(!has_note(&plan, "does not count"), "{:?}", plan.notes);
-        let first = |metric: &uncore_trace::catalog::metric::Planned| {
+        let first = |metric: &uncore_trace::catalog::metric::PlannedMetric| {
             metric.pmu == "uncore_imc_0" && metric.cpu == 0
         };
         same(name, value(&plan, "pmem_bandwidth", &counts, 2.0, first), 48.0);
@@ -214,7 +214,7 @@ fn groups_of_perfs_metrics() {
     assert!(rest.contains("tma_mem_bandwidth") && !rest.contains("dram_bw_use"), "{rest}");
     // Counts of 64 bytes, from two channels of one of two sockets.
     let counts = [("cas_count_read", 1e9), ("cas_count_write", 5e8)];
-    let first = |metric: &uncore_trace::catalog::metric::Planned| {
+    let first = |metric: &uncore_trace::catalog::metric::PlannedMetric| {
         metric.pmu == "uncore_imc_0" && metric.cpu == 0
     };
     let name = "tma_info_system_dram_bw_use";

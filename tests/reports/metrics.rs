@@ -43,7 +43,7 @@ fn metrics_of_perf_7_are_counted() {
                 continue;
             }
         };
-        let of = plan.metrics.iter().filter(|planned| planned.missing().is_empty());
+        let of = plan.metrics.iter().filter(|planned| planned.missing_inputs().is_empty());
         let units: Vec<_> = of.map(|planned| planned.unit.as_str()).collect();
         assert!(!units.is_empty() && units.iter().all(|its| *its == unit), "{metric}: {units:?}");
     }

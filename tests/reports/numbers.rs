@@ -45,7 +45,7 @@ fn memory_of_granite_rapids_is_that_of_both_sub_channels() {
         for metric in &plan.metrics {
             let inputs: Vec<_> = metric.inputs.iter().map(|input| &input.name).collect();
             assert_eq!(inputs, events.iter().collect::<Vec<_>>(), "{name}");
-            assert_eq!(metric.missing(), [""; 0], "{name}");
+            assert_eq!(metric.missing_inputs(), [""; 0], "{name}");
         }
         let is_channel = |pmu: &&Pmu| pmu.events.contains_key("cas_count_read_sch0");
         let channels = machine.pmus.iter().filter(is_channel);

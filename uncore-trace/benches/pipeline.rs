@@ -28,7 +28,7 @@ use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, Placed};
 use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::record::load::RecorderLoad;
-use uncore_trace::schema::origin::Origin;
+use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget};
@@ -387,7 +387,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let mut writer =
         WriterHandle::create(RecordingTarget::Dataset(run.to_owned()), CreateOptions::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
-    let mut sink = Sink::new(&writer, false, Origin::of(&pairs));
+    let mut sink = Sink::new(&writer, false, RecordingOrigin::from_metadata(&pairs));
     let attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |_| false),

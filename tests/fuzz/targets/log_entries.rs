@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-use uncore_trace::plan::Direction;
+use uncore_trace::plan::IoDirection;
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::fabric;
 
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
         let parts = [(owner(whose), u64::from(amount) << 12), (owner(which), 1 << 12)];
         let moved = Moved {
             device: Rc::from(if place > 99 { "sda" } else { "sdb" }),
-            direction: if place.is_multiple_of(2) { Direction::Read } else { Direction::Write },
+            direction: if place.is_multiple_of(2) { IoDirection::Read } else { IoDirection::Write },
             owner: owner(whose),
             bytes: u64::from(amount) << 9,
             requests: 1,

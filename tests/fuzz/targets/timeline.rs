@@ -19,9 +19,9 @@ use uncore_trace::drain::{
     Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
 };
 use uncore_trace::open::{Layout, Placed};
-use uncore_trace::schema::columns::{i32s, i64s};
-use uncore_trace::schema::origin::Origin;
-use uncore_trace::schema::{Store, TableDef};
+use uncore_trace::schema::columns::{i32_column, i64_column};
+use uncore_trace::schema::origin::RecordingOrigin;
+use uncore_trace::schema::{RowStore, TableDef};
 
 use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
 
@@ -30,16 +30,16 @@ mod made;
 /// Requests the rows of every table, which stay in the sink.
 struct All;
 
-impl Store for All {
-    fn wants(&self, _table: &TableDef) -> bool {
+impl RowStore for All {
+    fn wants_table(&self, _table: &TableDef) -> bool {
         true
     }
 
-    fn write(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<()> {
+    fn write_rows(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<()> {
         Ok(())
     }
 
-    fn offer(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<bool> {
+    fn offer_rows(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<bool> {
         Ok(true)
     }
 }
@@ -158,8 +158,8 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
 fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
     let mut sums: BTreeMap<_, (i64, i64)> = BTreeMap::new();
     for (rows, time) in tables {
-        let (end, cpu) = (i64s(rows, "mono_ns").unwrap(), i32s(rows, "cpu").unwrap());
-        let (ns, tick_ns) = (i64s(rows, time).unwrap(), i64s(rows, "tick_ns").unwrap());
+        let (end, cpu) = (i64_column(rows, "mono_ns").unwrap(), i32_column(rows, "cpu").unwrap());
+        let (ns, tick_ns) = (i64_column(rows, time).unwrap(), i64_column(rows, "tick_ns").unwrap());
         for row in 0..rows.num_rows() {
             let tick = (cpu.value(row), end.value(row));
             assert!(ns.value(row) >= 0, "{tick:?}: {} ns", ns.value(row));
@@ -203,7 +203,7 @@ fuzz_target!(|input: &[u8]| {
         io: true,
         holders: false,
     };
-    let mut sink = Sink::new(&All, true, Origin::of(&BTreeMap::new()));
+    let mut sink = Sink::new(&All, true, RecordingOrigin::from_metadata(&BTreeMap::new()));
     let mut timeline = Timeline::new(&setup, Box::new(attributor(&plan)), &mut sink);
     let mut now = START * TICK_NS;
     for entry in input.as_chunks::<8>().0 {

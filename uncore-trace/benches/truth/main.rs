@@ -23,7 +23,7 @@ use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{Consumer as _, Entry};
 use uncore_trace::plan::{Plan, Role};
 use uncore_trace::schema::cgroups::CgroupNames;
-use uncore_trace::schema::origin::Origin;
+use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
@@ -201,7 +201,7 @@ fn attribute(
         },
         start_tick: start,
         clock,
-        origin: &Origin::of(&pairs),
+        origin: &RecordingOrigin::from_metadata(&pairs),
         threads: 1,
     });
     for tenant in 0..tenants {

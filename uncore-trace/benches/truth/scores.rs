@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{Array as _, RecordBatch};
 use foldhash::fast::FixedState;
 use serde::Serialize;
-use uncore_trace::schema::columns::{self, get};
+use uncore_trace::schema::columns::{self, nullable_value};
 use uncore_trace::schema::fabric::RIGHT_WITHIN;
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::view::usage::{By, Question, usage};
@@ -152,10 +152,10 @@ impl Scores {
 
     /// Takes rows of `fabric`.
     pub(crate) fn take(&mut self, batch: &RecordBatch) -> Result<()> {
-        let (end, pid) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "pid")?);
-        let (counter, owner) = (columns::i32s(batch, "counter")?, columns::words(batch, "owner")?);
+        let (end, pid) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "pid")?);
+        let (counter, owner) = (columns::i32_column(batch, "counter")?, columns::words(batch, "owner")?);
         let (value, confidence) =
-            (columns::f64s(batch, "value")?, columns::f32s(batch, "confidence")?);
+            (columns::f64_column(batch, "value")?, columns::f32_column(batch, "confidence")?);
         for row in 0..batch.num_rows() {
             let who = match owner.get(row) {
                 Some("task") => Who::Process(pid.value(row) as u32 - FIRST_PID),
@@ -166,7 +166,7 @@ impl Scores {
             let tick = end.value(row) as u64 / TICK_NS - self.start - 1;
             let value = if value.is_null(row) { 0.0 } else { value.value(row) };
             let counter = counter.value(row) as usize;
-            self.give(tick as usize, counter, who, value, get(confidence, row));
+            self.give(tick as usize, counter, who, value, nullable_value(confidence, row));
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use super::wishes::Wishes;
 use crate::clock::Snapshot;
 use crate::config::Config;
 use crate::record::own_cpu_ns;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::FileMode;
@@ -212,7 +212,7 @@ impl TapConsumer {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.summer.read_metadata(&pairs)?;
             self.metrics.canary.read_metadata(&pairs)?;
-            self.wishes.set_boot(Origin::of(&pairs).boot_id);
+            self.wishes.set_boot(RecordingOrigin::from_metadata(&pairs).boot_id);
             if let Some(rollup) = &self.config.rollup {
                 let pairs = rollup::pairs(&pairs);
                 self.hours = Some(Hours::open(&rollup.directory, rollup.mode, pairs)?);

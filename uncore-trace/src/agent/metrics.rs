@@ -25,7 +25,7 @@ use self::canary::CanaryRatios;
 use self::counted::{TrafficCounts, OwnerName, OwnerShare};
 use self::table::unit_of;
 use crate::schema::cgroups::whole_job;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
 
@@ -151,20 +151,20 @@ impl MetricsPage {
     pub fn add_window(&mut self, batch: &RecordBatch) -> Result<()> {
         let words = |name| columns::words(batch, name);
         let (links, directions) = (words("link")?, words("direction")?);
-        let sockets: &Int16Array = columns::column(batch, "socket")?;
+        let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let (events, filters, units) = (words("event")?, words("filter")?, words("unit")?);
         let (owners, comms) = (words("owner")?, words("comm")?);
         let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
         let jobs = words("job")?;
-        let values: &Float64Array = columns::f64s(batch, "value")?;
-        let (peaks, peak_directions) = (columns::f64s(batch, "peak")?, words("peak_direction")?);
-        let confidences = columns::f32s(batch, "confidence")?;
-        let (lows, highs) = (columns::f64s(batch, "low")?, columns::f64s(batch, "high")?);
-        let lengths = columns::i64s(batch, "window_ns")?;
-        let seconds = |row: usize| get(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
+        let values: &Float64Array = columns::f64_column(batch, "value")?;
+        let (peaks, peak_directions) = (columns::f64_column(batch, "peak")?, words("peak_direction")?);
+        let confidences = columns::f32_column(batch, "confidence")?;
+        let (lows, highs) = (columns::f64_column(batch, "low")?, columns::f64_column(batch, "high")?);
+        let lengths = columns::i64_column(batch, "window_ns")?;
+        let seconds = |row: usize| nullable_value(lengths, row).map_or(0.0, |ns: i64| ns as f64 / 1e9);
         let length = (0..batch.num_rows()).map(seconds).fold(0.0, f64::max);
-        let ends: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let end = (batch.num_rows() > 0).then(|| get(ends, 0)).flatten();
+        let ends: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let end = (batch.num_rows() > 0).then(|| nullable_value(ends, 0)).flatten();
         let end_ns = end.map_or_else(now_ns, |us: i64| us.saturating_mul(1000));
         let begin_ns = end_ns.saturating_sub((length * 1e9) as i64);
         self.window = Some((begin_ns, end_ns));
@@ -174,7 +174,7 @@ impl MetricsPage {
         for row in 0..batch.num_rows() {
             let unit = units.get(row).unwrap_or_default();
             let (_, scale) = unit_of(unit);
-            let Some(value) = get(values, row).map(|value| scale * value.max(0.0)) else {
+            let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0)) else {
                 continue;
             };
             let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
@@ -185,7 +185,7 @@ impl MetricsPage {
                 Some(link) => MeteredTraffic::Link {
                     link: link.to_owned(),
                     direction: text(directions),
-                    socket: get(sockets, row),
+                    socket: nullable_value(sockets, row),
                 },
                 None => {
                     MeteredTraffic::Event { event: text(events), filter: text(filters), unit: text(units) }
@@ -200,7 +200,7 @@ impl MetricsPage {
             counts.total += value;
             // A peak for the sum of both directions is not the peak of one.
             let is_peak_of_direction = peak_directions.get(row) == directions.get(row);
-            counts.peak = get(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
+            counts.peak = nullable_value(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
             let kind = owners.get(row).unwrap_or_default();
             if kind == UNATTRIBUTED {
                 counts.unattributed += value;
@@ -224,9 +224,9 @@ impl MetricsPage {
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
             };
-            let bounds = get(lows, row).zip(get(highs, row)).filter(|_| seconds(row) > 0.0);
+            let bounds = nullable_value(lows, row).zip(nullable_value(highs, row)).filter(|_| seconds(row) > 0.0);
             let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
-            let share = OwnerShare { value, confidence: get(confidences, row), interval };
+            let share = OwnerShare { value, confidence: nullable_value(confidences, row), interval };
             let is_joined = counts.add_share(owner_name, share, self.owners);
             self.without_series += u64::from(is_joined);
         }

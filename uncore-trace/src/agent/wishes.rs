@@ -118,7 +118,7 @@ impl Wishes {
     ///
     /// The batch has not the columns of the table.
     pub(super) fn note_windows(&mut self, part_id: u32, rows: &RecordBatch) -> Result<()> {
-        if let Some(&newest) = columns::i64s(rows, "mono_ns")?.values().iter().max() {
+        if let Some(&newest) = columns::i64_column(rows, "mono_ns")?.values().iter().max() {
             let reached = self.reached.entry(part_id).or_insert(newest);
             *reached = newest.max(*reached);
         }

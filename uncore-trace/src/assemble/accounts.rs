@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::output::Output;
 use crate::entries::{Accounted, Entry};
 use crate::schema::accounts;
-use crate::schema::io::Direction;
+use crate::schema::io::IoDirection;
 
 /// Accounts that were read together.
 #[derive(Debug)]
@@ -57,10 +57,10 @@ impl Accounts {
                         mono_ns: end as i64,
                         read_ns: *time as i64,
                         bdf: &account.function.to_string(),
-                        source: account.source.name(),
+                        source: account.source.source_name(),
                         name: &account.name,
-                        direction: account.direction.map(Direction::name),
-                        unit: account.unit.name(),
+                        direction: account.direction.map(IoDirection::direction_name),
+                        unit: account.unit.unit_name(),
                         pid: account.pid.map(u32::cast_signed),
                         client: account.client,
                         value: *value,
@@ -76,15 +76,15 @@ mod tests {
     use super::super::Sink;
     use super::super::monitors::tests::Kept;
     use super::*;
-    use crate::discover::accounts::{Account, Source, Unit};
-    use crate::schema::columns::{bits, get, i32s, i64s, words};
+    use crate::discover::accounts::{Account, AccountSource, Unit};
+    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 
     fn reading(time: u64, value: Option<u64>) -> Arc<Reading> {
         let account = Account {
             function: "0002:01:00.0".parse().unwrap(),
-            source: Source::Drm,
+            source: AccountSource::Drm,
             name: "gfx".into(),
-            direction: Some(Direction::Write),
+            direction: Some(IoDirection::Write),
             unit: Unit::Ns,
             pid: Some(7),
             client: Some(u64::MAX),
@@ -107,8 +107,8 @@ mod tests {
             accounts.close(end, end == 1300, &mut output);
         }
         let rows = sink.rows.accounts.finish();
-        let (end, read) = (i64s(&rows, "mono_ns").unwrap(), i64s(&rows, "read_ns").unwrap());
-        let value = bits(&rows, "value").unwrap();
+        let (end, read) = (i64_column(&rows, "mono_ns").unwrap(), i64_column(&rows, "read_ns").unwrap());
+        let value = bits_column(&rows, "value").unwrap();
         let row = |row| (end.value(row), read.value(row), value.get(row));
         ((0..rows.num_rows()).map(row).collect(), consumer.1)
     }
@@ -149,8 +149,8 @@ mod tests {
         let word = |name: &str| words(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
         let all = ["bdf", "source", "name", "direction", "unit"].map(word);
         assert_eq!(all, ["0002:01:00.0", "drm", "gfx", "write", "ns"]);
-        assert_eq!(get(i32s(&rows, "pid").unwrap(), 0), Some(7));
-        let of = |name: &str| bits(&rows, name).unwrap().get(0);
+        assert_eq!(nullable_value(i32_column(&rows, "pid").unwrap(), 0), Some(7));
+        let of = |name: &str| bits_column(&rows, name).unwrap().get(0);
         assert_eq!((of("client"), of("value")), (Some(u64::MAX), Some(u64::MAX)));
     }
 }

@@ -6,7 +6,7 @@ use super::sink::Sink;
 use crate::discover::pci::join_addresses;
 use crate::identity::assignments::Assignment;
 use crate::schema::assignments::Row;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// What the kubelet said.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ impl Assignments {
             return;
         }
         let begin = begin.filter(|begin| *begin >= self.start);
-        let Origin { host, boot_id, cluster } = &sink.origin;
+        let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         sink.rows.assignments.append(&Row {
             host,
             boot_id,
@@ -93,7 +93,7 @@ impl Assignments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::columns::{get, i64s, words};
+    use crate::schema::columns::{nullable_value, i64_column, words};
 
     fn assigned(time: u64, devices: &[&str]) -> Assigned {
         let of =
@@ -108,9 +108,9 @@ mod tests {
         }
         assignments.finish(&mut sink);
         let rows = sink.rows.assignments.finish();
-        let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
+        let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
         let device = words(&rows, "device").unwrap();
-        let line = |row| (device.get(row).unwrap().to_owned(), get(begin, row), get(end, row));
+        let line = |row| (device.get(row).unwrap().to_owned(), nullable_value(begin, row), nullable_value(end, row));
         (0..rows.num_rows()).map(line).collect()
     }
 

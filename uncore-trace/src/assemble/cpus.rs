@@ -91,7 +91,7 @@ mod tests {
 
     /// CPU, state and counters of each row.
     fn texts(rows: &RecordBatch) -> Vec<String> {
-        let cpu = columns::i32s(rows, "cpu").unwrap();
+        let cpu = columns::i32_column(rows, "cpu").unwrap();
         let state = columns::words(rows, "state").unwrap();
         let counters = rows.column_by_name("counters").unwrap().as_string::<i32>();
         let text = |row| format!("{} {:?} {}", cpu.value(row), state.get(row), counters.value(row));

@@ -17,7 +17,7 @@ use crate::drain::{FileChange, FileEvent, Task};
 use crate::entries;
 use crate::identity::names::TaskNames;
 use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// Devices of processes that are remembered, some 10 MB. More are not entered.
 const MOST: usize = 1 << 16;
@@ -310,7 +310,7 @@ fn row(key: Key, held: &Held, start: u64, end: Option<u64>, sink: &mut Sink) {
         return;
     }
     let ((pid, number), Place { node, functions, ports }) = (key, &*held.place);
-    let Origin { host, boot_id, cluster } = &sink.origin;
+    let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
     sink.rows.holders.append(&Row {
         host,
         boot_id,
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
     use crate::identity::cgroups::Cgroups;
-    use crate::schema::columns::{bits, get, i32s, i64s, words};
+    use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 
     const CARD: Number = Number { is_block: false, major: 226, minor: 0 };
     const RENDER: Number = Number { is_block: false, major: 226, minor: 128 };
@@ -393,18 +393,18 @@ mod tests {
         fn end(mut self) -> Vec<Line> {
             self.holders.finish(&mut self.sink);
             let rows = self.sink.rows.holders.finish();
-            let (pid, cgroup) = (i32s(&rows, "pid").unwrap(), bits(&rows, "cgroup_id").unwrap());
-            let (begin, end) = (i64s(&rows, "begin_ns").unwrap(), i64s(&rows, "end_ns").unwrap());
+            let (pid, cgroup) = (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
+            let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
             let word =
                 |name: &str, row: usize| words(&rows, name).unwrap().get(row).map(str::to_owned);
             let line = |row| {
                 (
                     pid.value(row),
-                    cgroup.value(row),
+                    cgroup.value_or_zero(row),
                     word("device", row).unwrap(),
                     word("port", row),
-                    get(begin, row),
-                    get(end, row),
+                    nullable_value(begin, row),
+                    nullable_value(end, row),
                     word("learnt", row).unwrap(),
                 )
             };

@@ -14,7 +14,7 @@ use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
 use crate::entries::{Moved, Owner};
 use crate::identity::names::TaskNames;
-use crate::plan::Direction;
+use crate::plan::IoDirection;
 use crate::schema::io;
 
 /// I/O is fed to the time line with this delay, ns. A request is reported when it ends; one that
@@ -117,10 +117,10 @@ impl IoUse {
 
     fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
         let (flow, direction) = match slot.kind {
-            IoKind::Read => (Flow::Direct, Direction::Read),
-            IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
-            IoKind::Received => (Flow::Received, Direction::Read),
-            IoKind::Taken => (Flow::Taken, Direction::Read),
+            IoKind::Read => (Flow::Direct, IoDirection::Read),
+            IoKind::Write | IoKind::Sent => (Flow::Direct, IoDirection::Write),
+            IoKind::Received => (Flow::Received, IoDirection::Read),
+            IoKind::Taken => (Flow::Taken, IoDirection::Read),
         };
         let Some(device) = self.device(slot) else {
             self.unnamed.push((slot.clone(), boundary));
@@ -210,7 +210,7 @@ fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: 
         tick_ns: tick_ns as i64,
         device: &moved.device,
         bdf: functions,
-        direction: moved.direction.name(),
+        direction: moved.direction.direction_name(),
         owner: owner.kind,
         pid: owner.pid,
         comm: owner.process.as_deref(),

@@ -7,7 +7,7 @@ use super::sink::{Dropped, Refused, Sink};
 use crate::entries::{Lack, Missing, Relief};
 use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// One loss.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ impl Ledger {
             let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
             self.enter(Entry { cause, time, span, cpu, counter, count, detail });
         }
-        let Origin { host, boot_id, cluster } = &sink.origin;
+        let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {
             sink.rows.loss.append(&Row {
                 host,
@@ -234,7 +234,7 @@ impl Ledger {
 
     /// Totals in two lists: losses of precision, and missing data.
     pub fn losses(&self) -> Losses {
-        Losses::of(&self.totals)
+        Losses::from_causes(&self.totals)
     }
 }
 

@@ -98,7 +98,7 @@ impl Monitors {
 pub(super) mod tests {
     use super::*;
     use crate::entries::{Accounted, Consumer, Disorder, Missing};
-    use crate::schema::columns::{bits, i64s};
+    use crate::schema::columns::{bits_column, i64_column};
     use crate::schema::fabric;
 
     /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if there is one.
@@ -171,9 +171,9 @@ pub(super) mod tests {
             (&[1100, 1100, 1200, 1300][..], &[2, 3, 4, 5][..])
         );
         let rows = sink.rows.monitors.finish();
-        let (end, bytes) = (i64s(&rows, "mono_ns").unwrap(), bits(&rows, "bytes").unwrap());
+        let (end, bytes) = (i64_column(&rows, "mono_ns").unwrap(), bits_column(&rows, "bytes").unwrap());
         let logged: Vec<_> =
-            (0..rows.num_rows()).map(|row| (end.value(row), bytes.value(row))).collect();
+            (0..rows.num_rows()).map(|row| (end.value(row), bytes.value_or_zero(row))).collect();
         assert_eq!(logged, ends.into_iter().zip(consumer.0).collect::<Vec<_>>());
     }
 }

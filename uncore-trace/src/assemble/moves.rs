@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use crate::entries::{Moved, Owner, Sum};
-use crate::plan::Direction;
+use crate::plan::IoDirection;
 
 /// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
 /// device. Traffic that is forwarded, or read without a copy, is reported
@@ -126,7 +126,7 @@ impl Transfers {
                 let (device, who) = (Rc::clone(device), Owner::Device);
                 open.direct.add(&Moved {
                     device,
-                    direction: Direction::Read,
+                    direction: IoDirection::Read,
                     owner: who,
                     bytes,
                     requests,
@@ -174,7 +174,7 @@ mod tests {
     const TICK: u64 = 1000;
 
     fn moved(who: Owner, bytes: u64) -> Moved {
-        Moved { device: "sda".into(), direction: Direction::Read, owner: who, bytes, requests: 1 }
+        Moved { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
     }
 
     fn total(rows: &[Moved]) -> (u64, u64) {

@@ -101,7 +101,7 @@ mod tests {
     use crate::assemble::Ledger;
     use crate::assemble::monitors::tests::Kept;
     use crate::entries::{Disorder, Trigger};
-    use crate::schema::columns::{i64s, words};
+    use crate::schema::columns::{i64_column, words};
 
     #[test]
     fn an_entry_that_was_refused_is_a_loss() {
@@ -122,7 +122,7 @@ mod tests {
         assert!(!ledger.losses().is_complete());
         let rows = sink.rows.loss.finish();
         assert_eq!(words(&rows, "cause").unwrap().get(0), Some("disorder"));
-        assert_eq!(i64s(&rows, "count").unwrap().values(), &[2]);
+        assert_eq!(i64_column(&rows, "count").unwrap().values(), &[2]);
     }
 
     #[test]

@@ -482,7 +482,7 @@ impl Readers {
 /// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
 /// bits are noise of the kernel's clock.
 fn value(count: Count) -> Value {
-    let times = readings::times(count.enabled, count.running);
+    let times = readings::stored_times(count.enabled, count.running);
     Value { value: count.value, times: times.0.zip(times.1) }
 }
 

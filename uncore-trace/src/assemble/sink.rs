@@ -12,8 +12,8 @@ use crate::clock::mono_ns;
 use crate::drain::Task;
 use crate::entries::{Disorder, ROWS_AT_ONCE};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::origin::Origin;
-use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
+use crate::schema::origin::RecordingOrigin;
+use crate::schema::{Builders, RowStore, TableDef, cgroups, fabric, slices, tasks};
 
 /// Rows of a table that go to the writer together: 4 MB of `fabric`. Every batch may become a
 /// segment, and many small segments cost the writer more time than few large ones.
@@ -27,7 +27,7 @@ pub(super) const BATCH_ROWS: usize = ROWS_AT_ONCE;
 pub struct Sink {
     wanted: Vec<&'static str>,
     /// The origin of the recording.
-    pub origin: Origin,
+    pub origin: RecordingOrigin,
     /// Rows that were not handed to the writer yet.
     pub rows: Builders,
     /// Rows of `fabric` that were handed to the writer.
@@ -71,10 +71,10 @@ impl Dropped {
 
 impl Sink {
     /// Rows for the tables that `writer` wants; `slices` only if every slice is recorded.
-    pub fn new(writer: &dyn Store, every_slice: bool, origin: Origin) -> Self {
+    pub fn new(writer: &dyn RowStore, every_slice: bool, origin: RecordingOrigin) -> Self {
         let wanted = crate::schema::ALL
             .iter()
-            .filter(|table| writer.wants(table))
+            .filter(|table| writer.wants_table(table))
             .filter(|table| every_slice || table.name != slices::TABLE.name)
             .map(|table| table.name)
             .collect();
@@ -92,35 +92,35 @@ impl Sink {
     }
 
     /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.
-    pub fn hand_over(&mut self, writer: &mut dyn Store) -> Result<()> {
+    pub fn hand_over(&mut self, writer: &mut dyn RowStore) -> Result<()> {
         self.hand(writer, BATCH_ROWS)
     }
 
     /// Hands all rows to the writer.
-    pub fn flush(&mut self, writer: &mut dyn Store) -> Result<()> {
+    pub fn flush(&mut self, writer: &mut dyn RowStore) -> Result<()> {
         self.hand(writer, 1)
     }
 
     /// Hands all rows to the writer and waits for room. For the end of a recording, when the ring
     /// is no longer drained.
-    pub fn finish(&mut self, writer: &mut dyn Store) -> Result<()> {
+    pub fn finish(&mut self, writer: &mut dyn RowStore) -> Result<()> {
         self.handed += self.rows.fabric.len() as u64;
-        self.rows.finish(1, |table, batch| writer.write(table, batch))
+        self.rows.finish(1, |table, batch| writer.write_rows(table, batch))
     }
 
-    fn hand(&mut self, writer: &mut dyn Store, least: usize) -> Result<()> {
+    fn hand(&mut self, writer: &mut dyn RowStore, least: usize) -> Result<()> {
         let Self { wanted: _, origin: _, rows, handed, dropped, refused: _ } = self;
         rows.finish(least, |table, batch| {
             if table.name == fabric::TABLE.name {
                 *handed += batch.num_rows() as u64;
             }
             if table.name != slices::TABLE.name {
-                return writer.write(table, batch);
+                return writer.write_rows(table, batch);
             }
             // Slices are dropped rather than waited for: during a wait the ring would fill, and all
             // other tables would lose records. No other table is made from slices.
             let these = Dropped::of(&batch);
-            if !writer.offer(table, batch)? {
+            if !writer.offer_rows(table, batch)? {
                 dropped.push(these);
             }
             Ok(())
@@ -162,7 +162,7 @@ impl Sink {
 
     /// A row of `cgroups`.
     pub fn cgroup(&mut self, id: u64, names: &CgroupNames, time: u64) {
-        let Origin { host, boot_id, cluster } = &self.origin;
+        let RecordingOrigin { host, boot_id, cluster } = &self.origin;
         self.rows.cgroups.append(&cgroups::Row {
             host,
             boot_id,

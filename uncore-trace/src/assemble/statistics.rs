@@ -18,7 +18,7 @@ use super::loss::Ledger;
 use super::readers::{Log, ReadingColumns};
 use crate::entries::{Moved, Reading, Trigger, Value};
 use crate::open::{Sampled, Why};
-use crate::plan::{Direction, Plan};
+use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
 
@@ -26,7 +26,7 @@ use crate::schema::readings;
 pub(super) type Completed = HashMap<Key, u64>;
 
 /// A device in one direction.
-type Key = (Rc<str>, Direction);
+type Key = (Rc<str>, IoDirection);
 
 /// Readings from which the unseen bytes at the begin are taken. The first one in whose tick nothing
 /// moved tells them exactly.
@@ -194,7 +194,7 @@ impl Device {
             let (device, direction) = &self.key;
             let new = unseen - self.told;
             self.told = unseen;
-            let detail = format!("{new} bytes, {} {device}", direction.name());
+            let detail = format!("{new} bytes, {} {device}", direction.direction_name());
             ledger.explain(Cause::UnseenRequest, end, Some(self.id), &detail);
         }
     }
@@ -240,7 +240,7 @@ mod tests {
     /// A disk of which these bytes moved, each at a time; unseen ones are not in the records. It is
     /// read at these times, and the recording begins with time 0.
     fn counted(moved: &[(u64, u64, bool)], reads: &[u64], until: u64) -> Vec<u64> {
-        let key: Key = ("sda".into(), Direction::Read);
+        let key: Key = ("sda".into(), IoDirection::Read);
         let device = Device {
             id: 0,
             cpu: 0,

@@ -29,7 +29,7 @@ use crate::entries::{
 };
 use crate::plan::Plan;
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// The parameters of a recording.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct RecordingFacts<'a> {
     /// Converts times of `CLOCK_MONOTONIC` to wall-clock time.
     pub clock: Snapshot,
     /// Where the recording was made.
-    pub origin: &'a Origin,
+    pub origin: &'a RecordingOrigin,
     /// Number of threads that learn and divide: [`super::live`] or [`super::available`].
     pub threads: usize,
 }
@@ -66,7 +66,7 @@ pub fn order(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
 pub struct Attributor {
     clock: Clock,
     wall: Snapshot,
-    origin: Origin,
+    origin: RecordingOrigin,
     tracks: Vec<Track>,
     /// Index in `tracks`, by counter id.
     index_of: Vec<Option<usize>>,

@@ -32,7 +32,7 @@ use super::{Method, Share};
 use crate::discover::pci::Address;
 use crate::drain::Comm;
 use crate::entries::{Accounted, Grown, Held, Owner};
-use crate::plan::{Behind, Direction};
+use crate::plan::{Behind, IoDirection};
 use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The parts of a tick's count. The owner device keeps what they leave.
@@ -67,7 +67,7 @@ pub(super) struct Holders {
 #[derive(Debug, Default)]
 struct SelfCounted {
     /// Bytes, by direction; those of `None` are all.
-    bytes: HashMap<Option<Direction>, u64>,
+    bytes: HashMap<Option<IoDirection>, u64>,
     /// What each process used.
     processes: BTreeMap<u32, u64>,
 }
@@ -156,7 +156,7 @@ impl Holders {
             its.flat_map(|track| &track.counter.behind).map(|its| its.function).collect();
         let grown = &self.grown;
         let of = |function| {
-            let ways = [None, Some(Direction::Read), Some(Direction::Write)];
+            let ways = [None, Some(IoDirection::Read), Some(IoDirection::Write)];
             let bytes = ways.into_iter().filter_map(|way| Some((way, grown.bytes(function, way)?)));
             let processes = grown.processes(function);
             (function, SelfCounted { bytes: bytes.collect(), processes })
@@ -211,7 +211,7 @@ impl Parts {
     fn of(
         (behind, has_requests): (&[Behind], bool),
         holders: &HashMap<Address, BTreeMap<Owner, u64>>,
-        (counted, way): (&HashMap<Address, SelfCounted>, Option<Direction>),
+        (counted, way): (&HashMap<Address, SelfCounted>, Option<IoDirection>),
         tick_ns: u64,
     ) -> Self {
         let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();

@@ -63,10 +63,10 @@ mod tests {
     use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
     use crate::clock::Snapshot;
     use crate::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-    use crate::plan::{Direction, Plan};
-    use crate::schema::columns::{f64s, get, i32s, words};
+    use crate::plan::{IoDirection, Plan};
+    use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
     use crate::schema::fabric;
-    use crate::schema::origin::Origin;
+    use crate::schema::origin::RecordingOrigin;
 
     /// Two counters with these devices.
     fn plan(is_shared: bool) -> Plan {
@@ -102,7 +102,7 @@ mod tests {
             },
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-            origin: &Origin::of(&BTreeMap::new()),
+            origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
             threads: 1,
         });
         let mut rows = fabric::Builder::default();
@@ -124,15 +124,15 @@ mod tests {
             }
         }
         let owner = Owner::Irq(1);
-        let (device, direction) = (Rc::from("sda"), Direction::Read);
+        let (device, direction) = (Rc::from("sda"), IoDirection::Read);
         take(Entry::Moved(&Moved { device, direction, owner, bytes: 200, requests: 1 }));
         take(Entry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
-        let (counter, owner) = (i32s(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
-        let value = f64s(&rows, "value").unwrap();
+        let (counter, owner) = (i32_column(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
+        let value = f64_column(&rows, "value").unwrap();
         let of_irq = (0..rows.num_rows()).filter(|row| owner.get(*row) == Some("irq"));
         let shares: BTreeMap<_, _> =
-            of_irq.map(|row| (counter.value(row), get(value, row).unwrap())).collect();
+            of_irq.map(|row| (counter.value(row), nullable_value(value, row).unwrap())).collect();
         shares.into_values().collect()
     }
 

@@ -10,7 +10,7 @@ use crate::clock::Snapshot;
 use crate::entries::{Owner, softirq};
 use crate::plan::Counter;
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// The names of an owner, besides its kind and ids.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl<'a> Label<'a> {
 pub(super) struct Rows<'a> {
     pub tick_ns: u64,
     pub wall: Snapshot,
-    pub origin: &'a Origin,
+    pub origin: &'a RecordingOrigin,
     pub names: &'a Names,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use super::formula::Formula;
 use super::spec::{self, Term};
 use crate::discover::event::number;
-pub use crate::schema::metric::{Across, Input, Planned};
+pub use crate::schema::metric::{Across, Input, PlannedMetric};
 
 /// The name of the counted time, in ns, in formulas.
 pub const DURATION_NS: &str = "duration_ns";
@@ -132,13 +132,13 @@ pub enum Value {
 /// [`Across::Pool`] the result is [`Value::Undefined`], as it is without instances. A constant that
 /// differs between pooled instances is averaged, which is exact if their clocks are the same.
 pub fn evaluate(
-    instances: &[&Planned],
+    instances: &[&PlannedMetric],
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Value {
     let counted = |input: &&Input| input.counter.and_then(count).is_some();
-    let whole = |instance: &&&Planned| instance.inputs.iter().all(|input| counted(&input));
-    let wholes: Vec<&Planned> = instances.iter().filter(whole).copied().collect();
+    let whole = |instance: &&&PlannedMetric| instance.inputs.iter().all(|input| counted(&input));
+    let wholes: Vec<&PlannedMetric> = instances.iter().filter(whole).copied().collect();
     if wholes.is_empty() && !instances.is_empty() {
         let mut missing = Vec::new();
         let inputs = instances.iter().flat_map(|instance| &instance.inputs);
@@ -162,7 +162,7 @@ pub fn evaluate(
 
 /// The formula over the sums of its inputs and of the time.
 fn pooled(
-    instances: &[&Planned],
+    instances: &[&PlannedMetric],
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Option<f64> {
@@ -171,7 +171,7 @@ fn pooled(
         return None;
     }
     let formula: Formula = first.formula.parse().ok()?;
-    let sum = |of: &dyn Fn(&Planned) -> Option<f64>| -> Option<f64> {
+    let sum = |of: &dyn Fn(&PlannedMetric) -> Option<f64>| -> Option<f64> {
         instances.iter().try_fold(0.0, |sum, instance| Some(sum + of(instance)?))
     };
     let n = instances.len() as f64;
@@ -193,9 +193,9 @@ fn pooled(
 mod tests {
     use super::*;
 
-    fn planned(formula: &str, across: Across, inputs: &[(&str, Option<u32>)]) -> Planned {
+    fn planned(formula: &str, across: Across, inputs: &[(&str, Option<u32>)]) -> PlannedMetric {
         let input = |&(name, counter): &(&str, _)| Input { name: name.to_owned(), counter };
-        Planned {
+        PlannedMetric {
             name: "m".to_owned(),
             about: String::new(),
             unit: "1".to_owned(),
@@ -261,7 +261,7 @@ mod tests {
         let missing = |names: &[&str]| Value::Missing(names.iter().map(|&n| n.into()).collect());
         assert_eq!(evaluate(&[&one], &count, 5.0), missing(&["a"]));
         assert_eq!(evaluate(&[&one, &other, &one], &count, 5.0), missing(&["a", "b"]));
-        assert_eq!(one.missing(), ["a"]);
+        assert_eq!(one.missing_inputs(), ["a"]);
     }
 
     #[test]

@@ -292,7 +292,7 @@ fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answ
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
     let answer = if shows_answer { ending::answer_lines(options) } else { Vec::new() };
-    let losses = [outcome.losses.incomplete(), outcome.losses.note()];
+    let losses = [outcome.losses.incomplete_text(), outcome.losses.precision_text()];
     let next_steps = if shows_answer { ending::next_commands(options) } else { None };
     for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next_steps) {
         super::messages::print_message(&line);

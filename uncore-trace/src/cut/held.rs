@@ -9,7 +9,7 @@ use arrow::compute::interleave_record_batch;
 use arrow::row::{RowConverter, SortField};
 
 use super::rows::{WriteRows, filter_rows};
-use crate::schema::columns::{i64s, words};
+use crate::schema::columns::{i64_column, words};
 use crate::tables::reader::OpenTable;
 
 /// Rows beyond those in use at which the others are freed.
@@ -50,7 +50,7 @@ impl HeldStates {
                 self.write_changes(&batch, held_columns, write)?;
                 continue;
             };
-            let times = i64s(&batch, since)?.values();
+            let times = i64_column(&batch, since)?.values();
             let is_within = times.iter().map(|time_ns| begin_ns <= *time_ns && *time_ns <= end_ns);
             self.write_changes(&filter_rows(&batch, &is_within.collect::<Vec<bool>>())?, held_columns, write)?;
         }
@@ -85,7 +85,7 @@ struct LatestRows {
 impl LatestRows {
     fn add_batch(&mut self, batch: &RecordBatch, (since, key, final_row): HeldColumns, begin_ns: i64) -> Result<()> {
         let Some(since) = since else { return Ok(()) };
-        let times = i64s(batch, since)?.values();
+        let times = i64_column(batch, since)?.values();
         let final_column =
             final_row.map(|(column, value)| Ok::<_, anyhow::Error>((words(batch, column)?, value)));
         let final_words = final_column.transpose()?;
@@ -150,7 +150,7 @@ fn row_bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Ve
 mod tests {
     use super::*;
     use crate::schema::tasks::{Builder, Row, TABLE};
-    use crate::schema::when::When;
+    use crate::schema::when::RowTime;
     use crate::schema::{SCHEMA_VERSION, metadata};
     use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
@@ -163,7 +163,7 @@ mod tests {
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-        let When::Holds { since, key, last } = TABLE.when else { unreachable!("tasks hold") };
+        let RowTime::Holds { since, key, last } = TABLE.when else { unreachable!("tasks hold") };
         let (mut held, mut found) = (HeldStates::default(), Vec::new());
         for (at, rows) in tables.iter().enumerate() {
             let path = dir.path().join(format!("{at}.parquet"));
@@ -179,8 +179,8 @@ mod tests {
             let begin = if at == 0 { begin } else { i64::MIN };
             let mut take = |batch: RecordBatch| {
                 let (times, tids) = (
-                    i64s(&batch, "mono_ns")?.values().to_vec(),
-                    crate::schema::columns::i32s(&batch, "tid")?.values().to_vec(),
+                    i64_column(&batch, "mono_ns")?.values().to_vec(),
+                    crate::schema::columns::i32_column(&batch, "tid")?.values().to_vec(),
                 );
                 found.extend(times.into_iter().zip(tids));
                 Ok(())
@@ -229,7 +229,7 @@ mod tests {
             assert!(latest.row_count <= SLACK + 3 * 8192, "{}", latest.row_count);
         }
         let rows = latest.into_rows().unwrap().unwrap();
-        let times = i64s(&rows, "mono_ns").unwrap().values().to_vec();
+        let times = i64_column(&rows, "mono_ns").unwrap().values().to_vec();
         let last = 40 * 8192;
         assert_eq!(times, [last - 5, last - 4, last - 3, last - 2, last - 1]);
     }

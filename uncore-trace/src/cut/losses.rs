@@ -7,7 +7,7 @@ use arrow::array::Array as _;
 
 use super::part::PartToCut;
 use super::rows::filter_rows;
-use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
 
@@ -33,9 +33,9 @@ pub(super) fn copy_losses(
         let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
             let batch = batch?;
-            let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-            let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-            let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
+            let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+            let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
+            let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
             let details = texts(&batch, "detail")?;
             let is_wanted = |row: usize| {
                 let cause = causes.get(row).unwrap_or_default();
@@ -43,7 +43,7 @@ pub(super) fn copy_losses(
                     (times.value(row), times.value(row).saturating_sub(spans.value(row)));
                 let is_wanted = if does_hold(cause) {
                     let detail = details.is_valid(row).then(|| details.value(row).to_owned());
-                    let key = (cause.to_owned(), get(cpus, row), get(counters, row), detail);
+                    let key = (cause.to_owned(), nullable_value(cpus, row), nullable_value(counters, row), detail);
                     time_ns <= end && copied_states.insert(key)
                 } else {
                     begin < time_ns && since_ns < end

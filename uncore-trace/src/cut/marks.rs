@@ -3,22 +3,22 @@
 use anyhow::Result;
 
 use super::part::PartToCut;
-use crate::schema::marks::{Builder, Kind, Listed, Mark, TABLE, decode};
-use crate::schema::origin::Origin;
+use crate::schema::marks::{Builder, MarkKind, ListedMarks, Mark, TABLE, decode_marks};
+use crate::schema::origin::RecordingOrigin;
 use crate::tables::writer::Writer;
 
 /// Copies the marks of the time from `begin_ns` to `end_ns`. A span that begins earlier is cut at
 /// `begin_ns`; a span that ends later has no end. A span that was open where two parts meet becomes
 /// one.
-pub(super) fn copy_marks(parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer: &mut Writer) -> Result<Listed> {
+pub(super) fn copy_marks(parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer: &mut Writer) -> Result<ListedMarks> {
     let mut copied: Vec<Mark> = Vec::new();
-    let mut origin = Origin::default();
+    let mut origin = RecordingOrigin::default();
     for part in parts {
-        origin = Origin::of(&part.pairs);
+        origin = RecordingOrigin::from_metadata(&part.pairs);
         let Some(table) = part.find_table(&TABLE)? else { continue };
         let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
-            for mark in decode(&batch?)? {
+            for mark in decode_marks(&batch?)? {
                 match copied.iter_mut().find(|open_span| goes_on(open_span, &mark, part.begin_ns)) {
                     Some(earlier_span) => earlier_span.end_ns = mark.end_ns,
                     None => copied.push(mark),
@@ -33,21 +33,21 @@ pub(super) fn copy_marks(parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer
     }
     let mut rows = Builder::default();
     for mark in &copied {
-        rows.append(&mark.row(&origin));
+        rows.append(&mark.to_row(&origin));
     }
     writer.write(&TABLE, &rows.finish())?;
-    Ok(Listed::first(copied))
+    Ok(ListedMarks::list_first(copied))
 }
 
 /// Whether a mark continues a span that was open when its part began.
 fn goes_on(before: &Mark, mark: &Mark, part_begin: i64) -> bool {
-    let is_at_begin = mark.kind == Kind::Span && mark.mono_ns == part_begin;
-    let is_open = before.kind == Kind::Span && before.end_ns.is_none();
+    let is_at_begin = mark.kind == MarkKind::Span && mark.mono_ns == part_begin;
+    let is_open = before.kind == MarkKind::Span && before.end_ns.is_none();
     let identity = |mark: &Mark| (mark.text.clone(), mark.source.clone(), mark.pid);
     is_at_begin && is_open && identity(before) == identity(mark)
 }
 
 fn last_ns(mark: &Mark) -> i64 {
-    let is_open = mark.kind == Kind::Span && mark.end_ns.is_none();
+    let is_open = mark.kind == MarkKind::Span && mark.end_ns.is_none();
     mark.end_ns.unwrap_or(if is_open { i64::MAX } else { mark.mono_ns })
 }

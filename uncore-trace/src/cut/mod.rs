@@ -26,9 +26,9 @@ use self::part::PartToCut;
 use self::rows::{ReadingsCopier, copy_between, copy_during, copy_ended};
 use self::time::Times;
 use crate::clock::Snapshot;
-use crate::schema::canary::{self, Canary};
+use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
-use crate::schema::when::When;
+use crate::schema::when::RowTime;
 use crate::schema::{ALL, metadata, run};
 use crate::tables::names::parts_of;
 use crate::tables::place;
@@ -99,7 +99,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
     };
     let mut pairs = first_part.pairs.clone();
     // Its sums are those of the rows that are copied.
-    let mut moved = Canary::of(&pairs)?.map(|canary| Canary { moved: Vec::new(), ..canary });
+    let mut moved = CanarySummary::from_metadata(&pairs)?.map(|canary| CanarySummary { moved: Vec::new(), ..canary });
     for key in OF_THE_END {
         pairs.remove(key);
     }
@@ -117,15 +117,15 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
             let span = (begin_ns.max(part.begin_ns), end_ns.min(part.end_ns));
             let mut write = |batch| writer.write(def, &batch);
             match def.when {
-                When::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
+                RowTime::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
                     cpu_times.add_rows(def, &batch)?;
                     write(batch)
                 })?,
-                When::Tick(tick) => {
+                RowTime::Tick(tick) => {
                     let is_cut = (begin_ns > part.begin_ns, end_ns < part.end_ns);
                     readings.copy_ticks(&table, &columns, tick, part.ticks_between(span), is_cut, &mut write)?;
                 }
-                When::Between(from_column, to_column) => {
+                RowTime::Between(from_column, to_column) => {
                     copy_between(&table, &columns, (from_column, to_column), span, &mut |batch| {
                         if let Some(moved) =
                             moved.as_mut().filter(|_| def.name == canary::TABLE.name)
@@ -135,23 +135,23 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
                         write(batch)
                     })?;
                 }
-                When::During(from_column, to_column) => {
+                RowTime::During(from_column, to_column) => {
                     copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
                 }
-                When::Holds { since, key, last } => {
+                RowTime::Holds { since, key, last } => {
                     // Only the first part can begin before `begin`; the states of later parts are compared
                     // with those that were already written.
                     let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
                     held_states.copy_table(&table, &columns, (since, key, last), (states_from_ns, span.1), &mut write)?;
                 }
-                When::Own => {}
+                RowTime::Own => {}
             }
         }
     }
     let loss_totals = losses::copy_losses(parts, begin_ns, end_ns, &mut writer)?;
     let marks_listed = marks::copy_marks(parts, begin_ns, end_ns, &mut writer)?;
     if let Some(moved) = moved {
-        moved.note(&mut pairs)?;
+        moved.write_metadata(&mut pairs)?;
     }
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
     if !marks_listed.marks.is_empty() {
@@ -160,7 +160,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
     set(metadata::LOSS, to_json(&loss_totals.totals)?);
     set(metadata::LOSS_FIRST, to_json(&loss_totals.first_ns)?);
     set(metadata::CPU_TIME, to_json(&cpu_times.cpu_times(parts)?)?);
-    let is_complete = Losses::sort(loss_totals.totals).is_complete();
+    let is_complete = Losses::from_totals(loss_totals.totals).is_complete();
     if last_part.is_whole || end_ns < last_part.end_ns {
         set(metadata::STOP_TICK, (end_ns / last_part.tick_ns).to_string());
         set(metadata::COMPLETE, is_complete.to_string());
@@ -169,7 +169,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
         set(metadata::REPAIRED, "true".to_owned());
     }
     // Last, because its rows are the final metadata.
-    writer.write(&run::TABLE, &run::of(&pairs))?;
+    writer.write(&run::TABLE, &run::metadata_rows(&pairs))?;
     writer.finish(&pairs)
 }
 

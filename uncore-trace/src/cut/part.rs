@@ -138,7 +138,7 @@ impl PartToCut {
         let mut unread_ns = BTreeSet::new();
         for batch in table.scan_columns(&["mono_ns", "cause"])? {
             let batch = batch?;
-            let (times, causes) = (columns::i64s(&batch, "mono_ns")?, words(&batch, "cause")?);
+            let (times, causes) = (columns::i64_column(&batch, "mono_ns")?, words(&batch, "cause")?);
             let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
             unread_ns.extend((0..batch.num_rows()).filter(is_unread).map(|row| times.value(row)));
         }
@@ -151,7 +151,7 @@ impl PartToCut {
         let mut ends_ns = Vec::new();
         for batch in table.scan_within(&["mono_ns"], "mono_ns", from_ns..=to_ns)? {
             let batch = batch?;
-            ends_ns.extend_from_slice(columns::i64s(&batch, "mono_ns")?.values());
+            ends_ns.extend_from_slice(columns::i64_column(&batch, "mono_ns")?.values());
             ends_ns.dedup();
         }
         Ok(ends_ns)
@@ -164,6 +164,6 @@ fn begin_of_first_tick(recording: &Recording) -> Result<Option<i64>> {
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
-    let (end, length) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "tick_ns")?);
+    let (end, length) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
     Ok(Some(end.value(0).saturating_sub(length.value(0))))
 }

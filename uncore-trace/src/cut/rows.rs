@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::{get, i32s, i64s, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
 use crate::schema::readings;
 use crate::tables::reader::{TableScan, OpenTable};
 
@@ -44,8 +44,8 @@ impl ReadingsCopier {
         let mut started = HashSet::new();
         for batch in table.scan_within(columns, tick, first_tick..=last_tick)? {
             let batch = batch?;
-            let (ticks, times) = (i64s(&batch, tick)?, i64s(&batch, "mono_ns")?);
-            let (counters, cpus) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
+            let (ticks, times) = (i64_column(&batch, tick)?, i64_column(&batch, "mono_ns")?);
+            let (counters, cpus) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
             let trigger = words(&batch, "trigger")?;
             let is_wanted = |row: usize| {
                 let tick_number = ticks.value(row);
@@ -77,7 +77,7 @@ pub(super) fn copy_ended(
 ) -> Result<()> {
     for batch in table.scan_within(columns, time, begin.saturating_add(1)..=end)? {
         let batch = batch?;
-        let ends = i64s(&batch, time)?;
+        let ends = i64_column(&batch, time)?;
         let is_within = ends.values().iter().map(|end_of_row| begin < *end_of_row && *end_of_row <= end);
         write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
@@ -116,10 +116,10 @@ fn copy_overlapping(
 ) -> Result<()> {
     for batch in rows {
         let batch = batch?;
-        let (begins, ends) = (i64s(&batch, from_column)?, i64s(&batch, to_column)?);
+        let (begins, ends) = (i64_column(&batch, from_column)?, i64_column(&batch, to_column)?);
         let is_within = (0..batch.num_rows()).map(|row| {
-            get(begins, row).is_none_or(|row_begin| row_begin < end)
-                && get(ends, row).is_none_or(|row_end| begin < row_end)
+            nullable_value(begins, row).is_none_or(|row_begin| row_begin < end)
+                && nullable_value(ends, row).is_none_or(|row_end| begin < row_end)
         });
         write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::part::PartToCut;
 use crate::assemble::CpuTime;
-use crate::schema::columns::{i32s, i64s, words};
+use crate::schema::columns::{i32_column, i64_column, words};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
 use crate::schema::{TableDef, irqs, metadata, runtime};
 
@@ -23,8 +23,8 @@ impl Times {
             name if name == irqs::TABLE.name => "ns",
             _ => return Ok(()),
         };
-        let (ends, lengths) = (i64s(batch, "mono_ns")?, i64s(batch, "tick_ns")?);
-        let (cpus, durations) = (i32s(batch, "cpu")?, i64s(batch, column)?);
+        let (ends, lengths) = (i64_column(batch, "mono_ns")?, i64_column(batch, "tick_ns")?);
+        let (cpus, durations) = (i32_column(batch, "cpu")?, i64_column(batch, column)?);
         let owners = words(batch, "owner")?;
         for row in 0..batch.num_rows() {
             let cpu = cpus.value(row).max(0).unsigned_abs();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::discover::accounts::{Account, Direction, Source, Unit};
+use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
 use crate::discover::pci::Address;
 
 /// An account at a time.
@@ -53,8 +53,8 @@ impl Grown {
     /// Bytes that a function moved, in a direction or in both; `None` if nothing counts them, or it was
     /// not read twice. What its physical function counts for a virtual one has all bytes. Otherwise
     /// packets and RDMA are counted apart.
-    pub fn bytes(&self, function: Address, direction: Option<Direction>) -> Option<u64> {
-        let sum = |sources: &[Source]| {
+    pub fn bytes(&self, function: Address, direction: Option<IoDirection>) -> Option<u64> {
+        let sum = |sources: &[AccountSource]| {
             let is_wanted = |its: &Account| {
                 its.unit == Unit::Bytes
                     && its.pid.is_none()
@@ -64,7 +64,7 @@ impl Grown {
             let its = self.of(function).filter(|(account, _)| is_wanted(account));
             its.map(|(_, grown)| grown).reduce(u64::saturating_add)
         };
-        sum(&[Source::Vf]).or_else(|| sum(&[Source::Net, Source::Rdma]))
+        sum(&[AccountSource::Vf]).or_else(|| sum(&[AccountSource::Net, AccountSource::Rdma]))
     }
 
     /// What each process used of a function, of the best measure that any of them has: the time in
@@ -72,14 +72,14 @@ impl Grown {
     /// or the memory that it has. Empty if nothing is counted by process; a process without an entry
     /// used nothing of it.
     pub fn processes(&self, function: Address) -> BTreeMap<u32, u64> {
-        const MEASURES: [(Source, Unit); 5] = [
-            (Source::Kfd, Unit::Ns),
-            (Source::Drm, Unit::Ns),
-            (Source::Drm, Unit::Cycles),
-            (Source::Kfd, Unit::Resident),
-            (Source::Drm, Unit::Resident),
+        const MEASURES: [(AccountSource, Unit); 5] = [
+            (AccountSource::Kfd, Unit::Ns),
+            (AccountSource::Drm, Unit::Ns),
+            (AccountSource::Drm, Unit::Cycles),
+            (AccountSource::Kfd, Unit::Resident),
+            (AccountSource::Drm, Unit::Resident),
         ];
-        let by = |(source, unit): (Source, Unit)| {
+        let by = |(source, unit): (AccountSource, Unit)| {
             let mut all: BTreeMap<u32, u64> = BTreeMap::new();
             for (account, grown) in self.of(function) {
                 if let Some(pid) =
@@ -99,7 +99,7 @@ impl Grown {
     fn of(&self, function: Address) -> impl Iterator<Item = (&Account, u64)> {
         let first = Account {
             function,
-            source: Source::ALL[0],
+            source: AccountSource::ALL[0],
             name: "".into(),
             direction: None,
             unit: Unit::ALL[0],
@@ -120,14 +120,14 @@ mod tests {
 
     fn account(
         function: &str,
-        source: Source,
+        source: AccountSource,
         name: &str,
         unit: Unit,
         pid: Option<u32>,
     ) -> Account {
         let direction = match name {
-            "rx" => Some(Direction::Read),
-            "tx" => Some(Direction::Write),
+            "rx" => Some(IoDirection::Read),
+            "tx" => Some(IoDirection::Write),
             _ => None,
         };
         let function = function.parse().unwrap();
@@ -145,21 +145,21 @@ mod tests {
         let nic: Address = NIC.parse().unwrap();
         let mut grown = Grown::default();
         let all = |source, name| account(NIC, source, name, Unit::Bytes, None);
-        add(&mut grown, &all(Source::Net, "rx"), &[Some(10)]);
+        add(&mut grown, &all(AccountSource::Net, "rx"), &[Some(10)]);
         assert_eq!(grown.bytes(nic, None), None);
-        add(&mut grown, &all(Source::Net, "rx"), &[Some(15)]);
-        add(&mut grown, &all(Source::Net, "tx"), &[Some(0), Some(1)]);
-        add(&mut grown, &all(Source::Rdma, "rx"), &[Some(100), Some(300)]);
-        assert_eq!(grown.bytes(nic, Some(Direction::Read)), Some(205));
-        assert_eq!(grown.bytes(nic, Some(Direction::Write)), Some(1));
+        add(&mut grown, &all(AccountSource::Net, "rx"), &[Some(15)]);
+        add(&mut grown, &all(AccountSource::Net, "tx"), &[Some(0), Some(1)]);
+        add(&mut grown, &all(AccountSource::Rdma, "rx"), &[Some(100), Some(300)]);
+        assert_eq!(grown.bytes(nic, Some(IoDirection::Read)), Some(205));
+        assert_eq!(grown.bytes(nic, Some(IoDirection::Write)), Some(1));
         assert_eq!(grown.bytes(nic, None), Some(206));
-        add(&mut grown, &all(Source::Vf, "rx"), &[Some(1000), Some(1500)]);
-        assert_eq!(grown.bytes(nic, Some(Direction::Read)), Some(500));
+        add(&mut grown, &all(AccountSource::Vf, "rx"), &[Some(1000), Some(1500)]);
+        assert_eq!(grown.bytes(nic, Some(IoDirection::Read)), Some(500));
         assert_eq!(grown.bytes(GPU.parse().unwrap(), None), None);
         grown.clear();
         assert_eq!(grown.bytes(nic, None), None);
         // Counted from the last value on; what begins anew has no growth over the gap.
-        add(&mut grown, &all(Source::Vf, "rx"), &[Some(1501), None, Some(7), Some(9)]);
+        add(&mut grown, &all(AccountSource::Vf, "rx"), &[Some(1501), None, Some(7), Some(9)]);
         assert_eq!(grown.bytes(nic, None), Some(3));
     }
 
@@ -167,7 +167,7 @@ mod tests {
     fn processes_are_compared_by_one_measure() {
         let gpu: Address = GPU.parse().unwrap();
         let mut grown = Grown::default();
-        let drm = |name, unit, pid| account(GPU, Source::Drm, name, unit, Some(pid));
+        let drm = |name, unit, pid| account(GPU, AccountSource::Drm, name, unit, Some(pid));
         add(&mut grown, &drm("vram", Unit::Resident, 7), &[Some(50), Some(60)]);
         add(&mut grown, &drm("vram", Unit::Resident, 8), &[Some(5), Some(20)]);
         assert_eq!(grown.processes(gpu), [(7, 60), (8, 20)].into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::Owner;
-use crate::plan::Direction;
+use crate::plan::IoDirection;
 
 /// Bytes that a device moved for an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub struct Moved {
     /// Name of the device.
     pub device: Rc<str>,
     /// Read or written.
-    pub direction: Direction,
+    pub direction: IoDirection,
     /// The owner: [`Owner::Device`] for received data that no process read, [`Owner::Unattributed`]
     /// if the owner is unknown.
     pub owner: Owner,
@@ -24,7 +24,7 @@ pub struct Moved {
 
 /// Bytes by device, direction and owner.
 #[derive(Debug, Default)]
-pub struct Sum(BTreeMap<(Rc<str>, Direction, Owner), (u64, u64)>);
+pub struct Sum(BTreeMap<(Rc<str>, IoDirection, Owner), (u64, u64)>);
 
 impl Sum {
     /// Adds bytes.

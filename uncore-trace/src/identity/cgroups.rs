@@ -21,7 +21,7 @@ use super::runtimes::Runtimes;
 use super::trust::Trust;
 use crate::discover::cgroups::CgroupReach;
 use crate::discover::{CgroupMounts, CgroupView};
-use crate::schema::cgroups::{CgroupNames, ancestor};
+use crate::schema::cgroups::{CgroupNames, ancestor_path};
 
 /// How long a removed cgroup keeps its path, ns: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
@@ -134,7 +134,7 @@ impl Cgroups {
         let Some(path) = self.cgroup_path(id, now_ns) else {
             return id;
         };
-        let above = ancestor(path, depth);
+        let above = ancestor_path(path, depth);
         if above.len() == path.len() {
             return id;
         }

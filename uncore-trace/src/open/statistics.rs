@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::session::Unopened;
 use crate::bounds;
 use crate::discover::statistics::DeviceKind;
-use crate::plan::{Counter, Direction};
+use crate::plan::{Counter, IoDirection};
 
 /// Size of a sector in the file `stat`, bytes (Documentation/block/stat.rst, Linux 7.2).
 const SECTOR: u64 = 512;
@@ -101,16 +101,16 @@ fn place(counter: &Counter, root: &Path) -> Option<(PathBuf, usize, u64)> {
     let class = root.join("sys/class");
     Some(match (kind(counter), scope.direction) {
         // Sectors read and written.
-        (DeviceKind::Disk, Direction::Read) => {
+        (DeviceKind::Disk, IoDirection::Read) => {
             (class.join("block").join(device).join("stat"), 2, SECTOR)
         }
-        (DeviceKind::Disk, Direction::Write) => {
+        (DeviceKind::Disk, IoDirection::Write) => {
             (class.join("block").join(device).join("stat"), 6, SECTOR)
         }
-        (DeviceKind::Net, Direction::Read) => {
+        (DeviceKind::Net, IoDirection::Read) => {
             (class.join("net").join(device).join("statistics/rx_bytes"), 0, 1)
         }
-        (DeviceKind::Net, Direction::Write) => {
+        (DeviceKind::Net, IoDirection::Write) => {
             (class.join("net").join(device).join("statistics/tx_bytes"), 0, 1)
         }
     })

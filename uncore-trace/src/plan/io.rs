@@ -16,7 +16,7 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
-pub use crate::schema::io::Direction;
+pub use crate::schema::io::IoDirection;
 use crate::schema::link;
 use crate::text::{few, printable};
 
@@ -33,7 +33,7 @@ const DISPLAY: u32 = 0x03;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoScope {
     /// The counted direction.
-    pub direction: Direction,
+    pub direction: IoDirection,
     /// The disks and interfaces below the root ports, and the devices built on them, by name.
     pub devices: Vec<String>,
     /// The devices below the root ports, as text: for each function the name of its disk or
@@ -56,7 +56,7 @@ impl Counter {
 impl IoScope {
     /// The direction and the devices whose bytes it counts together with others of the same ones: it
     /// is not known which device each counts. `None` if it shares none.
-    pub fn sharing(&self) -> Option<(Direction, &[String])> {
+    pub fn sharing(&self) -> Option<(IoDirection, &[String])> {
         self.is_shared.then_some((self.direction, self.devices.as_slice()))
     }
 }
@@ -145,8 +145,8 @@ pub(super) fn io(
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
     let direction = match (counts(&ports.writes), counts(&ports.reads)) {
-        (true, false) => Direction::Read,
-        (false, true) => Direction::Write,
+        (true, false) => IoDirection::Read,
+        (false, true) => IoDirection::Write,
         _ => return None,
     };
     let Below { mask, functions, .. } = below?;
@@ -168,8 +168,8 @@ fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScop
     let direction = words.family?.links.iter().find_map(|link| link.direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {
-            link::Direction::In => Direction::Read,
-            link::Direction::Out => Direction::Write,
+            link::Direction::In => IoDirection::Read,
+            link::Direction::Out => IoDirection::Write,
             link::Direction::Both => return None,
         },
         devices: vec![device.to_owned()],

@@ -1,7 +1,7 @@
 //! Leaves counters out of a plan.
 
 use super::{Counter, Plan};
-use crate::catalog::metric::Planned;
+use crate::catalog::metric::PlannedMetric;
 
 impl Plan {
     /// Keeps some of the counters, which get new ids, and the metrics of which an input is left. A
@@ -17,7 +17,7 @@ impl Plan {
             Some(Counter { id: of(counter.id)?, leader, ..counter.clone() })
         };
         self.counters = self.counters.iter().filter_map(renumbered).collect();
-        let renumber = |metric: &mut Planned| {
+        let renumber = |metric: &mut PlannedMetric| {
             for input in &mut metric.inputs {
                 input.counter = input.counter.and_then(of);
             }

@@ -13,7 +13,7 @@ use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan, Role};
 use crate::catalog::family::Family;
 use crate::catalog::link;
-use crate::catalog::metric::{DURATION_NS, Input, Planned};
+use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
 use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
@@ -241,7 +241,7 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<PeakRate> {
 struct Latencies<'p, 'a> {
     resolver: &'p Resolver<'a>,
     counted: CountedInputs<'p>,
-    by_name: HashMap<&'p str, Vec<Planned>>,
+    by_name: HashMap<&'p str, Vec<PlannedMetric>>,
 }
 
 impl<'p, 'a> Latencies<'p, 'a> {
@@ -251,7 +251,7 @@ impl<'p, 'a> Latencies<'p, 'a> {
 
     /// The metrics that the link's rule names as its latency, for its socket and root ports, if all
     /// their inputs are counted.
-    fn of_link(&mut self, key: &Key) -> Vec<Planned> {
+    fn of_link(&mut self, key: &Key) -> Vec<PlannedMetric> {
         let families = &self.resolver.catalog.families;
         let rules =
             families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
@@ -296,7 +296,7 @@ impl<'p> CountedInputs<'p> {
 }
 
 /// Whether a metric describes the same thing as the link.
-fn is_of(metric: &Planned, key: &Key) -> bool {
+fn is_of(metric: &PlannedMetric, key: &Key) -> bool {
     let same_part = key.part.as_ref().is_none_or(|part| {
         let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
         let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
@@ -309,7 +309,7 @@ fn is_of(metric: &Planned, key: &Key) -> bool {
 
 impl Resolver<'_> {
     /// The metric of this name on each PMU and CPU whose inputs are counted.
-    fn counted(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<Planned> {
+    fn counted(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<PlannedMetric> {
         let mut planned = Vec::new();
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
             let Some(places) = plan.places.get(family.family.as_str()) else { continue };
@@ -334,7 +334,7 @@ impl Resolver<'_> {
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;
                 }
-                planned.push(Planned {
+                planned.push(PlannedMetric {
                     name: metric.name.clone(),
                     about: metric.about.clone(),
                     unit: metric.unit.clone(),

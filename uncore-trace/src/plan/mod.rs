@@ -40,14 +40,14 @@ use serde::{Deserialize, Serialize};
 use self::assembly::Assembly;
 pub use self::behind::Behind;
 use self::device::Narrowing;
-pub use self::io::{Direction, IoScope};
+pub use self::io::{IoDirection, IoScope};
 use self::resolve::{Resolved, Resolver, in_text};
 pub use self::role::Role;
 pub use self::told::Told;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
-use crate::catalog::metric::Planned;
+use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{self, Item};
 use crate::catalog::suggest::list;
@@ -193,7 +193,7 @@ pub struct Plan {
     /// The counters; the id of each is its index.
     pub counters: Vec<Counter>,
     /// The metrics that are computed from them.
-    pub metrics: Vec<Planned>,
+    pub metrics: Vec<PlannedMetric>,
     /// The links whose bytes they count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Counter, Plan};
-use crate::catalog::metric::{Input, Planned};
+use crate::catalog::metric::{Input, PlannedMetric};
 use crate::discover::format::WORDS;
 use crate::table::Table;
 use crate::text::{counted, printable};
@@ -97,7 +97,7 @@ fn sees(counter: &Counter) -> String {
 }
 
 /// One line per metric and PMU, with the ids of the counters after each input.
-fn metrics(metrics: &[Planned]) -> String {
+fn metrics(metrics: &[PlannedMetric]) -> String {
     let mut table = Table::whole(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
     let input = |input: &Input| {
         let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());

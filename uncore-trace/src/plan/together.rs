@@ -11,7 +11,7 @@ use super::place::{Spot, spots};
 use super::resolve::Resolved;
 use crate::catalog::budget::overcommitted;
 use crate::catalog::family::Kind;
-use crate::catalog::metric::{Input, Metric, Planned};
+use crate::catalog::metric::{Input, Metric, PlannedMetric};
 use crate::catalog::words::Words;
 
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
@@ -80,7 +80,7 @@ impl<'a> Assembly<'a> {
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
             self.bind(*words, inputs.iter().filter_map(|input| input.counter).collect());
         }
-        self.plan.metrics.push(Planned {
+        self.plan.metrics.push(PlannedMetric {
             name: metric.name.clone(),
             about: metric.about.clone(),
             unit: metric.unit.clone(),

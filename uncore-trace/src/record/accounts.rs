@@ -18,7 +18,7 @@ use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::discover::accounts::{Account, Found, HeldDevices, Netlink, AccountReader, Source};
+use crate::discover::accounts::{Account, Found, HeldDevices, Netlink, AccountReader, AccountSource};
 use crate::entries::Accounted;
 
 /// Time between two readings.
@@ -114,7 +114,7 @@ pub(super) struct AccountThread {
     /// The last value of each account.
     last_values: BTreeMap<Account, u64>,
     /// Sources of which it was said that they cannot be read.
-    noted_sources: BTreeSet<Source>,
+    noted_sources: BTreeSet<AccountSource>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -126,7 +126,7 @@ impl AccountThread {
         }
         self.last_sent = Some(Instant::now());
         let held = held();
-        let lacks = !self.traces && held.is_shared() && self.noted_sources.insert(Source::Drm);
+        let lacks = !self.traces && held.is_shared() && self.noted_sources.insert(AccountSource::Drm);
         // A thread that has ended was reported by the panic handler.
         // One that waits for a driver is told the next time.
         self.held_sender.as_ref().map(|thread| thread.try_send(held));
@@ -142,7 +142,7 @@ impl AccountThread {
     fn enter_reading(&mut self, Read { time_ns: time, found }: Read) -> (Arc<AccountReading>, Vec<String>) {
         let accounts = compare_values(&mut self.last_values, time, found.values);
         let new = found.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
-        let new = new.map(|(source, why)| format!("{}: {why}", source.name())).collect();
+        let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
         (Arc::new(AccountReading { time, accounts }), new)
     }
 
@@ -182,7 +182,7 @@ fn compare_values(
     for (account, mut value) in values {
         let previous = last_values.get(&account).filter(|earlier| account.unit.is_sum() && **earlier > value);
         match previous {
-            Some(larger) if account.source == Source::Drm => value = *larger,
+            Some(larger) if account.source == AccountSource::Drm => value = *larger,
             Some(_) => accounted.push(entry(&account, None)),
             None => {}
         }
@@ -250,7 +250,7 @@ mod tests {
 
     const NIC: &str = "0002:01:00.0";
 
-    fn account(source: Source, unit: Unit) -> Account {
+    fn account(source: AccountSource, unit: Unit) -> Account {
         let function = NIC.parse().unwrap();
         Account {
             function,
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn followed(source: Source, unit: Unit, values: &[Option<u64>]) -> Vec<Option<u64>> {
+    fn followed(source: AccountSource, unit: Unit, values: &[Option<u64>]) -> Vec<Option<u64>> {
         let mut last = BTreeMap::new();
         let each = values.iter().flat_map(|value| {
             let values = value.map(|value| (account(source, unit), value)).into_iter().collect();
@@ -276,9 +276,9 @@ mod tests {
     fn sums_do_not_decrease_while_an_account_exists() {
         let values = [Some(5), Some(9), Some(2), None, None, Some(1)];
         let of = |source, unit| followed(source, unit, &values);
-        assert_eq!(of(Source::Net, Unit::Bytes), [Some(5), Some(9), None, Some(2), None, Some(1)]);
-        assert_eq!(of(Source::Drm, Unit::Ns), [Some(5), Some(9), Some(9), None, Some(1)]);
-        assert_eq!(of(Source::Drm, Unit::Resident), [Some(5), Some(9), Some(2), None, Some(1)]);
+        assert_eq!(of(AccountSource::Net, Unit::Bytes), [Some(5), Some(9), None, Some(2), None, Some(1)]);
+        assert_eq!(of(AccountSource::Drm, Unit::Ns), [Some(5), Some(9), Some(9), None, Some(1)]);
+        assert_eq!(of(AccountSource::Drm, Unit::Resident), [Some(5), Some(9), Some(2), None, Some(1)]);
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let mut accounts = ready.start_thread().unwrap();
         let read = || Read {
             time_ns: 1,
-            found: Found { unread: [(Source::Rdma, "N/A".to_owned())].into(), ..Found::default() },
+            found: Found { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..Found::default() },
         };
         assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
         assert!(accounts.enter_reading(read()).1.is_empty());

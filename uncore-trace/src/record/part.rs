@@ -22,9 +22,9 @@ use crate::discover::Machine;
 use crate::entries::Relief;
 use crate::open::{self, Change, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
-use crate::schema::canary::Canary;
+use crate::schema::canary::CanarySummary;
 use crate::schema::loss::Cause;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::tables::thread::{Finishing, WriterHandle};
 use crate::tables::writer::{CreateOptions, RecordingTarget};
 
@@ -81,7 +81,7 @@ impl<'a> CommonState<'a> {
 pub(super) struct Draft {
     writer: WriterHandle,
     pairs: BTreeMap<String, String>,
-    canary: Option<Canary>,
+    canary: Option<CanarySummary>,
     clock: Snapshot,
 }
 
@@ -96,14 +96,14 @@ impl Draft {
         target: RecordingTarget,
         options: &RecordOptions,
         plan: &Plan,
-        canary: Option<&Canary>,
+        canary: Option<&CanarySummary>,
         previous_clock: Option<Snapshot>,
     ) -> Result<Self> {
         let clock = Snapshot::take();
         let clock = previous_clock.map_or(clock, |previous| clock.continues(previous));
         let mut pairs = metadata::at_start(options, plan, clock)?;
         if let Some(canary) = canary {
-            canary.note(&mut pairs)?;
+            canary.write_metadata(&mut pairs)?;
         }
         let create = CreateOptions { overwrite: options.force, mode: options.mode, ..CreateOptions::default() };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
@@ -144,7 +144,7 @@ impl Draft {
             io: options.io,
             holders: common.holders,
         };
-        let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
+        let mut sink = Sink::new(&writer, options.slices, RecordingOrigin::from_metadata(&pairs));
         let unopened = session.unopened().iter().map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
         let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
         plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
@@ -236,7 +236,7 @@ pub(super) struct OpenPart {
     pairs: BTreeMap<String, String>,
     losses_sealed: Option<u64>,
     /// What the canary moved in this part.
-    canary: Option<Canary>,
+    canary: Option<CanarySummary>,
     pub clock: Snapshot,
     /// CPU time that this process had used when the part began.
     own_cpu_ns: i64,
@@ -247,17 +247,17 @@ impl OpenPart {
     pub(super) fn add_burst(&mut self, ended_burst: &EndedBurst) -> Result<()> {
         let EndedBurst { burst, device, links } = ended_burst;
         if let Some(canary) = &mut self.canary {
-            canary.add(burst.kind, links, burst.bytes);
+            canary.add_burst(burst.kind, links, burst.bytes);
         }
         let Sink { rows, origin, .. } = &mut self.sink;
-        rows.canary.burst(burst, device.as_deref(), links, origin)
+        rows.canary.append_burst(burst, device.as_deref(), links, origin)
     }
 
     /// Writes what the canary moved into the metadata.
     fn note_canary(&mut self) -> Result<bool> {
         let Some(canary) = &self.canary else { return Ok(false) };
         let previous = self.pairs.get(crate::schema::metadata::CANARY).cloned();
-        canary.note(&mut self.pairs)?;
+        canary.write_metadata(&mut self.pairs)?;
         Ok(previous.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
     }
 

@@ -117,7 +117,7 @@ impl OpenParts {
     pub(super) fn losses_so_far(&self) -> Losses {
         let mut totals = self.ended_losses.clone();
         add_losses(&mut totals, self.live.timeline.ledger.totals());
-        Losses::of(&totals)
+        Losses::from_causes(&totals)
     }
 
     /// Enters the bursts of the canary that have ended, each in the part in which it ended.
@@ -232,7 +232,7 @@ impl OpenParts {
         if let Some(mut rotation) = self.rotation {
             rotation.trim_parts(0);
         }
-        let losses = Losses::of(&self.ended_losses);
+        let losses = Losses::from_causes(&self.ended_losses);
         Ok(RecordingTotals { finished: self.finished, part_count: self.ended_count + 1, losses })
     }
 }

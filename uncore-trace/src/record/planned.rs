@@ -8,7 +8,7 @@ use crate::discover::pci::join_addresses;
 use crate::open::Session;
 use crate::plan::Plan;
 use crate::schema::link::{LinkCounter, Link, PeakRate};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{counters, links};
 
 /// Warns of counters that could not be opened; optional witnesses get one warning in total.
@@ -33,7 +33,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
     if !sink.wants(&counters::TABLE) {
         return;
     }
-    let Origin { host, boot_id, cluster } = &sink.origin;
+    let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
         let failed = failed.get(&counter.id).copied();
         let functions = join_addresses(&counter.functions);
@@ -82,7 +82,7 @@ pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
 }
 
 fn link_row(link: &Link, counted: LinkCounter, peak: Option<&PeakRate>, sink: &mut Sink) {
-    let Origin { host, boot_id, cluster } = &sink.origin;
+    let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
     sink.rows.links.append(&links::Row {
         host,
         boot_id,

@@ -43,7 +43,7 @@ impl ProgressLine {
 
 /// The text. Missing data comes before losses of precision, because the end may be cut off.
 fn progress_text(seconds: f64, rows: u64, losses: &Losses) -> String {
-    let lost = losses.brief();
+    let lost = losses.brief_text();
     let colon = if lost.is_empty() { "" } else { "; " };
     format!("recording {seconds:.1} s, {rows} rows (Ctrl-C ends it){colon}{lost}")
 }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn precision_is_a_note_and_what_is_missing_comes_first() {
         let line = |totals: &[(&str, u64)]| {
-            progress_text(3.21, 1200, &Losses::sort(totals.iter().map(|(cause, count)| (*cause, *count))))
+            progress_text(3.21, 1200, &Losses::from_totals(totals.iter().map(|(cause, count)| (*cause, *count))))
         };
         assert_eq!(line(&[]), "recording 3.2 s, 1200 rows (Ctrl-C ends it)");
         let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 ticks were skipped";

@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
 use super::rows::Form;
-use crate::discover::accounts::{Account, Direction, Source, Unit};
+use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
 use crate::entries::{Accounted, Entry};
 use crate::schema::accounts;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 
 /// The table's form.
 pub(super) const FORM: Form<Accounted> = (
@@ -20,20 +20,20 @@ pub(super) const FORM: Form<Accounted> = (
 );
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
-    let (end, time) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "read_ns")?);
+    let (end, time) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "read_ns")?);
     let (bdf, source) = (columns::words(batch, "bdf")?, columns::words(batch, "source")?);
     let (name, unit) = (columns::words(batch, "name")?, columns::words(batch, "unit")?);
-    let (direction, pid) = (columns::words(batch, "direction")?, columns::i32s(batch, "pid")?);
-    let (client, value) = (columns::bits(batch, "client")?, columns::bits(batch, "value")?);
+    let (direction, pid) = (columns::words(batch, "direction")?, columns::i32_column(batch, "pid")?);
+    let (client, value) = (columns::bits_column(batch, "client")?, columns::bits_column(batch, "value")?);
     let row = |row| {
         let unknown = |column: &str| format!("the table accounts has an unknown {column}");
         let account = Account {
             function: bdf.get(row).unwrap_or_default().parse().with_context(|| unknown("bdf"))?,
-            source: source.get(row).and_then(Source::of).with_context(|| unknown("source"))?,
+            source: source.get(row).and_then(AccountSource::from_name).with_context(|| unknown("source"))?,
             name: Arc::from(name.get(row).unwrap_or_default()),
-            direction: direction.get(row).and_then(Direction::of),
-            unit: unit.get(row).and_then(Unit::of).with_context(|| unknown("unit"))?,
-            pid: get(pid, row).map(i32::cast_unsigned),
+            direction: direction.get(row).and_then(IoDirection::from_name),
+            unit: unit.get(row).and_then(Unit::from_name).with_context(|| unknown("unit"))?,
+            pid: nullable_value(pid, row).map(i32::cast_unsigned),
             client: client.get(row),
         };
         let (time, value) = (time.value(row) as u64, value.get(row));
@@ -67,14 +67,14 @@ mod tests {
         let entries = decode(&rows.finish()).unwrap();
         let account = Account {
             function: "0002:01:00.0".parse().unwrap(),
-            source: Source::Net,
+            source: AccountSource::Net,
             name: "eth0/rx_bytes".into(),
-            direction: Some(Direction::Read),
+            direction: Some(IoDirection::Read),
             unit: Unit::Bytes,
             pid: None,
             client: None,
         };
-        let (source, unit, pid) = (Source::Kfd, Unit::Resident, Some(7));
+        let (source, unit, pid) = (AccountSource::Kfd, Unit::Resident, Some(7));
         let other = Account { source, unit, pid, direction: None, ..account.clone() };
         assert_eq!(
             entries,
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn every_word_is_known_and_no_other() {
-        for source in Source::ALL {
-            assert_eq!(Source::of(source.name()), Some(source));
+        for source in AccountSource::ALL {
+            assert_eq!(AccountSource::from_name(source.source_name()), Some(source));
         }
         for unit in Unit::ALL {
-            assert_eq!(Unit::of(unit.name()), Some(unit));
+            assert_eq!(Unit::from_name(unit.unit_name()), Some(unit));
         }
         let mut rows = accounts::Builder::default();
         rows.append(&accounts::Row { source: "x", unit: "ns", bdf: "0:1.0", ..Default::default() });

@@ -42,13 +42,13 @@ impl Cgroups {
 }
 
 fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
-    let (id, path) = (columns::bits(batch, "id")?, columns::texts(batch, "path")?);
+    let (id, path) = (columns::bits_column(batch, "id")?, columns::texts(batch, "path")?);
     let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
     let job = columns::words(batch, "job")?;
-    let end = columns::i64s(batch, "mono_ns")?;
+    let end = columns::i64_column(batch, "mono_ns")?;
     let row = |row| Row {
         end: end.value(row) as u64,
-        id: id.value(row),
+        id: id.value_or_zero(row),
         names: Arc::new(CgroupNames {
             path: path.value(row).into(),
             container: container.get(row).map(Into::into),

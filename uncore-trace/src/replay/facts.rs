@@ -8,7 +8,7 @@ use super::{Overrides, json, number, recorded};
 use crate::attribute::{Methods, order};
 use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
@@ -31,7 +31,7 @@ pub(super) struct Facts {
     /// Converts times to wall time.
     pub clock: Snapshot,
     /// Host, boot and cluster of the recording.
-    pub origin: Origin,
+    pub origin: RecordingOrigin,
     /// The metadata of the new table.
     pub pairs: BTreeMap<String, String>,
 }
@@ -78,7 +78,7 @@ impl Facts {
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,
-            origin: Origin::of(&pairs),
+            origin: RecordingOrigin::from_metadata(&pairs),
             pairs,
         })
     }
@@ -90,7 +90,7 @@ fn first_tick(recording: &Recording) -> Result<Option<u64>> {
     let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
         return Ok(None);
     };
-    let (end, len) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "tick_ns")?);
+    let (end, len) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
     Ok(Some(end.value(0).saturating_sub(len.value(0)) as u64))
 }
 
@@ -100,7 +100,7 @@ fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "state"])? {
         let batch = batch?;
         let (counter, state) =
-            (columns::i32s(&batch, "counter")?, columns::words(&batch, "state")?);
+            (columns::i32_column(&batch, "counter")?, columns::words(&batch, "state")?);
         let rows = (0..batch.num_rows()).filter(|&row| state.get(row) == Some("failed"));
         failed.extend(rows.map(|row| counter.value(row) as u32));
     }

@@ -15,14 +15,14 @@ pub(super) const FORM: Form<Held> =
     });
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Held)>> {
-    let (end, ns) = (columns::i64s(batch, "mono_ns")?, columns::bits(batch, "ns")?);
+    let (end, ns) = (columns::i64_column(batch, "mono_ns")?, columns::bits_column(batch, "ns")?);
     let function = columns::words(batch, "bdf")?;
     let owners = Owners::of("held", batch, "comm", "cgroup_id")?;
     let row = |row| {
         let function = function.get(row).unwrap_or_default();
         let function = function.parse().context("held has a row without a PCI function")?;
         let owner = owners.get(row)?;
-        Ok((end.value(row) as u64, Held { function, owner, ns: ns.value(row) }))
+        Ok((end.value(row) as u64, Held { function, owner, ns: ns.value_or_zero(row) }))
     };
     (0..batch.num_rows()).map(row).collect()
 }

@@ -11,7 +11,7 @@ use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
 use crate::entries::{Entry, Moved, Owner};
-use crate::plan::Direction;
+use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
@@ -40,7 +40,7 @@ pub(super) struct StoredIo {
 struct Row {
     end: u64,
     device: String,
-    direction: Direction,
+    direction: IoDirection,
     owner: Owner,
     bytes: u64,
     requests: u64,
@@ -70,22 +70,22 @@ impl StoredIo {
 }
 
 fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
-    let end = columns::i64s(batch, "mono_ns")?;
+    let end = columns::i64_column(batch, "mono_ns")?;
     let owners = Owners::of("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
         (columns::words(batch, "device")?, columns::words(batch, "direction")?);
-    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
+    let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
         Ok(Row {
             end: end.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
             direction: match direction.get(row) {
-                Some(word) if word == Direction::Write.name() => Direction::Write,
-                _ => Direction::Read,
+                Some(word) if word == IoDirection::Write.direction_name() => IoDirection::Write,
+                _ => IoDirection::Read,
             },
             owner: owners.get(row)?,
-            bytes: bytes.value(row),
-            requests: requests.value(row),
+            bytes: bytes.value_or_zero(row),
+            requests: requests.value_or_zero(row),
         })
     };
     (0..batch.num_rows()).map(row).collect()

@@ -16,12 +16,12 @@ pub(super) const FORM: Form<Monitored> =
     });
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
-    let (end, cgroup) = (columns::i64s(batch, "mono_ns")?, columns::words(batch, "cgroup")?);
+    let (end, cgroup) = (columns::i64_column(batch, "mono_ns")?, columns::words(batch, "cgroup")?);
     let (socket, bytes) =
-        (columns::column::<Int16Array>(batch, "socket")?, columns::bits(batch, "bytes")?);
+        (columns::typed_column::<Int16Array>(batch, "socket")?, columns::bits_column(batch, "bytes")?);
     let row = |row| {
         let cgroup = cgroup.get(row).map(Arc::from);
-        let (socket, bytes) = (socket.value(row), bytes.value(row));
+        let (socket, bytes) = (socket.value(row), bytes.value_or_zero(row));
         (end.value(row) as u64, Monitored { cgroup, socket, bytes })
     };
     Ok((0..batch.num_rows()).map(row).collect())

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
 
 use crate::entries::{Columns, Owner};
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 
 /// These columns in one batch.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Owners<'a> {
     kind: Words<'a>,
     pid: &'a Int32Array,
     process: Words<'a>,
-    cgroup_id: Bits<'a>,
+    cgroup_id: BitsColumn<'a>,
     number: Option<&'a Int32Array>,
 }
 
@@ -29,10 +29,10 @@ impl<'a> Owners<'a> {
         Ok(Self {
             table,
             kind: columns::words(batch, "owner")?,
-            pid: columns::i32s(batch, "pid")?,
+            pid: columns::i32_column(batch, "pid")?,
             process: columns::words(batch, process)?,
-            cgroup_id: columns::bits(batch, cgroup_id)?,
-            number: columns::i32s(batch, "number").ok(),
+            cgroup_id: columns::bits_column(batch, cgroup_id)?,
+            number: columns::i32_column(batch, "number").ok(),
         })
     }
 
@@ -50,10 +50,10 @@ impl<'a> Owners<'a> {
         let kind = self.kind(row).unwrap_or_default();
         let columns = Columns {
             kind,
-            pid: get(self.pid, row),
+            pid: nullable_value(self.pid, row),
             process: self.process.get(row).map(Into::into),
             cgroup_id: self.cgroup_id.get(row),
-            number: self.number.and_then(|number| get(number, row)),
+            number: self.number.and_then(|number| nullable_value(number, row)),
         };
         let owner = Owner::of_columns(&columns);
         owner.with_context(|| format!("{} has an owner {kind:?}", self.table))

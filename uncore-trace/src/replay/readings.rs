@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use crate::entries::{Entry, Reading, Trigger, Value};
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::readings;
 use crate::tables::reader::{Recording, OpenTable};
 
@@ -65,10 +65,10 @@ impl Readings {
 }
 
 fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
-    let (mono_ns, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick")?);
-    let (counter, cpu) = (columns::i32s(batch, "counter")?, columns::i32s(batch, "cpu")?);
-    let (value, error) = (columns::bits(batch, "value")?, columns::i32s(batch, "error")?);
-    let (enabled, running) = (columns::bits(batch, "enabled")?, columns::bits(batch, "running")?);
+    let (mono_ns, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick")?);
+    let (counter, cpu) = (columns::i32_column(batch, "counter")?, columns::i32_column(batch, "cpu")?);
+    let (value, error) = (columns::bits_column(batch, "value")?, columns::i32_column(batch, "error")?);
+    let (enabled, running) = (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
     let owners = Owners::of("readings", batch, "process", "owner_cgroup_id")?;
     let trigger = columns::words(batch, "trigger")?;
     for row in 0..batch.num_rows() {
@@ -86,7 +86,7 @@ fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
                 Some(readings::START) => Trigger::Start,
                 _ => Trigger::Event,
             },
-            value: value.ok_or(get(error, row).unwrap_or(0)),
+            value: value.ok_or(nullable_value(error, row).unwrap_or(0)),
             owner: owner.transpose()?,
         }))?;
     }

@@ -80,10 +80,10 @@ impl Time {
 }
 
 fn ran(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
+    let (end, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
     let owners = Owners::of("runtime", batch, "process", "owner_cgroup_id")?;
-    let run_ns = columns::i64s(batch, "run_ns")?;
-    let slices = columns::i32s(batch, "slices")?;
+    let run_ns = columns::i64_column(batch, "run_ns")?;
+    let slices = columns::i32_column(batch, "slices")?;
     let row = |row| {
         let is_offline = owners.kind(row) == Some(runtime::OFFLINE);
         let owner = if is_offline { None } else { Some(owners.get(row)?) };
@@ -96,9 +96,9 @@ fn ran(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
 }
 
 fn interrupted(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
+    let (end, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
     let (kind, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
-    let (number, ns) = (columns::i32s(batch, "number")?, columns::i64s(batch, "ns")?);
+    let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
         let kind = kind.get(row).unwrap_or_default();
         let columns = Columns { kind, number: Some(number.value(row)), ..Columns::default() };

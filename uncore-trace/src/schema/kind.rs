@@ -171,24 +171,24 @@ pub struct Word;
 pub struct WordBuilder {
     words: StringDictionaryBuilder<Int32Type>,
     /// The word of the current run.
-    last: String,
+    word: String,
     /// Length of the current run, which is not in `words` yet.
     run: usize,
 }
 
 impl fmt::Debug for WordBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { words: _, last, run } = self;
+        let Self { words: _, word: last, run } = self;
         f.debug_struct("WordBuilder").field("last", last).field("run", run).finish_non_exhaustive()
     }
 }
 
 impl WordBuilder {
     fn append(&mut self, word: &str, rows: usize) {
-        if self.last != word {
+        if self.word != word {
             self.end_run();
-            self.last.clear();
-            self.last.push_str(word);
+            self.word.clear();
+            self.word.push_str(word);
         }
         self.run += rows;
     }
@@ -200,7 +200,7 @@ impl WordBuilder {
 
     fn end_run(&mut self) {
         if self.run > 0 {
-            self.words.append_values(&self.last, mem::take(&mut self.run));
+            self.words.append_values(&self.word, mem::take(&mut self.run));
         }
     }
 }
@@ -229,16 +229,16 @@ impl Kind for Word {
         let mut run: Option<(Option<&str>, usize)> = None;
         for value in values {
             match &mut run {
-                Some((same, rows)) if is_same(*same, value) => *rows += 1,
+                Some((current, rows)) if is_same(*current, value) => *rows += 1,
                 _ => {
-                    if let Some((before, rows)) = run.replace((value, 1)) {
-                        end_run(before, rows);
+                    if let Some((previous, rows)) = run.replace((value, 1)) {
+                        end_run(previous, rows);
                     }
                 }
             }
         }
-        if let Some((last, rows)) = run {
-            end_run(last, rows);
+        if let Some((final_value, rows)) = run {
+            end_run(final_value, rows);
         }
     }
     fn append_all<'a>(builder: &mut WordBuilder, values: impl Iterator<Item = &'a str>) {
@@ -251,9 +251,9 @@ impl Kind for Word {
 }
 
 /// Whether both are the same string in memory, or both are `None`.
-fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => std::ptr::eq(one, other),
+fn is_same(first_text: Option<&str>, second_text: Option<&str>) -> bool {
+    match (first_text, second_text) {
+        (Some(a), Some(b)) => std::ptr::eq(a, b),
         (None, None) => true,
         _ => false,
     }
@@ -342,7 +342,7 @@ impl<K: Kind> Kind for Null<K> {
 /// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
 /// never decreases from one row of the table to the next. `later` names the columns that older
 /// files of the same version lack. The next line says which time a row belongs to
-/// ([`super::when::When`]).
+/// ([`super::when::RowTime`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?

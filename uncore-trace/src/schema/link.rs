@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::metric::Planned;
+use super::metric::PlannedMetric;
 
 /// [`Link::kind`] of the memory of a socket.
 pub const MEMORY: &str = "memory";
@@ -51,7 +51,7 @@ pub struct Link {
     pub peaks: Vec<PeakRate>,
     /// Its latencies: metrics in ns whose inputs are all counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub latencies: Vec<Planned>,
+    pub latencies: Vec<PlannedMetric>,
 }
 
 /// A counter of a link.

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use super::kind::{I32, I64, Null, Text, Word, table};
-use super::when::When;
+use super::when::RowTime;
 
 table! {
     "loss", "everything that was not seen", sorted by [];
-    When::Own;
+    RowTime::Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -184,11 +184,11 @@ pub struct Losses {
 impl Losses {
     /// Sorts totals by cause, e.g. those of the metadata `uncore_trace.loss`, into the two lists.
     /// Totals of 0 are left out.
-    pub fn sort<N: Into<String>>(totals: impl IntoIterator<Item = (N, u64)>) -> Self {
+    pub fn from_totals<N: Into<String>>(totals: impl IntoIterator<Item = (N, u64)>) -> Self {
         let mut lists = Self::default();
         for (cause, count) in totals {
             let cause = cause.into();
-            match cost(&cause) {
+            match cause_cost(&cause) {
                 _ if count == 0 => {}
                 Some(Cost::Precision) => lists.precision.push((cause, count)),
                 Some(Cost::Counts(_)) | None => lists.missing.push((cause, count)),
@@ -198,8 +198,8 @@ impl Losses {
     }
 
     /// Sorts totals of known causes into the two lists.
-    pub fn of(totals: &BTreeMap<Cause, u64>) -> Self {
-        Self::sort(totals.iter().map(|(cause, count)| (cause.name(), *count)))
+    pub fn from_causes(totals: &BTreeMap<Cause, u64>) -> Self {
+        Self::from_totals(totals.iter().map(|(cause, count)| (cause.name(), *count)))
     }
 
     /// Whether a recording with these losses is complete.
@@ -210,18 +210,18 @@ impl Losses {
     /// The losses of precision as text, e.g. `note: 12 ticks were skipped: less precise, no count is
     /// missing`. Unknown causes come from a file: print the line through
     /// [`crate::text::printable`].
-    pub fn note(&self) -> Option<String> {
-        let counts = Self::list(&self.precision)?;
+    pub fn precision_text(&self) -> Option<String> {
+        let counts = Self::list_in_words(&self.precision)?;
         Some(format!("note: {counts}: less precise, no count is missing"))
     }
 
     /// The other losses and the advice as text, e.g. `incomplete: 3 records were dropped: use a
-    /// larger --buffer`. Print it like [`Losses::note`].
-    pub fn incomplete(&self) -> Option<String> {
-        let counts = Self::list(&self.missing)?;
+    /// larger --buffer`. Print it like [`Losses::precision_text`].
+    pub fn incomplete_text(&self) -> Option<String> {
+        let counts = Self::list_in_words(&self.missing)?;
         let mut remedies = Vec::new();
         for (cause, _) in &self.missing {
-            if let Some(Cost::Counts(remedy)) = cost(cause)
+            if let Some(Cost::Counts(remedy)) = cause_cost(cause)
                 && !remedies.contains(&remedy)
             {
                 remedies.push(remedy);
@@ -232,14 +232,14 @@ impl Losses {
     }
 
     /// Both lists without advice, e.g. `incomplete: 3 records were dropped; note: 12 ticks were
-    /// skipped`; empty if nothing was lost. Print it like [`Losses::note`].
-    pub fn brief(&self) -> String {
-        let of = |word, list| Some(format!("{word}: {}", Self::list(list)?));
-        let lists = [of("incomplete", &self.missing), of("note", &self.precision)];
+    /// skipped`; empty if nothing was lost. Print it like [`Losses::precision_text`].
+    pub fn brief_text(&self) -> String {
+        let labelled = |word, list| Some(format!("{word}: {}", Self::list_in_words(list)?));
+        let lists = [labelled("incomplete", &self.missing), labelled("note", &self.precision)];
         lists.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    fn list(list: &[(String, u64)]) -> Option<String> {
+    fn list_in_words(list: &[(String, u64)]) -> Option<String> {
         let words: Vec<_> = list.iter().map(|(cause, count)| words(cause, *count)).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
@@ -248,7 +248,7 @@ impl Losses {
 /// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`] stays
 /// as it is: print it through [`crate::text::printable`].
 pub fn words(cause: &str, count: u64) -> String {
-    let words = known(cause).map_or(cause, |known| known.words(count));
+    let words = find_cause(cause).map_or(cause, |known| known.words(count));
     format!("{count} {words}")
 }
 
@@ -256,7 +256,7 @@ pub fn words(cause: &str, count: u64) -> String {
 /// recording, each part repeats it at its begin.
 pub fn does_hold(cause: &str) -> bool {
     matches!(
-        known(cause),
+        find_cause(cause),
         Some(
             Cause::NotOpened
                 | Cause::WitnessLost
@@ -269,15 +269,15 @@ pub fn does_hold(cause: &str) -> bool {
 
 /// Whether losses of this cause cost only precision.
 pub fn is_precision(cause: &str) -> bool {
-    cost(cause) == Some(Cost::Precision)
+    cause_cost(cause) == Some(Cost::Precision)
 }
 
-fn known(cause: &str) -> Option<Cause> {
+fn find_cause(cause: &str) -> Option<Cause> {
     Cause::ALL.iter().find(|known| known.name() == cause).copied()
 }
 
-fn cost(cause: &str) -> Option<Cost> {
-    known(cause).map(Cause::cost)
+fn cause_cost(cause: &str) -> Option<Cost> {
+    find_cause(cause).map(Cause::cost)
 }
 
 #[cfg(test)]
@@ -287,18 +287,18 @@ mod tests {
     #[test]
     fn totals_are_sorted_by_what_they_cost() {
         let totals = [("late_tick", 12), ("lost_sample", 5286), ("run_gap", 1), ("ring_full", 0)];
-        let losses = Losses::sort(totals);
+        let losses = Losses::from_totals(totals);
         assert!(!losses.is_complete());
         assert_eq!(
-            losses.note().unwrap(),
+            losses.precision_text().unwrap(),
             "note: 12 ticks were skipped: less precise, no count is missing"
         );
         assert_eq!(
-            losses.incomplete().unwrap(),
+            losses.incomplete_text().unwrap(),
             "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU: use a larger --buffer"
         );
         assert_eq!(
-            losses.brief(),
+            losses.brief_text(),
             "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU; note: 12 ticks \
              were skipped"
         );
@@ -306,13 +306,13 @@ mod tests {
 
     #[test]
     fn precision_alone_leaves_a_recording_complete_and_an_unknown_cause_does_not() {
-        let precise = Losses::sort([("cpu_offline", 1), ("unseen_switch", 3)]);
+        let precise = Losses::from_totals([("cpu_offline", 1), ("unseen_switch", 3)]);
         assert!(precise.is_complete());
-        assert_eq!(precise.incomplete(), None);
-        let unknown = Losses::sort([("of_a_later_version", 1)]);
+        assert_eq!(precise.incomplete_text(), None);
+        let unknown = Losses::from_totals([("of_a_later_version", 1)]);
         assert!(!unknown.is_complete());
-        assert_eq!(unknown.incomplete().unwrap(), "incomplete: 1 of_a_later_version");
-        let none = Losses::sort([("run_gap", 0)]);
-        assert_eq!((none.is_complete(), none.note(), none.brief()), (true, None, String::new()));
+        assert_eq!(unknown.incomplete_text().unwrap(), "incomplete: 1 of_a_later_version");
+        let none = Losses::from_totals([("run_gap", 0)]);
+        assert_eq!((none.is_complete(), none.precision_text(), none.brief_text()), (true, None, String::new()));
     }
 }

@@ -2,7 +2,7 @@
 
 /// Which time a row belongs to. Times are ns on `CLOCK_MONOTONIC`, in columns of type `int64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum RowTime {
     /// A window or a tick that ends at this time.
     Ends(&'static str),
     /// The tick with this number. The rows of the tick before the first one hold the counts at the

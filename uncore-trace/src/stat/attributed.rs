@@ -23,7 +23,7 @@ use crate::confine::{self, Needs};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
-use crate::schema::columns::i64s;
+use crate::schema::columns::i64_column;
 use crate::schema::fabric;
 use crate::signals::Signals;
 use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
@@ -119,7 +119,7 @@ pub fn run(
         (Err(_), Err(error)) if view.begin.is_some() => return Err(error),
         (Err(error), _) => return Err(error),
     };
-    if let Some(missing) = outcome.losses.incomplete() {
+    if let Some(missing) = outcome.losses.incomplete_text() {
         log::warn!("{missing}");
     }
     Ok(match workload.exit_code() {
@@ -187,7 +187,7 @@ impl View<'_> {
     ) -> Result<Parts<'s>> {
         for piece in pieces {
             let TablePiece::Rows(_, batch) = piece else { continue };
-            let (end, length) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
+            let (end, length) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
             let mut from = 0;
             for row in 0..batch.num_rows() {
                 if let Some(over) = self.is_over(end.value(row), length.value(row)) {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
 use super::row::{CgroupShare, Location, Rate, Row, Value};
-use crate::catalog::metric::{self, Planned, evaluate};
+use crate::catalog::metric::{self, PlannedMetric, evaluate};
 use crate::discover::Cpus;
 use crate::plan::Plan;
 use crate::schema::link::Direction;
@@ -65,7 +65,7 @@ pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
 }
 
 /// Instances with equal keys are one metric: name, PMU, filter.
-fn key<'a>(planned: &'a Planned, grouping: &Grouping) -> (&'a str, &'a str, &'a str) {
+fn key<'a>(planned: &'a PlannedMetric, grouping: &Grouping) -> (&'a str, &'a str, &'a str) {
     (&planned.name, grouping.pmu(&planned.pmu, planned.per_cpu), &planned.filter)
 }
 
@@ -138,7 +138,7 @@ impl MetricLine {
     }
 
     /// The instances.
-    pub fn instances<'a>(&self, plan: &'a Plan) -> Vec<&'a Planned> {
+    pub fn instances<'a>(&self, plan: &'a Plan) -> Vec<&'a PlannedMetric> {
         self.members.iter().filter_map(|&index| plan.metrics.get(index)).collect()
     }
 }

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::Catalog;
-    use crate::catalog::metric::{Across, Input, Planned};
+    use crate::catalog::metric::{Across, Input, PlannedMetric};
     use crate::discover::Cpus;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_metric_is_of_the_cgroups_own_part_and_a_counter_that_is_not_there_is_named() {
         let mut plan = plan();
-        plan.metrics = vec![Planned {
+        plan.metrics = vec![PlannedMetric {
             name: "fault_rate".to_owned(),
             about: String::new(),
             unit: "1/ns".to_owned(),

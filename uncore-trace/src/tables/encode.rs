@@ -61,7 +61,7 @@ pub(super) struct FileProperties<'a> {
 impl FileProperties<'_> {
     fn writer_properties(&self, packing: Packing) -> WriterProperties {
         self.def
-            .properties(packing)
+            .writer_properties(packing)
             .set_max_row_group_row_count(Some(GROUP_ROWS))
             .set_max_row_group_bytes(Some(GROUP_BYTES))
             .set_key_value_metadata(Some(metadata::to_key_values(self.pairs)))

@@ -35,7 +35,7 @@ pub(super) fn assemble_table(
     pairs: &BTreeMap<String, String>,
 ) -> Result<Assembled> {
     if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
-        partial.write_next_segment(&[run::of(pairs)], pairs)?;
+        partial.write_next_segment(&[run::metadata_rows(pairs)], pairs)?;
     }
     merge_small(partial, pairs)?;
     partial.require_unchanged()?;

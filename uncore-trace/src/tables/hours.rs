@@ -25,7 +25,7 @@ use super::segment::{self, partial_dir};
 use super::sent::{self, Stamp};
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, place};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// Suffix of the name of an unfinished file.
@@ -97,7 +97,7 @@ impl Hours {
     pub fn open(root: &Path, mode: FileMode, pairs: BTreeMap<String, String>) -> Result<Self> {
         place::refuse_link(root)?;
         make_directories(root, mode)?;
-        let Origin { host, boot_id, cluster } = Origin::of(&pairs);
+        let RecordingOrigin { host, boot_id, cluster } = RecordingOrigin::from_metadata(&pairs);
         let boot: String =
             boot_id.chars().filter(char::is_ascii_hexdigit).take(BOOT_DIGITS).collect();
         let cluster = cluster.unwrap_or_else(|| layout::DEFAULT.to_owned());

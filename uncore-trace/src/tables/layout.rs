@@ -14,7 +14,7 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// The prefixes of the names of directories, from the outer to the inner.
@@ -108,7 +108,7 @@ impl Partition {
     }
 
     /// Why a file of this origin does not belong here; `None` if it does.
-    pub fn refusal_reason(&self, origin: &Origin) -> Option<String> {
+    pub fn refusal_reason(&self, origin: &RecordingOrigin) -> Option<String> {
         let cluster = origin.cluster.as_deref().unwrap_or(DEFAULT);
         for (key, level, actual) in [("cluster", 0, cluster), ("host", 3, &origin.host)] {
             if let Some(named) = &self.values[level]
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_file_belongs_where_its_origin_is() {
         let partition = Partition::from_path(Path::new(DIRECTORY));
-        let origin = |host: &str, cluster: Option<&str>| Origin {
+        let origin = |host: &str, cluster: Option<&str>| RecordingOrigin {
             host: host.to_owned(),
             boot_id: "b".to_owned(),
             cluster: cluster.map(str::to_owned),

@@ -15,7 +15,7 @@ use super::names::{without_slash, parts_of, table_path};
 use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::segment::partial_dir;
 pub use super::table::{TableScan, OpenTable};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ALL, TableDef, fabric};
 use crate::text::{counted, printable};
 
@@ -74,7 +74,7 @@ impl Recording {
         }
         let recording = Recording::open_so_far(path)?;
         if !selection.hosts.is_empty() {
-            let host = Origin::of(recording.open_table(&fabric::TABLE)?.metadata_pairs()).host;
+            let host = RecordingOrigin::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs()).host;
             Hosts::new(&selection.hosts)?.require_all_matched(path, &[host].into())?;
         }
         Ok(recording)

@@ -41,7 +41,7 @@ use super::hours::HourTree;
 use super::layout::{self, Partition};
 use super::names::{parts_of, table_path};
 use super::{disk, segment};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ROLLUP_VERSION, fabric, metadata, rollup};
 
 /// The column that rows are ordered by.
@@ -57,7 +57,7 @@ pub struct RollupReader {
     path: PathBuf,
     hour_files: Vec<HourFile>,
     /// The boots that the files are of; `HourFile::origin` is an index.
-    origins: Vec<Origin>,
+    origins: Vec<RecordingOrigin>,
     counters: RollupCounters,
     /// Metadata as of a recording.
     pairs: BTreeMap<String, String>,
@@ -204,9 +204,9 @@ struct RollupOpener<'a> {
     /// Whether no directory was left aside as not wanted.
     has_all: bool,
     hour_files: Vec<HourFile>,
-    origins: Vec<Origin>,
+    origins: Vec<RecordingOrigin>,
     /// The index in `origins` of each origin.
-    origin_ids: HashMap<Origin, usize>,
+    origin_ids: HashMap<RecordingOrigin, usize>,
     counters: RollupCounters,
     /// Metadata that all files have.
     pairs: Option<BTreeMap<String, String>>,
@@ -264,7 +264,7 @@ impl<'a> RollupOpener<'a> {
             return Ok(None);
         };
         require_version(&tables, &pairs)?;
-        let file_origin = Origin::of(&pairs);
+        let file_origin = RecordingOrigin::from_metadata(&pairs);
         if let Some(why) = partition.refusal_reason(&file_origin) {
             return Ok(Some(why));
         }

@@ -22,7 +22,7 @@ use super::writer::RecordingTarget;
 use super::{disk, lock, place};
 use crate::confine::Needs;
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// Ends the name of a part that is being removed; it begins with a dot, so that no glob finds it.
 const REMOVED: &str = ".removed";
@@ -265,7 +265,7 @@ pub fn parts_within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Resul
             continue;
         };
         // The clock starts again at each boot.
-        if Origin::of(table.metadata_pairs()).boot_id != boot {
+        if RecordingOrigin::from_metadata(table.metadata_pairs()).boot_id != boot {
             break;
         }
         let Some((begin, end)) = table.column_bounds("mono_ns") else { continue };

@@ -20,7 +20,7 @@ use super::writer::{CreateOptions, RecordingTarget, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, cpus, fabric, metadata, readings, rollup,
+    ALL, Packing, SCHEMA_VERSION, RowStore as _, TableDef, cpus, fabric, metadata, readings, rollup,
     run, runtime,
 };
 
@@ -437,8 +437,8 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let mut writer =
         WriterHandle::create(RecordingTarget::Dataset(path.clone()), CreateOptions::default(), &pairs(), None)
             .unwrap();
-    assert!(writer.wants(&readings::TABLE));
-    writer.write(&fabric::TABLE, window(3)).unwrap();
+    assert!(writer.wants_table(&readings::TABLE));
+    writer.write_rows(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
     for def in ALL {
         let table = OpenTable::open(def, &table_path(&path, def)).unwrap();
@@ -499,8 +499,8 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         None,
     )
     .unwrap();
-    assert!(!handle.wants(&runtime::TABLE));
-    let failed = (0..100_000).find_map(|n| handle.write(&fabric::TABLE, window(n)).err());
+    assert!(!handle.wants_table(&runtime::TABLE));
+    let failed = (0..100_000).find_map(|n| handle.write_rows(&fabric::TABLE, window(n)).err());
     assert!(format!("{:#}", failed.unwrap()).contains("broken pipe"));
 }
 
@@ -657,7 +657,7 @@ fn make_older(path: &Path, packing: Packing) {
     assert!(old.len() < schema.fields().len());
     let rows = rows.project(&old).unwrap();
     let pairs = Some(metadata::to_key_values(&pairs()));
-    let props = fabric::TABLE.properties(packing).set_key_value_metadata(pairs).build();
+    let props = fabric::TABLE.writer_properties(packing).set_key_value_metadata(pairs).build();
     let file = FileMode::default().create_file(path).unwrap();
     let handle = file.try_clone().unwrap();
     let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(props)).unwrap();
@@ -703,7 +703,7 @@ fn segments_that_lack_columns_are_repaired() {
 fn a_row_group_is_verified_before_its_rows_are_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    three_groups(&path, fabric::TABLE.properties(Packing::Segment));
+    three_groups(&path, fabric::TABLE.writer_properties(Packing::Segment));
     let (_, footer) = encode::read_footer(&path).unwrap();
     let column = footer.metadata().row_group(1).column(0);
     let mut bytes = fs::read(&path).unwrap();
@@ -734,7 +734,7 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
 fn row_groups_outside_a_range_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    let table = three_groups(&path, fabric::TABLE.properties(Packing::Segment));
+    let table = three_groups(&path, fabric::TABLE.writer_properties(Packing::Segment));
     let rows = |table: &OpenTable, from: i64, to: i64| -> usize {
         let wanted = from * 10_000_000..=to * 10_000_000;
         let scan = table.scan_within(&["value"], "mono_ns", wanted).unwrap();
@@ -751,7 +751,7 @@ fn row_groups_outside_a_range_are_not_read() {
     }
     assert_eq!(table.column_bounds("value"), None);
     let without =
-        fabric::TABLE.properties(Packing::Segment).set_statistics_enabled(EnabledStatistics::None);
+        fabric::TABLE.writer_properties(Packing::Segment).set_statistics_enabled(EnabledStatistics::None);
     let table = three_groups(&path, without);
     assert_eq!((table.column_bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
 }

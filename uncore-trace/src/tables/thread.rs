@@ -2,7 +2,7 @@
 //! ring.
 //!
 //! Guarantees: calls take effect in order. At most [`WAITING_BYTES`] of rows wait for the thread;
-//! then [`Store::write`] waits and [`Store::offer`] refuses. An error in the thread is returned by
+//! then [`RowStore::write_rows`] waits and [`RowStore::offer_rows`] refuses. An error in the thread is returned by
 //! the next call. With a [`Tap`], an error of the files ends the files, not the recording.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use arrow::array::RecordBatch;
 
 use super::queue::{Receiver, QueueRefusal, Sender, bounded_queue};
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
-use crate::schema::{ALL, Store, TableDef};
+use crate::schema::{ALL, RowStore, TableDef};
 use crate::{confine, heap, priority};
 
 /// Largest size in bytes of the rows that wait for the thread: a third of the memory limit of the
@@ -198,16 +198,16 @@ impl WriterHandle {
     }
 }
 
-impl Store for WriterHandle {
-    fn wants(&self, table: &TableDef) -> bool {
+impl RowStore for WriterHandle {
+    fn wants_table(&self, table: &TableDef) -> bool {
         self.wanted.contains(&table.name)
     }
 
-    fn write(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<()> {
+    fn write_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<()> {
         self.send_command(WriterCommand::Write(table, rows))
     }
 
-    fn offer(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
+    fn offer_rows(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
         let command = WriterCommand::Write(table, rows);
         let bytes = command.memory_bytes();
         let sent = self.commands.as_ref().map_or(Err(QueueRefusal::Closed), |sender| sender.try_send(command, bytes));

@@ -9,7 +9,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::app::{App, Wish};
-use crate::schema::columns::i64s;
+use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, fabric, runtime};
 use crate::tables::reader::{Recording, TableScan};
 use crate::tables::writer::TablePiece;
@@ -150,11 +150,11 @@ impl Rows {
     fn next_ns(&mut self) -> Result<Option<i64>> {
         loop {
             if let Some(batch) = &self.batch {
-                let next = i64s(batch, "mono_ns")?.values().first().copied();
+                let next = i64_column(batch, "mono_ns")?.values().first().copied();
                 return Ok(next.filter(|next| next <= self.wanted.end()));
             }
             let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
-            let ends = i64s(&batch, "mono_ns")?.values();
+            let ends = i64_column(&batch, "mono_ns")?.values();
             let first = ends.iter().position(|end| end >= self.wanted.start());
             self.batch = first.map(|first| batch.slice(first, batch.num_rows() - first));
         }
@@ -166,7 +166,7 @@ impl Rows {
             return TablePiece::Rows(self.def, RecordBatch::new_empty((self.def.schema)()));
         };
         let until_ns = until_ns.min(*self.wanted.end());
-        let later = i64s(&batch, "mono_ns")
+        let later = i64_column(&batch, "mono_ns")
             .ok()
             .and_then(|ends| ends.values().iter().position(|end| *end > until_ns));
         let Some(later) = later else { return TablePiece::Rows(self.def, batch) };

@@ -98,7 +98,7 @@ impl Saver {
             }
         }
         losses.retain(|_, count| *count > 0);
-        let sorted = Losses::sort(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
+        let sorted = Losses::from_totals(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
         let clocks = serde_json::to_string(&[open.begin, Snapshot::take()])?;
         pairs.insert(metadata::CLOCKS.to_owned(), clocks);
         pairs.insert(metadata::COMPLETE.to_owned(), sorted.is_complete().to_string());

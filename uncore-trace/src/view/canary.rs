@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::key::By;
 use super::links::Links;
 use super::usage::{Line, Question, Usage, usage};
-use crate::schema::canary::{Canary, Kind, Way};
+use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
@@ -22,7 +22,7 @@ use crate::units::percent;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Credit {
     /// What was moved.
-    pub kind: Kind,
+    pub kind: CanaryKind,
     /// The link; `None` if no counter counts it.
     pub link: Option<String>,
     /// Direction on the link.
@@ -48,7 +48,7 @@ pub struct Credit {
 ///
 /// The recording cannot be read, or its metadata are damaged.
 pub fn credits(recording: &Recording) -> Result<Option<Vec<Credit>>> {
-    let Some(canary) = Canary::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
+    let Some(canary) = CanarySummary::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())? else {
         return Ok(None);
     };
     let links = Links::of(recording)?;
@@ -57,8 +57,8 @@ pub fn credits(recording: &Recording) -> Result<Option<Vec<Credit>>> {
     Ok(Some(compared(&canary, &links, &usage)))
 }
 
-fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
-    let mut moved: BTreeMap<(Kind, Option<&Way>), (u64, u64)> = BTreeMap::new();
+fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<Credit> {
+    let mut moved: BTreeMap<(CanaryKind, Option<&LinkDirection>), (u64, u64)> = BTreeMap::new();
     for its in &canary.moved {
         let ways = its.links.iter().map(Some);
         // Bytes that no counter counts are said too.
@@ -71,7 +71,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
     }
     let is_own = |line: &&Line| line.key == canary.cgroup && line.owner == owner::TASK;
     let has_rows = usage.events.iter().any(|event| event.lines.iter().any(|line| is_own(&line)));
-    let compare = |((kind, way), (bursts, bytes)): ((Kind, Option<&Way>), (u64, u64))| {
+    let compare = |((kind, way), (bursts, bytes)): ((CanaryKind, Option<&LinkDirection>), (u64, u64))| {
         let place = way.and_then(|way| links.links.iter().position(|its| its.name == way.link));
         let event = place.zip(way).and_then(|(place, way)| {
             usage.events.iter().find(|event| event.link == Some((place, way.direction)))
@@ -100,7 +100,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
         }
     };
     let mut credits: Vec<Credit> = moved.into_iter().map(compare).collect();
-    let without = |kind: Kind, why: String| Credit {
+    let without = |kind: CanaryKind, why: String| Credit {
         kind,
         link: None,
         direction: None,
@@ -112,7 +112,7 @@ fn compared(canary: &Canary, links: &Links, usage: &Usage) -> Vec<Credit> {
         link_kind: String::new(),
     };
     credits.extend(canary.skipped.iter().map(|skipped| without(skipped.kind, skipped.why.clone())));
-    for kind in Kind::ALL {
+    for kind in CanaryKind::ALL {
         if !credits.iter().any(|credit| credit.kind == kind) {
             credits.push(without(kind, "it had no burst".to_owned()));
         }
@@ -162,7 +162,7 @@ pub fn sentence(credits: &[Credit]) -> String {
     let mut without: Vec<String> = Vec::new();
     for credit in credits.iter().filter(|credit| credit.credited.is_none()) {
         let why = credit.why.as_deref().unwrap_or("it moved nothing");
-        let its = format!("{} ({})", credit.kind.name(), printable(why));
+        let its = format!("{} ({})", credit.kind.kind_name(), printable(why));
         if !without.contains(&its) {
             without.push(its);
         }
@@ -189,11 +189,11 @@ mod tests {
     use crate::schema::metadata;
 
     /// A canary in the cgroup of a process of the sample, which moved this many bytes.
-    fn recorded(cgroup: &str, links: &[Way]) -> (Canary, Sample) {
-        let mut canary = Canary { cgroup: cgroup.to_owned(), ..Canary::default() };
-        canary.skipped = vec![Skipped { kind: Kind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
-        canary.add(Kind::Memory, links, 40_000_000);
-        canary.add(Kind::Memory, links, 60_000_000);
+    fn recorded(cgroup: &str, links: &[LinkDirection]) -> (CanarySummary, Sample) {
+        let mut canary = CanarySummary { cgroup: cgroup.to_owned(), ..CanarySummary::default() };
+        canary.skipped = vec![Skipped { kind: CanaryKind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
+        canary.add_burst(CanaryKind::Memory, links, 40_000_000);
+        canary.add_burst(CanaryKind::Memory, links, 60_000_000);
         let sample = Sample::new(
             false,
             &Broken {
@@ -206,15 +206,15 @@ mod tests {
         (canary, sample)
     }
 
-    fn of(canary: &Canary, sample: &Sample) -> Vec<Credit> {
+    fn of(canary: &CanarySummary, sample: &Sample) -> Vec<Credit> {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question = Question { links: Some(&links), ..Question::by(By::Cgroup) };
         compared(canary, &links, &usage(&recording, &question).unwrap())
     }
 
-    fn memory() -> Vec<Way> {
-        vec![Way { link: "memory 0".to_owned(), direction: Direction::In }]
+    fn memory() -> Vec<LinkDirection> {
+        vec![LinkDirection { link: "memory 0".to_owned(), direction: Direction::In }]
     }
 
     #[test]

@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 
 use super::sums::{Confidence, CountedTime, Window};
 use crate::schema::cgroups::is_within;
-use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, i32_column, i64_column, words};
 use crate::schema::owner;
 
 /// Names of the parts outside the named cgroups, by `owner`.
@@ -140,18 +140,18 @@ impl<'a> ByCgroup<'a> {
     ///
     /// A column is missing or has another type.
     pub fn add(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
-        let (end, length) = (i64s(batch, "mono_ns")?, i64s(batch, "window_ns")?);
-        let (counter, running) = (i32s(batch, "counter")?, f32s(batch, "running")?);
+        let (end, length) = (i64_column(batch, "mono_ns")?, i64_column(batch, "window_ns")?);
+        let (counter, running) = (i32_column(batch, "counter")?, f32_column(batch, "running")?);
         let (owner, cgroup) = (words(batch, "owner")?, words(batch, "cgroup")?);
-        let (value, method) = (f64s(batch, "value")?, words(batch, "method")?);
-        let confidence = f32s(batch, "confidence")?;
+        let (value, method) = (f64_column(batch, "value")?, words(batch, "method")?);
+        let confidence = f32_column(batch, "confidence")?;
         for row in rows {
             let id = counter.value(row);
             let Some(sums) = usize::try_from(id).ok().and_then(|id| self.sums.get_mut(id)) else {
                 continue;
             };
             let length_ns = length.value(row);
-            let value = get(value, row);
+            let value = nullable_value(value, row);
             let window = Window::of_value(end.value(row), length_ns, value.is_some());
             if sums.time.add_window(id, window, &()) {
                 sums.running_ns += window.length_ns() as f64 * f64::from(running.value(row));
@@ -163,7 +163,7 @@ impl<'a> ByCgroup<'a> {
             }
             let methods = method.get(row).map(str::to_owned).into_iter().collect();
             let mut cell = Cell { value, methods, sure: Confidence::default() };
-            cell.sure.add_row(value, get(confidence, row));
+            cell.sure.add_row(value, nullable_value(confidence, row));
             sums.all.add(&cell);
             for part in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
                 sums.cells.entry(part.to_owned()).or_default().add(&cell);

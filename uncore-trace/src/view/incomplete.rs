@@ -73,7 +73,7 @@ impl Incomplete {
         let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
-        Ok(Losses::sort(counts.map(|(cause, count)| (cause, count.unsigned_abs()))).note())
+        Ok(Losses::from_totals(counts.map(|(cause, count)| (cause, count.unsigned_abs()))).precision_text())
     }
 
     /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:

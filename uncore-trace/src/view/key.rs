@@ -11,8 +11,8 @@ use super::links::Links;
 use super::selected::SelectedBatch;
 use super::sums::Window;
 use super::usage::Question;
-use crate::schema::cgroups::{ancestor, whole_job};
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::cgroups::{ancestor_path, whole_job};
+use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 use crate::schema::link::Direction;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -171,7 +171,7 @@ pub struct Columns<'a> {
     name: Option<Words<'a>>,
     pid: Option<&'a Int32Array>,
     processes: Option<&'a Int32Array>,
-    cgroup_id: Option<Bits<'a>>,
+    cgroup_id: Option<BitsColumn<'a>>,
     selected: SelectedBatch<'a>,
     by: By,
     depth: Option<usize>,
@@ -196,23 +196,23 @@ impl<'a> Divided<'a> {
     fn new(batch: &'a RecordBatch, by: By) -> Result<Self> {
         let has = |name| batch.column_by_name(name).is_some();
         Ok(Self {
-            socket: columns::column(batch, "socket")?,
-            total: columns::f64s(batch, "total")?,
+            socket: columns::typed_column(batch, "socket")?,
+            total: columns::f64_column(batch, "total")?,
             comm: columns::words(batch, "comm")?,
             cgroup: by
                 .has_whole_cgroups()
                 .then(|| {
                     Ok::<_, anyhow::Error>((
                         columns::words(batch, "cgroup")?,
-                        columns::f32s(batch, "cgroup_confidence")?,
+                        columns::f32_column(batch, "cgroup_confidence")?,
                     ))
                 })
                 .transpose()?,
             interval: has("low")
                 .then(|| {
                     Ok::<_, anyhow::Error>((
-                        columns::f64s(batch, "low")?,
-                        columns::f64s(batch, "high")?,
+                        columns::f64_column(batch, "low")?,
+                        columns::f64_column(batch, "high")?,
                     ))
                 })
                 .transpose()?,
@@ -242,15 +242,15 @@ impl<'a> Columns<'a> {
         };
         Ok(Columns {
             rows: batch.num_rows(),
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            value: columns::f64s(batch, "value")?,
-            running: columns::f32s(batch, "running")?,
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            value: columns::f64_column(batch, "value")?,
+            running: columns::f32_column(batch, "running")?,
             method: columns::words(batch, "method")?,
-            confidence: columns::f32s(batch, "confidence")?,
-            counter: columns::i32s(batch, "counter")?,
+            confidence: columns::f32_column(batch, "confidence")?,
+            counter: columns::i32_column(batch, "counter")?,
             known_ns: (batch.column_by_name("known_ns").is_some())
-                .then(|| columns::i64s(batch, "known_ns"))
+                .then(|| columns::i64_column(batch, "known_ns"))
                 .transpose()?,
             links,
             divided: by.has_owner().then(|| Divided::new(batch, by)).transpose()?,
@@ -259,12 +259,12 @@ impl<'a> Columns<'a> {
             unit: columns::words(batch, "unit")?,
             owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
-            pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
+            pid: (by == By::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
             processes: [By::Pid, By::Comm]
                 .contains(&by)
-                .then(|| columns::i32s(batch, "processes"))
+                .then(|| columns::i32_column(batch, "processes"))
                 .transpose()?,
-            cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
+            cgroup_id: (by == By::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
             selected: selected.select_rows(batch)?,
             by,
             depth,
@@ -286,11 +286,11 @@ impl<'a> Columns<'a> {
     pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
         let of = self.divided?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
-        let total = get(of.total, row).unwrap_or(value);
-        let ends = of.interval.and_then(|(low, high)| Some((get(low, row)?, get(high, row)?)));
+        let total = nullable_value(of.total, row).unwrap_or(value);
+        let ends = of.interval.and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
-        let confidence = get(self.confidence, row);
-        let lasting = of.cgroup.and_then(|(_, lasting)| get(lasting, row)).or(confidence);
+        let confidence = nullable_value(self.confidence, row);
+        let lasting = of.cgroup.and_then(|(_, lasting)| nullable_value(lasting, row)).or(confidence);
         Some(Claim { lasting, interval, ..Claim::new(window, value, total, confidence) })
     }
 
@@ -303,7 +303,7 @@ impl<'a> Columns<'a> {
             Some((cgroup, _)) => cause(self.recorded_owner(row), cgroup.get(row), comm),
             None => comm.unwrap_or_default(),
         };
-        Some((get(of.socket, row), name))
+        Some((nullable_value(of.socket, row), name))
     }
 
     /// The owner of a row; empty if lines sum all owners.
@@ -373,7 +373,7 @@ impl<'a> Columns<'a> {
             By::Pmu => name.unwrap_or_default().to_owned(),
             By::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
             By::Cgroup if owner == "task" => match (name, self.depth) {
-                (Some(path), Some(depth)) => ancestor(path, depth).to_owned(),
+                (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
                 (None, _) => self
                     .cgroup_id
@@ -388,7 +388,7 @@ impl<'a> Columns<'a> {
             }
             By::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
-                match self.pid.and_then(|pids| get(pids, row)) {
+                match self.pid.and_then(|pids| nullable_value(pids, row)) {
                     Some(pid) => format!("{comm} ({pid})"),
                     None if self.processes(row).is_some() => SMALL.to_owned(),
                     None => "(unknown processes)".to_owned(),
@@ -410,7 +410,7 @@ impl<'a> Columns<'a> {
     /// their names.
     #[inline]
     pub(super) fn processes(&self, row: usize) -> Option<i32> {
-        self.processes.and_then(|processes| get(processes, row))
+        self.processes.and_then(|processes| nullable_value(processes, row))
     }
 
     /// The dictionaries to which the keys in [`Self::quick`] refer.
@@ -419,7 +419,7 @@ impl<'a> Columns<'a> {
         let comm = self.divided.map(|of| of.comm);
         let cgroup = self.divided.and_then(|of| of.cgroup).map(|(cgroup, _)| cgroup);
         let some = [self.owner, self.name, comm, cgroup].into_iter().flatten();
-        always.into_iter().chain(some).map(|words| words.dictionary()).collect()
+        always.into_iter().chain(some).map(|words| words.dictionary_values()).collect()
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
@@ -433,31 +433,31 @@ impl<'a> Columns<'a> {
     pub(super) fn quick_event(&self, row: usize) -> [i32; 3] {
         match self.link(row) {
             Some((place, direction)) => [place as i32, direction as i32, -1],
-            None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
+            None => [self.event.dictionary_key(row), self.filter.dictionary_key(row), self.unit.dictionary_key(row)],
         }
     }
 
     /// Identifies the row's line: see [`Quick`].
     #[inline]
     pub fn quick(&self, row: usize) -> Quick {
-        let name = self.name.map_or(0, |name| name.key(row));
+        let name = self.name.map_or(0, |name| name.dictionary_key(row));
         let number = match (self.pid, self.cgroup_id) {
-            (Some(pids), _) => get(pids, row)
+            (Some(pids), _) => nullable_value(pids, row)
                 .map_or_else(|| if self.processes(row).is_some() { -2 } else { -1 }, i64::from),
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ if self.processes(row).is_some() => -2,
             _ => -1,
         };
         let event = self.quick_event(row);
-        let own = self.owner.map_or(0, |owner| owner.key(row));
+        let own = self.owner.map_or(0, |owner| owner.dictionary_key(row));
         let owner = if self.is_other(row) { OTHER } else { own };
         let cause = self.divided.map_or((0, None), |of| {
-            let cgroup = of.cgroup.map_or(-1, |(cgroup, _)| cgroup.key(row));
+            let cgroup = of.cgroup.map_or(-1, |(cgroup, _)| cgroup.dictionary_key(row));
             // Below -1, so that no cgroup has the number of a program.
-            let name = if cgroup < 0 { of.comm.key(row) } else { -2 - cgroup };
-            (name, get(of.socket, row))
+            let name = if cgroup < 0 { of.comm.dictionary_key(row) } else { -2 - cgroup };
+            (name, nullable_value(of.socket, row))
         });
-        (event, owner, name, number, cause, self.method.key(row))
+        (event, owner, name, number, cause, self.method.dictionary_key(row))
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::span::Edge;
-use crate::schema::marks::{Kind, Listed, TABLE};
+use crate::schema::marks::{MarkKind, ListedMarks, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 use crate::terminal::shorten;
@@ -22,7 +22,7 @@ pub struct Mark {
     /// ended.
     pub end_ns: Option<i64>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MarkKind,
     /// Its name, as recorded: not escaped.
     pub text: String,
     /// Its source, as in the table: not escaped.
@@ -41,7 +41,7 @@ impl From<marks::Mark> for Mark {
 impl Mark {
     /// Whether it is a span that was not ended.
     pub fn is_open(&self) -> bool {
-        self.kind == Kind::Span && self.end_ns.is_none()
+        self.kind == MarkKind::Span && self.end_ns.is_none()
     }
 
     /// The end: for an instant its time, for a span that was not ended the largest time.
@@ -84,8 +84,8 @@ impl Marks {
         let mut marks = if has_table {
             Self { list: table(recording)?, left_out: 0 }
         } else {
-            let Listed { marks, left_out } =
-                Listed::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())
+            let ListedMarks { marks, left_out } =
+                ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
                     .with_context(|| format!("cannot read {}", recording.recording_path().display()))?;
             Self { list: marks.into_iter().map(Mark::from).collect(), left_out }
         };
@@ -136,7 +136,7 @@ fn table(recording: &Recording) -> Result<Vec<Mark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
     for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
-        list.extend(marks::decode(&batch?)?.into_iter().map(Mark::from));
+        list.extend(marks::decode_marks(&batch?)?.into_iter().map(Mark::from));
     }
     Ok(list)
 }
@@ -173,10 +173,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("warm\u{1b}[2J\nup", Kind::Instant, None, None),
-                ("epoch 1", Kind::Span, Some(2_000_000_000), Some(7)),
-                ("epoch 1", Kind::Instant, None, None),
-                ("save", Kind::Span, None, Some(7)),
+                ("warm\u{1b}[2J\nup", MarkKind::Instant, None, None),
+                ("epoch 1", MarkKind::Span, Some(2_000_000_000), Some(7)),
+                ("epoch 1", MarkKind::Instant, None, None),
+                ("save", MarkKind::Span, None, Some(7)),
             ]
         );
     }
@@ -200,7 +200,7 @@ mod tests {
             let sample = Sample::new(false, &INTACT);
             let mut pairs = sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
             pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
-            let error = Listed::of(&pairs).unwrap_err().to_string();
+            let error = ListedMarks::from_metadata(&pairs).unwrap_err().to_string();
             assert!(error.contains("uncore_trace.marks is damaged"), "{error}");
         }
     }

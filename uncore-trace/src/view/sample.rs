@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::plan::Plan;
 use crate::schema::link::Direction;
 use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
-use crate::schema::marks::{COMMAND, FIFO, Kind, Listed, Mark};
-use crate::schema::origin::Origin;
+use crate::schema::marks::{COMMAND, FIFO, MarkKind, ListedMarks, Mark};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
 };
@@ -59,10 +59,10 @@ pub(super) const MARKS: fn() -> Vec<Mark> = || {
         pid,
     };
     vec![
-        mark(500, None, Kind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
-        mark(1500, None, Kind::Instant, "epoch 1", FIFO, None),
-        mark(1000, Some(2000), Kind::Span, "epoch 1", COMMAND, Some(7)),
-        mark(2500, None, Kind::Span, "save", COMMAND, Some(7)),
+        mark(500, None, MarkKind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
+        mark(1500, None, MarkKind::Instant, "epoch 1", FIFO, None),
+        mark(1000, Some(2000), MarkKind::Span, "epoch 1", COMMAND, Some(7)),
+        mark(2500, None, MarkKind::Span, "save", COMMAND, Some(7)),
     ]
 };
 
@@ -82,7 +82,7 @@ impl Sample {
         let mut pairs = pairs();
         let listed = (broken.marks)();
         if !listed.is_empty() {
-            let listed = Listed { marks: listed, left_out: 0 };
+            let listed = ListedMarks { marks: listed, left_out: 0 };
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         }
         (broken.metadata)(&mut pairs);
@@ -291,9 +291,9 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     write_counters(writer);
     write_cpus(writer);
     let mut marked = marks::Builder::default();
-    let origin = Origin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
+    let origin = RecordingOrigin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
     for mark in (broken.marks)() {
-        marked.append(&mark.row(&origin));
+        marked.append(&mark.to_row(&origin));
     }
     writer.write(&marks::TABLE, &marked.finish()).unwrap();
     if let Some(row) = broken.loss {

@@ -104,7 +104,7 @@ impl Selected {
         let is_inside = |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
         let selected_names = |name: &str, is: &dyn Fn(&str) -> bool| {
             let column = words(batch, name)?;
-            Ok::<_, anyhow::Error>((column, are_selected(column.dictionary(), is)))
+            Ok::<_, anyhow::Error>((column, are_selected(column.dictionary_values(), is)))
         };
         Ok(SelectedBatch {
             counters: &self.counters,
@@ -141,7 +141,7 @@ impl SelectedBatch<'_> {
 }
 
 fn is_true((column, selected): &SelectedNames<'_>, row: usize) -> bool {
-    usize::try_from(column.key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
+    usize::try_from(column.dictionary_key(row)).is_ok_and(|key| selected.get(key) == Some(&true))
 }
 
 /// The different names in a column of `fabric`.
@@ -150,10 +150,10 @@ fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String
     for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&[column])? {
         let batch = batch?;
         let column = words(&batch, column)?;
-        let dictionary = column.dictionary();
+        let dictionary = column.dictionary_values();
         let mut used = vec![false; dictionary.len()];
         for row in 0..batch.num_rows() {
-            let key = usize::try_from(column.key(row)).ok();
+            let key = usize::try_from(column.dictionary_key(row)).ok();
             if let Some(used) = key.and_then(|key| used.get_mut(key)) {
                 *used = true;
             }

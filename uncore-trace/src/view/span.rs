@@ -183,8 +183,8 @@ fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
     let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
         return Ok(None);
     };
-    let wall: &TimestampMicrosecondArray = columns::column(&batch, "ts")?;
-    let (ends, lengths) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "window_ns")?);
+    let wall: &TimestampMicrosecondArray = columns::typed_column(&batch, "ts")?;
+    let (ends, lengths) = (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "window_ns")?);
     let begins =
         ends.values().iter().zip(lengths.values()).map(|(end, length)| end.saturating_sub(*length));
     let offset = wall.values().first().zip(ends.values().first());
@@ -200,7 +200,7 @@ fn last_window_end(table: &OpenTable) -> Result<i64> {
     let mut last_ns = i64::MIN;
     for batch in table.scan_columns(&["mono_ns"])? {
         let batch = batch?;
-        let ends = columns::i64s(&batch, "mono_ns")?;
+        let ends = columns::i64_column(&batch, "mono_ns")?;
         last_ns = ends.values().iter().copied().fold(last_ns, i64::max);
     }
     (last_ns > i64::MIN).then_some(last_ns).context("the table has no rows")

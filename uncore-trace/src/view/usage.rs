@@ -21,7 +21,7 @@ use super::selected::Selected;
 use super::span::{Moment, SelectedTime};
 use super::sums::{Highest, MomentRate, ShareSum, CountedTime, Window};
 use super::tenants::DominantCgroup;
-use crate::schema::columns::get;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -293,7 +293,7 @@ impl EventSummer {
                     *event_sums.counters.entry(columns.event(row)).or_default() += 1;
                 }
             }
-            let value = get(columns.value, row);
+            let value = nullable_value(columns.value, row);
             event_sums.total += value.unwrap_or(0.0);
             event_sums.rate.add_window(value.map(|value| value * window.per_second()));
             let line_sums = &mut event_sums.lines[line];
@@ -425,11 +425,11 @@ impl EventSummer {
 
 impl Line {
     fn add_row(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
-        match get(columns.value, row) {
+        match nullable_value(columns.value, row) {
             Some(value) => {
                 match columns.claim(row, value) {
                     Some(claim) => self.sum.add_claim(cause, claim),
-                    None => self.sum.add_whole(value, get(columns.confidence, row)),
+                    None => self.sum.add_whole(value, nullable_value(columns.confidence, row)),
                 }
                 if value != 0.0 {
                     self.highest.add_rate(value * window.per_second());

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::schema::canary::{Canary, Counted, decode};
+use crate::schema::canary::{CanarySummary, BurstRow, decode_bursts};
 
 /// A window of this age counts 1/e of a new one, ns.
 const MEMORY_NS: f64 = 3600e9;
@@ -29,7 +29,7 @@ pub(in crate::agent) struct CanaryRatios {
     /// Path of its cgroup; `None` if there is no canary.
     cgroup: Option<String>,
     /// Bursts whose window is not closed yet.
-    waiting: VecDeque<Counted>,
+    waiting: VecDeque<BurstRow>,
     sums: BTreeMap<(String, &'static str), CanaryBytes>,
     /// End of the last window, ns.
     end_ns: Option<i64>,
@@ -38,14 +38,14 @@ pub(in crate::agent) struct CanaryRatios {
 impl CanaryRatios {
     /// Reads the metadata of the recording.
     pub(in crate::agent) fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
-        self.cgroup = Canary::of(pairs)?.map(|canary| canary.cgroup);
+        self.cgroup = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         Ok(())
     }
 
     /// Adds rows of the table `canary`.
     pub(in crate::agent) fn add_bursts(&mut self, rows: &RecordBatch) -> Result<()> {
         let free_places = WAITING.saturating_sub(self.waiting.len());
-        self.waiting.extend(decode(rows)?.into_iter().take(free_places));
+        self.waiting.extend(decode_bursts(rows)?.into_iter().take(free_places));
         Ok(())
     }
 
@@ -92,23 +92,23 @@ impl CanaryRatios {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::canary::{Builder, Burst, Kind, Way};
+    use crate::schema::canary::{Builder, Burst, CanaryKind, LinkDirection};
     use crate::schema::link::Direction;
-    use crate::schema::origin::Origin;
+    use crate::schema::origin::RecordingOrigin;
 
     #[test]
     fn a_ratio_is_of_bytes_of_the_same_windows() {
         let mut ratio = CanaryRatios::default();
-        let canary = Canary { cgroup: "/canary".to_owned(), ..Canary::default() };
+        let canary = CanarySummary { cgroup: "/canary".to_owned(), ..CanarySummary::default() };
         let mut pairs = BTreeMap::new();
-        canary.note(&mut pairs).unwrap();
+        canary.write_metadata(&mut pairs).unwrap();
         ratio.read_metadata(&pairs).unwrap();
-        let links = [Way { link: "disk vda".to_owned(), direction: Direction::In }];
+        let links = [LinkDirection { link: "disk vda".to_owned(), direction: Direction::In }];
         let mut rows = Builder::default();
         for end_ns in [5, 15] {
-            let (kind, node) = (Kind::Disk, None);
+            let (kind, node) = (CanaryKind::Disk, None);
             let burst = Burst { kind, begin_ns: 1, end_ns, cpu: 0, node, bytes: 1000 };
-            rows.burst(&burst, Some("vda"), &links, &Origin::default()).unwrap();
+            rows.append_burst(&burst, Some("vda"), &links, &RecordingOrigin::default()).unwrap();
         }
         ratio.add_bursts(&rows.finish()).unwrap();
         let way = ("disk vda", "in");

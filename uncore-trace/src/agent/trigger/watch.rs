@@ -147,12 +147,12 @@ impl ConditionWatch {
     ///
     /// The batch has not the columns of the table.
     pub fn add_readings(&mut self, batch: &RecordBatch) -> Result<Option<i64>> {
-        let times = columns::i64s(batch, "mono_ns")?;
-        let ticks = columns::i64s(batch, "tick")?;
-        let counters = columns::i32s(batch, "counter")?;
-        let values = columns::bits(batch, "value")?;
+        let times = columns::i64_column(batch, "mono_ns")?;
+        let ticks = columns::i64_column(batch, "tick")?;
+        let counters = columns::i32_column(batch, "counter")?;
+        let values = columns::bits_column(batch, "value")?;
         let (enabled, running) =
-            (columns::bits(batch, "enabled")?, columns::bits(batch, "running")?);
+            (columns::bits_column(batch, "enabled")?, columns::bits_column(batch, "running")?);
         let mut came_true = None;
         for row in 0..batch.num_rows() {
             // A negative id becomes an index beyond the table, so it is no counter.

@@ -63,7 +63,7 @@ fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
         methods,
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     })
 }

@@ -6,9 +6,9 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
 use crate::plan::Plan;
-use crate::schema::columns::{f64s, get, i32s, words};
+use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 const TICK: u64 = 10;
 
@@ -55,7 +55,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         },
         start_tick: 0,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     assert!(attributor.needs_ticks());
@@ -80,7 +80,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         take(Entry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
     }
     let rows = rows.finish();
-    let (pid, value) = (i32s(&rows, "pid").unwrap(), f64s(&rows, "value").unwrap());
+    let (pid, value) = (i32_column(&rows, "pid").unwrap(), f64_column(&rows, "value").unwrap());
     let confidence = |name: &str, row: usize| {
         let column = rows[name].as_any().downcast_ref::<arrow::array::Float32Array>();
         (f64::from(column.unwrap().value(row)) * 100.0).round() / 100.0
@@ -89,8 +89,8 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
     let mut lines: Vec<Line> = (0..rows.num_rows())
         .map(|row| {
             (
-                get(pid, row),
-                get(value, row).unwrap(),
+                nullable_value(pid, row),
+                nullable_value(value, row).unwrap(),
                 confidence("confidence", row),
                 confidence("cgroup_confidence", row),
                 methods.get(row).unwrap().to_owned(),

@@ -8,9 +8,9 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32s, f64s, get, words};
+use crate::schema::columns::{f32_column, f64_column, nullable_value, words};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 fn task(pid: u32, cgroup_id: u64) -> Owner {
     Owner::Task { pid, comm: Comm::default(), cgroup_id }
@@ -143,7 +143,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut rows = fabric::Builder::default();
@@ -172,12 +172,12 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         take(Entry::EndOfTick { tick, is_last: tick == last });
     }
     let rows = rows.finish();
-    let (value, method) = (f64s(&rows, "value").unwrap(), words(&rows, "method").unwrap());
-    let (cgroup, sure) = (words(&rows, "cgroup").unwrap(), f32s(&rows, "confidence").unwrap());
+    let (value, method) = (f64_column(&rows, "value").unwrap(), words(&rows, "method").unwrap());
+    let (cgroup, sure) = (words(&rows, "cgroup").unwrap(), f32_column(&rows, "confidence").unwrap());
     let of_a = (0..rows.num_rows()).filter(|row| cgroup.get(*row) == Some("/a"));
     let row = |row| {
         let method = method.get(row).unwrap().to_owned();
-        (get(value, row).unwrap(), method, get(sure, row).unwrap())
+        (nullable_value(value, row).unwrap(), method, nullable_value(sure, row).unwrap())
     };
     of_a.map(row).collect()
 }

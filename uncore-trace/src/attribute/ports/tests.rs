@@ -6,9 +6,9 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{Consumer as _, Entry, Owner, Reading, Trigger, Value};
 use crate::plan::Plan;
-use crate::schema::columns::{f32s, f64s, i32s, i64s, words};
+use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, words};
 use crate::schema::fabric;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 const MS: u64 = 1_000_000;
 const TICKS: u64 = 3000;
@@ -76,7 +76,7 @@ fn rows_of(
         },
         start_tick: WINDOW,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads,
     });
     let mut fabric = fabric::Builder::default();
@@ -116,10 +116,10 @@ fn rows_of(
     attributor.finish(&mut fabric);
     let batch = fabric.finish();
     let methods = words(&batch, "method").unwrap();
-    let (counters, pids) = (i32s(&batch, "counter").unwrap(), i32s(&batch, "pid").unwrap());
-    let (values, totals) = (f64s(&batch, "value").unwrap(), f64s(&batch, "total").unwrap());
-    let confidences = f32s(&batch, "confidence").unwrap();
-    let ends = i64s(&batch, "mono_ns").unwrap();
+    let (counters, pids) = (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());
+    let (values, totals) = (f64_column(&batch, "value").unwrap(), f64_column(&batch, "total").unwrap());
+    let confidences = f32_column(&batch, "confidence").unwrap();
+    let ends = i64_column(&batch, "mono_ns").unwrap();
     let row = |row: usize| {
         assert_eq!(counters.value(row), 0, "a port has no rows");
         Row {

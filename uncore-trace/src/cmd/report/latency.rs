@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Args, print, build_question};
 use crate::catalog::metric::{self, Value};
-use crate::schema::metric::Planned;
+use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
@@ -55,7 +55,7 @@ fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
 }
 
 fn evaluate_metric(
-    instances: &[&Planned],
+    instances: &[&PlannedMetric],
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Option<f64> {

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, ReadAccounts, Address, Found, HeldDevices, Source, Unit, dir_names};
+use super::{Account, ReadAccounts, Address, Found, HeldDevices, AccountSource, Unit, dir_names};
 use crate::bounds;
 
 /// Files that are read at once, some 10 us each.
@@ -67,7 +67,7 @@ impl ReadAccounts for Drm {
             }
         }
         if files_left == 0 {
-            reading.note_unread(Source::Drm, &format!("only {MOST_FILES} files of processes are read"));
+            reading.note_unread(AccountSource::Drm, &format!("only {MOST_FILES} files of processes are read"));
         }
         let previous_owners = std::mem::take(&mut self.owners);
         for (client, mut users) in clients {
@@ -78,7 +78,7 @@ impl ReadAccounts for Drm {
             for (unit, name, value) in client_use.values {
                 let account = Account {
                     function: client.0,
-                    source: Source::Drm,
+                    source: AccountSource::Drm,
                     name: Arc::from(name),
                     direction: None,
                     unit,
@@ -118,7 +118,7 @@ impl Drm {
                 },
                 Err(error) if error.kind() == ErrorKind::NotFound => false,
                 Err(error) => {
-                    reading.note_unread(Source::Drm, &format!("{}/{file}: {error}", dir.display()));
+                    reading.note_unread(AccountSource::Drm, &format!("{}/{file}: {error}", dir.display()));
                     false
                 }
             }

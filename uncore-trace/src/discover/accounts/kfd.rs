@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::net::read_text;
-use super::{Account, ReadAccounts, Address, Found, HeldDevices, Source, Unit, dir_names};
+use super::{Account, ReadAccounts, Address, Found, HeldDevices, AccountSource, Unit, dir_names};
 
 /// `/sys/class/kfd/kfd`. The directory `proc` has one for each process, named by its number
 /// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
@@ -29,14 +29,14 @@ impl ReadAccounts for Kfd {
             for (id, function) in gpus.iter().filter(|(_, its)| held.functions.contains(its)) {
                 for (counter_name, unit, scale) in [("sdma", Unit::Ns, NS), ("vram", Unit::Resident, 1)] {
                     let path = dir.join(format!("{counter_name}_{id}"));
-                    let Some(count) = reading.read_number(Source::Kfd, &path) else { continue };
+                    let Some(count) = reading.read_number(AccountSource::Kfd, &path) else { continue };
                     let Some(value) = count.checked_mul(scale) else {
-                        reading.note_unread(Source::Kfd, &format!("{} is too large", path.display()));
+                        reading.note_unread(AccountSource::Kfd, &format!("{} is too large", path.display()));
                         continue;
                     };
                     let account = Account {
                         function: *function,
-                        source: Source::Kfd,
+                        source: AccountSource::Kfd,
                         name: Arc::from(counter_name),
                         direction: None,
                         unit,
@@ -106,6 +106,6 @@ mod tests {
                 "0002:01:01.3 vram pid 4242: 8589934592 resident_bytes",
             ]
         );
-        assert!(found.unread[&Source::Kfd].contains("sdma_51661 is too large"));
+        assert!(found.unread[&AccountSource::Kfd].contains("sdma_51661 is too large"));
     }
 }

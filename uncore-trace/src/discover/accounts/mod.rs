@@ -23,8 +23,8 @@ pub use self::vf::Netlink;
 use self::vf::Vf;
 use super::pci::{self, Address};
 use crate::bounds;
-pub use crate::schema::accounts::{Source, Unit};
-pub use crate::schema::io::Direction;
+pub use crate::schema::accounts::{AccountSource, Unit};
+pub use crate::schema::io::IoDirection;
 use crate::text::printable;
 
 /// Accounts of a reading; more are left out, and said so.
@@ -45,11 +45,11 @@ pub struct Account {
     /// The PCI function.
     pub function: Address,
     /// Who counts.
-    pub source: Source,
+    pub source: AccountSource,
     /// As the source calls it.
     pub name: Arc<str>,
     /// Direction of the bytes, if it is known.
-    pub direction: Option<Direction>,
+    pub direction: Option<IoDirection>,
     /// What a value counts.
     pub unit: Unit,
     /// The process; `None`: the whole function.
@@ -82,7 +82,7 @@ pub struct Found {
     /// The values.
     pub values: BTreeMap<Account, u64>,
     /// What could not be read, by source: one of them, printable.
-    pub unread: BTreeMap<Source, String>,
+    pub unread: BTreeMap<AccountSource, String>,
 }
 
 impl Found {
@@ -100,7 +100,7 @@ impl Found {
     }
 
     /// Adds a sum of bytes of a function.
-    fn add_bytes(&mut self, origin: (Address, Source), name: &str, direction: Direction, value: u64) {
+    fn add_bytes(&mut self, origin: (Address, AccountSource), name: &str, direction: IoDirection, value: u64) {
         let (function, source) = origin;
         let (direction, unit) = (Some(direction), Unit::Bytes);
         let name = Arc::from(name);
@@ -109,12 +109,12 @@ impl Found {
     }
 
     /// Notes that something cannot be read; the first note of a source stays.
-    fn note_unread(&mut self, source: Source, why: &str) {
+    fn note_unread(&mut self, source: AccountSource, why: &str) {
         self.unread.entry(source).or_insert_with(|| printable(why).into_owned());
     }
 
     /// The number in a file; `None` if it does not exist, or with a note.
-    fn read_number(&mut self, source: Source, path: &Path) -> Option<u64> {
+    fn read_number(&mut self, source: AccountSource, path: &Path) -> Option<u64> {
         match bounds::bytes(path, MOST_BYTES) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
@@ -263,12 +263,12 @@ mod fake {
     /// Accounts as text: function, name, direction, unit, process, client, value.
     pub(super) fn account_lines(reading: &Found) -> Vec<String> {
         let line = |(account, value): (&Account, &u64)| {
-            let direction = account.direction.map(|bytes_direction| format!(" {}", bytes_direction.name()));
+            let direction = account.direction.map(|bytes_direction| format!(" {}", bytes_direction.direction_name()));
             let pid = account.pid.map(|pid| format!(" pid {pid}"));
             let client = account.client.map(|client| format!(" client {client}"));
             let details: String = [direction, pid, client].into_iter().flatten().collect();
             let Account { function, name, unit, .. } = account;
-            format!("{function} {name}{details}: {value} {}", unit.name())
+            format!("{function} {name}{details}: {value} {}", unit.unit_name())
         };
         reading.values.iter().map(line).collect()
     }
@@ -282,15 +282,15 @@ mod tests {
     #[test]
     fn accounts_are_bounded_and_have_plain_names() {
         let mut found = Found::default();
-        let of = (parse_address("0002:01:00.0"), Source::Net);
+        let of = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {
-            found.add_bytes(of, name, Direction::Read, u64::MAX);
+            found.add_bytes(of, name, IoDirection::Read, u64::MAX);
         }
         let names: Vec<&str> = found.values.keys().map(|its| &*its.name).collect();
         assert_eq!(names, ["eth0/rx_bytes"]);
-        assert!(!found.unread[&Source::Net].contains('\u{1b}'));
+        assert!(!found.unread[&AccountSource::Net].contains('\u{1b}'));
         for number in 0..2 * MOST {
-            found.add_bytes(of, &number.to_string(), Direction::Read, 1);
+            found.add_bytes(of, &number.to_string(), IoDirection::Read, 1);
         }
         assert_eq!(found.values.len(), MOST);
     }
@@ -318,6 +318,6 @@ mod tests {
             assert!(two.values.get(account).is_none_or(|later| later >= value), "{account:?}");
         }
         // A file that is of no GPU says nothing.
-        assert_eq!(one.unread.get(&Source::Drm), None);
+        assert_eq!(one.unread.get(&AccountSource::Drm), None);
     }
 }

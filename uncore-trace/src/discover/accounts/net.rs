@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, Direction, Found, HeldDevices, Source, class_devices};
+use super::{ReadAccounts, IoDirection, Found, HeldDevices, AccountSource, class_devices};
 use crate::bounds;
 
 /// The files with sums of bytes (`Documentation/ABI/testing/sysfs-class-net-statistics`, Linux 7.2).
-const SUMS: [(&str, Direction); 2] =
-    [("rx_bytes", Direction::Read), ("tx_bytes", Direction::Write)];
+const SUMS: [(&str, IoDirection); 2] =
+    [("rx_bytes", IoDirection::Read), ("tx_bytes", IoDirection::Write)];
 
 /// `ARPHRD_INFINIBAND` (`include/uapi/linux/if_arp.h`, Linux 7.2): the ports of the RDMA device count
 /// the same bytes.
@@ -26,9 +26,9 @@ impl ReadAccounts for Net {
                 }
                 for (file, direction) in SUMS {
                     let path = dir.join("statistics").join(file);
-                    if let Some(bytes) = reading.read_number(Source::Net, &path) {
+                    if let Some(bytes) = reading.read_number(AccountSource::Net, &path) {
                         let name = format!("{name}/{file}");
-                        reading.add_bytes((*function, Source::Net), &name, direction, bytes);
+                        reading.add_bytes((*function, AccountSource::Net), &name, direction, bytes);
                     }
                 }
             }
@@ -82,7 +82,7 @@ mod tests {
                 "0002:01:00.1 eth1/rx_bytes read: 7 bytes",
             ]
         );
-        let unread = &found.unread[&Source::Net];
+        let unread = &found.unread[&AccountSource::Net];
         assert!(unread.contains("eth1/statistics/tx_bytes: \"not a number"), "{unread}");
         assert!(!unread.contains('\u{1b}'));
     }

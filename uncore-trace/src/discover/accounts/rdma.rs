@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, Direction, Found, HeldDevices, Source, class_devices, dir_names};
+use super::{ReadAccounts, IoDirection, Found, HeldDevices, AccountSource, class_devices, dir_names};
 
 /// The files of a port with sums of octets, divided by 4 (`port_xmit_data`, `port_rcv_data` in
 /// `Documentation/ABI/stable/sysfs-class-infiniband`, Linux 7.2). On Ethernet, they have what RDMA
 /// moved (`received_ib_unicast.octets` and others, drivers/infiniband/hw/mlx5/mad.c).
-const SUMS: [(&str, Direction); 2] =
-    [("port_rcv_data", Direction::Read), ("port_xmit_data", Direction::Write)];
+const SUMS: [(&str, IoDirection); 2] =
+    [("port_rcv_data", IoDirection::Read), ("port_xmit_data", IoDirection::Write)];
 
 /// Octets of a count.
 const OCTETS: u64 = 4;
@@ -16,15 +16,15 @@ const OCTETS: u64 = 4;
 /// The files in `hw_counters` of drivers without the above, in bytes (drivers/infiniband/hw, Linux 6.1 to
 /// 7.2): `rx_bytes` and `tx_bytes` of efa (`efa_verbs.c`), `bnxt_re` (`hw_counters.c`) and mana (`counters.c`), the next
 /// two of erdma (`erdma_verbs.c`), the others of irdma (`verbs.c`).
-const OF_DRIVERS: [(&str, Direction); 8] = [
-    ("rx_bytes", Direction::Read),
-    ("tx_bytes", Direction::Write),
-    ("rx_bytes_cnt", Direction::Read),
-    ("tx_bytes_cnt", Direction::Write),
-    ("ip4InOctets", Direction::Read),
-    ("ip6InOctets", Direction::Read),
-    ("ip4OutOctets", Direction::Write),
-    ("ip6OutOctets", Direction::Write),
+const OF_DRIVERS: [(&str, IoDirection); 8] = [
+    ("rx_bytes", IoDirection::Read),
+    ("tx_bytes", IoDirection::Write),
+    ("rx_bytes_cnt", IoDirection::Read),
+    ("tx_bytes_cnt", IoDirection::Write),
+    ("ip4InOctets", IoDirection::Read),
+    ("ip6InOctets", IoDirection::Read),
+    ("ip4OutOctets", IoDirection::Write),
+    ("ip6OutOctets", IoDirection::Write),
 ];
 
 /// Reads ports.
@@ -34,21 +34,21 @@ pub(super) struct Rdma;
 impl ReadAccounts for Rdma {
     fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
         for function in &held.functions {
-            let origin = (*function, Source::Rdma);
+            let origin = (*function, AccountSource::Rdma);
             for (device, dir) in class_devices(root, *function, "infiniband") {
                 let ports = dir.join("ports");
                 for port in dir_names(&ports) {
                     let dir = ports.join(&port);
-                    let mut sums = |table: &[(&str, Direction)], within: &str, octets: u64| {
+                    let mut sums = |table: &[(&str, IoDirection)], within: &str, octets: u64| {
                         let mut any = false;
                         for (file, direction) in table {
                             let path = dir.join(within).join(file);
-                            let Some(count) = reading.read_number(Source::Rdma, &path) else { continue };
+                            let Some(count) = reading.read_number(AccountSource::Rdma, &path) else { continue };
                             any = true;
                             let name = format!("{device}/{port}/{file}");
                             match count.checked_mul(octets) {
                                 Some(bytes) => reading.add_bytes(origin, &name, *direction, bytes),
-                                None => reading.note_unread(Source::Rdma, &format!("{name} is too large")),
+                                None => reading.note_unread(AccountSource::Rdma, &format!("{name} is too large")),
                             }
                         }
                         any
@@ -91,7 +91,7 @@ mod tests {
                 "0002:02:00.0 efa_0/1/tx_bytes write: 12 bytes",
             ]
         );
-        assert_eq!(found.unread[&Source::Rdma], "mlx5_0/2/port_rcv_data is too large");
+        assert_eq!(found.unread[&AccountSource::Rdma], "mlx5_0/2/port_rcv_data is too large");
     }
 
     #[test]
@@ -103,6 +103,6 @@ mod tests {
         tree.write_file(&format!("{port}/port_xmit_data"), "-1\n");
         let found = tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0"]));
         assert!(found.values.is_empty());
-        assert!(found.unread[&Source::Rdma].contains("no number"));
+        assert!(found.unread[&AccountSource::Rdma].contains("no number"));
     }
 }

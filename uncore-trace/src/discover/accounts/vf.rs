@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::net::{is_representor, read_text};
-use super::{ReadAccounts, Address, Direction, Found, HeldDevices, Source, class_devices, function_dir, dir_names};
+use super::{ReadAccounts, Address, IoDirection, Found, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -184,7 +184,7 @@ impl<L: QueryInterface> Vf<L> {
             match answer {
                 Ok(sums) if sums.is_empty() => {}
                 Ok(sums) => return sums,
-                Err(error) => reading.note_unread(Source::Vf, &format!("{name}: {error}")),
+                Err(error) => reading.note_unread(AccountSource::Vf, &format!("{name}: {error}")),
             }
         }
         BTreeMap::new()
@@ -198,9 +198,9 @@ impl<L: QueryInterface> ReadAccounts for Vf<L> {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
             let sums = sums_by_physical.entry(physical).or_insert_with(|| self.read_sums(root, physical, reading));
             let Some((received, sent)) = sums.get(&number).copied() else { continue };
-            let origin = (*function, Source::Vf);
+            let origin = (*function, AccountSource::Vf);
             for (file_name, direction, bytes) in
-                [("rx_bytes", Direction::Read, received), ("tx_bytes", Direction::Write, sent)]
+                [("rx_bytes", IoDirection::Read, received), ("tx_bytes", IoDirection::Write, sent)]
             {
                 reading.add_bytes(origin, &format!("{physical}/{number}/{file_name}"), direction, bytes);
             }
@@ -336,7 +336,7 @@ mod tests {
                 "0002:01:01.5 0002:01:00.0/11/tx_bytes write: 4 bytes",
             ]
         );
-        assert_eq!(found.unread[&Source::Vf], "eth0: it is gone");
+        assert_eq!(found.unread[&AccountSource::Vf], "eth0: it is gone");
         // Once for both functions, and not the one that stands for another.
         assert_eq!(source.links.1, [4, 6]);
     }

@@ -31,7 +31,7 @@ use self::routes::Routes;
 use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::schema::canary::{self, Burst, Skipped, Way};
+use crate::schema::canary::{self, Burst, Skipped, LinkDirection};
 use crate::tables::writer::RecordingTarget;
 
 /// The program's name, `argv[0]`, in the process.
@@ -68,7 +68,7 @@ pub(super) struct EndedBurst {
     /// The disk or interface that moved its bytes; `None` for memory.
     pub device: Option<String>,
     /// The links whose counters count them.
-    pub links: Vec<Way>,
+    pub links: Vec<LinkDirection>,
 }
 
 /// A running canary.
@@ -77,7 +77,7 @@ pub(super) struct CanaryProcess {
     child: Child,
     routes: Routes,
     /// Its cgroup, and what it does not move.
-    about: canary::Canary,
+    about: canary::CanarySummary,
 }
 
 impl CanaryProcess {
@@ -89,7 +89,7 @@ impl CanaryProcess {
     pub(super) fn start_process(machine: &Machine, plan: &Plan, target: &RecordingTarget) -> Result<Self> {
         let (routes, orders) = Routes::find_routes(machine, plan, file_directory(target))?;
         let child = Child::start_process(NAME, "the canary", &orders)?;
-        let about = canary::Canary { skipped: orders.skipped, ..canary::Canary::default() };
+        let about = canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
         let mut canary = Self { child, routes, about };
         canary.wait_until_ready()?;
         Ok(canary)
@@ -103,7 +103,7 @@ impl CanaryProcess {
                 Some(CanaryMessage::Ready { cgroup, skipped }) => {
                     self.about.cgroup = cgroup;
                     for Skipped { kind, why } in &skipped {
-                        log::warn!("the canary moves nothing of {}: {why}", kind.name());
+                        log::warn!("the canary moves nothing of {}: {why}", kind.kind_name());
                     }
                     self.about.skipped.extend(skipped);
                     self.about.skipped.sort_by_key(|entry| entry.kind);
@@ -118,7 +118,7 @@ impl CanaryProcess {
     }
 
     /// What the metadata say of it before it moved anything.
-    pub(super) const fn summary(&self) -> &canary::Canary {
+    pub(super) const fn summary(&self) -> &canary::CanarySummary {
         &self.about
     }
 
@@ -145,7 +145,7 @@ impl CanaryProcess {
             match message {
                 CanaryMessage::Burst(burst) => bursts.push(self.routes.route_burst(burst)),
                 CanaryMessage::GaveUp { kind, why } => {
-                    log::warn!("the canary moves nothing more of {}: {why}", kind.name());
+                    log::warn!("the canary moves nothing more of {}: {why}", kind.kind_name());
                 }
                 CanaryMessage::Failed { why } => log::warn!("the canary failed: {why}"),
                 CanaryMessage::Ready { .. } | CanaryMessage::Ended => {}

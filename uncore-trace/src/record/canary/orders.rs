@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::discover::CgroupView;
-use crate::schema::canary::{Burst, Kind, Skipped};
+use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
 /// What to move. A kind without orders is not moved.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ pub(super) enum CanaryMessage {
     /// A burst has ended.
     Burst(Burst),
     /// A burst failed, and its kind is not moved again.
-    GaveUp { kind: Kind, why: String },
+    GaveUp { kind: CanaryKind, why: String },
     /// All bursts have ended.
     Ended,
 }

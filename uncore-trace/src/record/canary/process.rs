@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
-use crate::schema::canary::{Burst, Kind, Skipped};
+use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
 /// What it can move.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn run_canary() -> Result<()> {
 /// Moves bytes until standard input ends.
 fn move_bursts(movers: &mut Movers, lines: &mut OrderLines, random: &mut Rng) -> Result<()> {
     let mut pace = Pace::new(mono_ns());
-    let mut round: Vec<Kind> = Vec::new();
+    let mut round: Vec<CanaryKind> = Vec::new();
     loop {
         if round.is_empty() {
             round = movers.possible_kinds();
@@ -100,63 +100,63 @@ impl Movers {
         };
         let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random)).transpose();
         let disk = disk.unwrap_or_else(|error| {
-            or_skip(Kind::Disk, error);
+            or_skip(CanaryKind::Disk, error);
             None
         });
         let network = orders.network.map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s)).transpose();
         let network = network.unwrap_or_else(|error| {
-            or_skip(Kind::Network, error);
+            or_skip(CanaryKind::Network, error);
             None
         });
         let memory = orders.memory.map(|memory_orders| MemoryReader::new(memory_orders, free_memory)).transpose();
         let memory = memory.unwrap_or_else(|error| {
-            or_skip(Kind::Memory, error);
+            or_skip(CanaryKind::Memory, error);
             None
         });
         Self { memory, disk, network, cpus: orders.cpus }
     }
 
-    fn possible_kinds(&self) -> Vec<Kind> {
+    fn possible_kinds(&self) -> Vec<CanaryKind> {
         let movers = [
-            (Kind::Memory, self.memory.is_some()),
-            (Kind::Disk, self.disk.is_some()),
-            (Kind::Network, self.network.is_some()),
+            (CanaryKind::Memory, self.memory.is_some()),
+            (CanaryKind::Disk, self.disk.is_some()),
+            (CanaryKind::Network, self.network.is_some()),
         ];
         movers.into_iter().filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move)).collect()
     }
 
     /// Does not move this kind again.
-    fn give_up(&mut self, kind: Kind) {
+    fn give_up(&mut self, kind: CanaryKind) {
         match kind {
-            Kind::Memory => self.memory = None,
-            Kind::Disk => self.disk = None,
-            Kind::Network => self.network = None,
+            CanaryKind::Memory => self.memory = None,
+            CanaryKind::Disk => self.disk = None,
+            CanaryKind::Network => self.network = None,
         }
     }
 
     /// Moves bytes of a kind for `length_ns`. Returns the CPU, the node of an array, and the bytes.
     fn move_burst(
         &mut self,
-        kind: Kind,
+        kind: CanaryKind,
         length_ns: i64,
         random: &mut Rng,
     ) -> Result<(u32, Option<u32>, u64)> {
         let seconds = length_ns as f64 / 1e9;
         match kind {
-            Kind::Memory => {
+            CanaryKind::Memory => {
                 let memory = self.memory.as_mut().context("no memory")?;
                 let (cpu, node, array) = memory.choose_array(random)?;
                 let chunks = memory.chunks_in(seconds);
                 let bytes = move_evenly(chunks, length_ns, || Ok(memory.read_chunk(array)))?;
                 Ok((cpu, node, bytes))
             }
-            Kind::Disk => {
+            CanaryKind::Disk => {
                 let cpu = run_on_any(&self.cpus, random)?;
                 let disk = self.disk.as_mut().context("no disk")?;
                 let chunks = disk.chunks_in(seconds);
                 Ok((cpu, None, move_evenly(chunks, length_ns, || disk.read_chunk())?))
             }
-            Kind::Network => {
+            CanaryKind::Network => {
                 let cpu = run_on_any(&self.cpus, random)?;
                 let network = self.network.as_mut().context("no network")?;
                 let packets = network.packets_in(seconds);

@@ -16,8 +16,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::EndedBurst;
 use super::orders::{DiskOrders, MemoryOrders, NetworkOrders, CanaryNode, Orders};
 use crate::discover::Machine;
-use crate::plan::{Counter, Direction as Io, Plan};
-use crate::schema::canary::{Burst, Kind, Skipped, Way};
+use crate::plan::{Counter, IoDirection as Io, Plan};
+use crate::schema::canary::{Burst, CanaryKind, Skipped, LinkDirection};
 use crate::schema::link::{Direction, Link};
 
 /// Largest part of a link's peak that a burst takes.
@@ -51,7 +51,7 @@ const LOOPBACK: &str = "lo";
 /// One direction of a link, and what its counters can see.
 #[derive(Debug)]
 struct Lane {
-    way: Way,
+    way: LinkDirection,
     link_kind: String,
     socket: Option<i16>,
     /// CPUs that all its counters see.
@@ -95,20 +95,20 @@ impl Routes {
         let mut or_skip = |kind, why: String| skipped.push(Skipped { kind, why });
         let memory = routes.memory_orders(machine, plan, &cpus);
         if memory.is_none() {
-            or_skip(Kind::Memory, "no counter of this recording counts it".to_owned());
+            or_skip(CanaryKind::Memory, "no counter of this recording counts it".to_owned());
         }
         let disk = match directory.map(|directory| routes.disk_orders(machine, directory)) {
             None => Err("the output is not in a directory of a disk".to_owned()),
             Some(orders_or_reason) => orders_or_reason,
         };
-        let disk = disk.map_err(|why| or_skip(Kind::Disk, why)).ok();
+        let disk = disk.map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
         let has_loopback = !routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty();
         let network = has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
         if network.is_none() {
-            or_skip(Kind::Network, "no counter of this recording counts it".to_owned());
+            or_skip(CanaryKind::Network, "no counter of this recording counts it".to_owned());
         }
         let reasons: Vec<_> =
-            skipped.iter().map(|entry| format!("{}: {}", entry.kind.name(), entry.why)).collect();
+            skipped.iter().map(|entry| format!("{}: {}", entry.kind.kind_name(), entry.why)).collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
             "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the canary",
@@ -133,9 +133,9 @@ impl Routes {
     /// A burst with its device, and the links that count it.
     pub(super) fn route_burst(&self, burst: Burst) -> EndedBurst {
         let (device, links) = match burst.kind {
-            Kind::Memory => (None, self.links_of_memory(burst.cpu, burst.node)),
-            Kind::Disk => (self.disks.first().cloned(), self.links_of_device(&self.disks)),
-            Kind::Network => {
+            CanaryKind::Memory => (None, self.links_of_memory(burst.cpu, burst.node)),
+            CanaryKind::Disk => (self.disks.first().cloned(), self.links_of_device(&self.disks)),
+            CanaryKind::Network => {
                 let device = LOOPBACK.to_owned();
                 let links = self.links_of_device(std::slice::from_ref(&device));
                 (Some(device), links)
@@ -145,7 +145,7 @@ impl Routes {
     }
 
     /// The links that count reads by `cpu` of memory of `node`.
-    fn links_of_memory(&self, cpu: u32, node: Option<u32>) -> Vec<Way> {
+    fn links_of_memory(&self, cpu: u32, node: Option<u32>) -> Vec<LinkDirection> {
         let near = self.sockets.get(&cpu).copied().flatten();
         let far = node.and_then(|node| self.nodes.get(&node).copied().flatten()).or(near);
         let counts = |lane: &&Lane| {
@@ -166,7 +166,7 @@ impl Routes {
     }
 
     /// The links that count what is read from one of these devices.
-    fn links_of_device(&self, names: &[String]) -> Vec<Way> {
+    fn links_of_device(&self, names: &[String]) -> Vec<LinkDirection> {
         let counts = |lane: &&Lane| names.iter().any(|name| lane.devices.contains(name));
         // What is sent over the loopback interface is also received; a disk is only read.
         let is_moved =
@@ -225,7 +225,7 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
                 Direction::Both => false,
             });
             lanes.push(Lane {
-                way: Way { link: link.name.clone(), direction },
+                way: LinkDirection { link: link.name.clone(), direction },
                 link_kind: link.kind.clone(),
                 socket: link.socket,
                 sees: first_counter.sees.iter().filter(seen_by_all).collect(),
@@ -311,7 +311,7 @@ mod tests {
         plan(machine, &Catalog::embedded().unwrap(), &request).unwrap()
     }
 
-    fn names(ways: Vec<Way>) -> Vec<String> {
+    fn names(ways: Vec<LinkDirection>) -> Vec<String> {
         ways.into_iter().map(|way| format!("{} {}", way.link, way.direction.direction_name())).collect()
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::wire::MarkAct;
-use crate::schema::marks::{Kind, LISTED_BYTES, LISTED_MARKS, Listed, Mark, TEXT_BYTES};
+use crate::schema::marks::{MarkKind, LISTED_BYTES, LISTED_MARKS, ListedMarks, Mark, TEXT_BYTES};
 use crate::schema::metadata;
 
 /// Largest number of open spans.
@@ -113,7 +113,7 @@ pub(super) struct MarkBook {
     open_spans: Vec<OpenMark>,
     /// Marks that are final and not in the table yet.
     rows: Vec<Mark>,
-    listed: Listed,
+    listed: ListedMarks,
     listed_bytes: usize,
     /// Whether the list changed since the metadata were written.
     has_changed: bool,
@@ -132,7 +132,7 @@ impl MarkBook {
             start_ns: i64::MIN,
             open_spans: Vec::new(),
             rows: Vec::new(),
-            listed: Listed::default(),
+            listed: ListedMarks::default(),
             listed_bytes: 0,
             has_changed: false,
             lost: BTreeMap::new(),
@@ -201,7 +201,7 @@ impl MarkBook {
         let mark = Mark {
             mono_ns: time_ns,
             end_ns: None,
-            kind: if request.act == MarkAct::Begin { Kind::Span } else { Kind::Instant },
+            kind: if request.act == MarkAct::Begin { MarkKind::Span } else { MarkKind::Instant },
             text: request.text.to_owned(),
             source: request.source.to_owned(),
             pid: request.pid,
@@ -216,10 +216,10 @@ impl MarkBook {
         }
         self.has_changed = true;
         match mark.kind {
-            Kind::Span => {
+            MarkKind::Span => {
                 self.open_spans.push(OpenMark { mark, id: request.id.map(str::to_owned), place });
             }
-            Kind::Instant => self.keep_row(mark),
+            MarkKind::Instant => self.keep_row(mark),
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ impl PartMarks {
     pub(super) fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
         let mut book = lock_book(&self.0);
         for mark in book.take_rows() {
-            sink.rows.marks.append(&mark.row(&sink.origin));
+            sink.rows.marks.append(&mark.to_row(&sink.origin));
         }
         for (refusal, count) in book.take_lost() {
             ledger.not_marked(mono_ns() as u64, count, &format!("not taken: {}", refusal.reason()));

@@ -8,7 +8,7 @@ use crate::attribute::Methods;
 use crate::drain::Comm;
 use crate::entries::{Held, Owner, Reading, Trigger, Value};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, held};
 
 const LAST: i64 = START + 5;
@@ -52,7 +52,7 @@ fn live() -> Rows {
         methods: Methods::default(),
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();

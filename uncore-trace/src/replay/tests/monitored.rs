@@ -10,8 +10,8 @@ use crate::attribute::Methods;
 use crate::drain::Comm;
 use crate::entries::{Monitored, Owner, Reading, Trigger, Value};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::columns::{f32s, f64s, get, i64s, words};
-use crate::schema::origin::Origin;
+use crate::schema::columns::{f32_column, f64_column, nullable_value, i64_column, words};
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, monitors};
 
 const LAST: i64 = START + 5;
@@ -40,16 +40,16 @@ fn moved(tick: i64) -> Option<u64> {
 pub(super) type Rows = Vec<(i64, Option<String>, u64, String, Option<u32>)>;
 
 pub(super) fn rows(batch: &RecordBatch) -> Rows {
-    let (end, cgroup) = (i64s(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
-    let (value, method) = (f64s(batch, "value").unwrap(), words(batch, "method").unwrap());
-    let sure = f32s(batch, "confidence").unwrap();
+    let (end, cgroup) = (i64_column(batch, "mono_ns").unwrap(), words(batch, "cgroup").unwrap());
+    let (value, method) = (f64_column(batch, "value").unwrap(), words(batch, "method").unwrap());
+    let sure = f32_column(batch, "confidence").unwrap();
     let row = |row| {
         (
             end.value(row),
             cgroup.get(row).map(str::to_owned),
-            get(value, row).unwrap().to_bits(),
+            nullable_value(value, row).unwrap().to_bits(),
             method.get(row).unwrap().to_owned(),
-            get(sure, row).map(f32::to_bits),
+            nullable_value(sure, row).map(f32::to_bits),
         )
     };
     (0..batch.num_rows()).map(row).collect()
@@ -63,7 +63,7 @@ fn live() -> Rows {
         methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
+        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 
 use crate::schema::columns;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 
 /// Columns that are checked.
@@ -15,7 +15,7 @@ pub(super) const COLUMNS: [&str; 5] = ["host", "boot_id", "cluster", "ts", "wind
 /// The host, boot, cluster and time that the rows of a file may have.
 #[derive(Debug)]
 pub(super) struct AllowedRows<'a> {
-    pub(super) origin: &'a Origin,
+    pub(super) origin: &'a RecordingOrigin,
     /// The first µs of the hour and the first after it, if the path says it.
     pub(super) range_us: Option<(i64, i64)>,
 }
@@ -23,14 +23,14 @@ pub(super) struct AllowedRows<'a> {
 impl AllowedRows<'_> {
     /// Why the file may not have a row of the batch; `None` if it may have all.
     pub(super) fn refusal_reason(&self, batch: &RecordBatch) -> Result<Option<String>> {
-        let Origin { host, boot_id, cluster } = self.origin;
+        let RecordingOrigin { host, boot_id, cluster } = self.origin;
         for (column, expected) in
             [("host", Some(host)), ("boot_id", Some(boot_id)), ("cluster", cluster.as_ref())]
         {
             let words = columns::words(batch, column)?;
             let mut previous_key = None;
             for row in 0..batch.num_rows() {
-                let key = words.key(row);
+                let key = words.dictionary_key(row);
                 // Nearly all rows have the same key.
                 if previous_key == Some(key) {
                     continue;
@@ -46,7 +46,7 @@ impl AllowedRows<'_> {
                 }
             }
         }
-        let ends: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
+        let ends: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
         if let Some((begin, end)) = self.range_us
             && let Some(ts) = ends.values().iter().find(|ts| !(begin..end).contains(ts))
         {
@@ -54,7 +54,7 @@ impl AllowedRows<'_> {
             let time = time.map_or_else(|_| format!("{ts} µs"), |time| time.to_string());
             return Ok(Some(format!("it has a window that ends at {time}, outside of its hour")));
         }
-        let lengths = columns::i64s(batch, "window_ns")?;
+        let lengths = columns::i64_column(batch, "window_ns")?;
         let wrong =
             lengths.values().iter().find(|length| !(1..=LONGEST_WINDOW_NS).contains(length));
         Ok(wrong.map(|length| format!("it has a window of {length} ns")))

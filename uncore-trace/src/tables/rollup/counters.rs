@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::HourFile;
 use super::belongs::{self, AllowedRows};
-use crate::schema::columns::{self, Words, get};
+use crate::schema::columns::{self, Words, nullable_value};
 use crate::schema::link::{LinkCounter, Direction, Link, PeakRate, PeakSource};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 
 /// What tells counters apart, beside the boot and the socket.
 pub(super) const WORDS: [&str; 7] =
@@ -56,11 +56,11 @@ impl RollupCounters {
                 return Ok(Some(why));
             }
             let ids = find_counter_ids(&batch, hour_file.origin, |counter| Ok(file_counters.assign_id(&counter)))?;
-            let peaks = columns::f64s(&batch, "peak")?;
+            let peaks = columns::f64_column(&batch, "peak")?;
             let directions = columns::words(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
                 let direction = || directions.get(row).and_then(parse_direction);
-                if let Some(peak) = get(peaks, row)
+                if let Some(peak) = nullable_value(peaks, row)
                     && let Some(slot) = file_counters.peaks.get_mut(id as usize)
                     && slot.is_none_or(|(newest, _)| newest.to_bits() != peak.to_bits())
                 {
@@ -97,14 +97,14 @@ pub(super) fn find_counter_ids(
 ) -> Result<Vec<i32>> {
     let words: Vec<Words<'_>> =
         WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
-    let sockets: &Int16Array = columns::column(batch, "socket")?;
+    let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
     let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();
     let mut ids = Vec::with_capacity(batch.num_rows());
     let mut previous = None;
     for row in 0..batch.num_rows() {
-        let socket = get(sockets, row);
+        let socket = nullable_value(sockets, row);
         let mut keys = [-1; 7];
-        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.key(row));
+        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.dictionary_key(row));
         // Rows are sorted: most are of the counter of the row before.
         let id = match previous {
             Some((quick, id)) if quick == (socket, keys) => id,
@@ -133,7 +133,7 @@ fn parse_direction(word: &str) -> Option<Direction> {
 }
 
 /// The plan that the counters and links would have been of, as far as a roll-up has it.
-pub(super) fn build_plan(counters: &RollupCounters, origins: &[Origin]) -> serde_json::Value {
+pub(super) fn build_plan(counters: &RollupCounters, origins: &[RecordingOrigin]) -> serde_json::Value {
     let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
     let mut links: Vec<Link> = Vec::new();
     let mut link_indices: HashMap<String, usize> = HashMap::new();

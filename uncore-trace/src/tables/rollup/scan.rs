@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::counters::{CounterIdentity, WORDS, find_counter_ids};
 use super::{HourFile, MORE, RollupReader, TIME};
-use crate::schema::columns::{self, Words, get};
+use crate::schema::columns::{self, Words, nullable_value};
 use crate::schema::{fabric, rollup};
 use crate::tables::file::BATCH_ROWS;
 
@@ -110,9 +110,9 @@ impl Interner {
 
     /// The numbers of the words in a batch.
     fn intern_batch(&mut self, words: Words<'_>, rows: usize) -> Int32Array {
-        let mut known: Vec<Option<i32>> = vec![None; words.dictionary().len()];
+        let mut known: Vec<Option<i32>> = vec![None; words.dictionary_values().len()];
         let number = |row| {
-            let slot = known.get_mut(usize::try_from(words.key(row)).ok()?)?;
+            let slot = known.get_mut(usize::try_from(words.dictionary_key(row)).ok()?)?;
             if slot.is_none() {
                 *slot = Some(self.intern_word(words.get(row)?));
             }
@@ -198,7 +198,7 @@ impl RollupScan {
             let hour_file = &rollup.hour_files[group.file_index];
             for batch in hour_file.table.scan_group(&self.read_columns, group.number)? {
                 let batch = self.select_turn(&batch?, hour_file, (from, until))?;
-                let ends = columns::i64s(&batch, TIME)?;
+                let ends = columns::i64_column(&batch, TIME)?;
                 let counters = if self.has_counters {
                     let known = |counter: CounterIdentity| {
                         rollup.counters.index.get(&counter).copied().context("the file has changed")
@@ -248,7 +248,7 @@ impl RollupScan {
     ) -> Result<RecordBatch> {
         let (from, until) = (turn_range.0.max(*self.wanted_ends.start()), turn_range.1);
         let time_column = batch.schema().index_of(TIME)?;
-        let ends = columns::i64s(batch, TIME)?;
+        let ends = columns::i64_column(batch, TIME)?;
         let ends: Int64Array = ends.unary(|end| end.saturating_add(hour_file.shift_ns));
         let is_wanted: BooleanArray =
             ends.values().iter().map(|end| Some((from..=until).contains(end))).collect();
@@ -280,7 +280,7 @@ impl RollupScan {
                 }
                 data_type if ABSENT.contains(&name) => new_null_array(data_type, rows),
                 _ if name == "ts" && self.rollup.origins.len() > 1 => {
-                    let ends = columns::i64s(batch, TIME)?;
+                    let ends = columns::i64_column(batch, TIME)?;
                     let wall = ends.values().iter().map(|end| end.div_euclid(1000));
                     let wall = TimestampMicrosecondArray::from_iter_values(wall);
                     Arc::new(wall.with_data_type(field.data_type().clone()))
@@ -371,15 +371,15 @@ fn merge_windows(
         for set_row in sets().filter_map(|set| set.first()) {
             let batch = batches.get(set_row.3 as usize).context("a row without its batch")?;
             let row = set_row.4 as usize;
-            length_ns = columns::i64s(batch, "window_ns")?.value(row);
-            let Some(total) = get(columns::f64s(batch, "total")?, row) else {
+            length_ns = columns::i64_column(batch, "window_ns")?.value(row);
+            let Some(total) = nullable_value(columns::f64_column(batch, "total")?, row) else {
                 dropped.push((set_row.0, set_row.1, set_row.2));
                 continue;
             };
-            let known_ns = columns::i64s(batch, "known_ns")?.value(row);
+            let known_ns = columns::i64_column(batch, "known_ns")?.value(row);
             sum.total = Some(sum.total.unwrap_or(0.0) + total);
             sum.known_ns = sum.known_ns.saturating_add(known_ns);
-            ran += f64::from(columns::f32s(batch, "running")?.value(row)) * known_ns as f64;
+            ran += f64::from(columns::f32_column(batch, "running")?.value(row)) * known_ns as f64;
         }
         if sum.total.is_none() {
             dropped.retain(|entry| (entry.0, entry.1) != (window[0].0, window[0].1));

@@ -6,7 +6,7 @@ use arrow::array::Array as _;
 
 use super::*;
 use crate::schema::SCHEMA_VERSION;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::tables::hours::Hours;
 use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
@@ -124,16 +124,16 @@ fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> FoundRows {
         let batch = batch.unwrap();
         let cgroups = columns::words(&batch, "cgroup").unwrap();
         let (values, totals) =
-            (columns::f64s(&batch, "value").unwrap(), columns::f64s(&batch, "total").unwrap());
+            (columns::f64_column(&batch, "value").unwrap(), columns::f64_column(&batch, "total").unwrap());
         for row in 0..batch.num_rows() {
-            assert!(columns::i32s(&batch, "pid").unwrap().is_null(row));
+            assert!(columns::i32_column(&batch, "pid").unwrap().is_null(row));
             found.push((
-                columns::i64s(&batch, "mono_ns").unwrap().value(row),
-                columns::i32s(&batch, "counter").unwrap().value(row),
+                columns::i64_column(&batch, "mono_ns").unwrap().value(row),
+                columns::i32_column(&batch, "counter").unwrap().value(row),
                 cgroups.get(row).unwrap().to_owned(),
-                get(values, row),
-                get(totals, row),
-                columns::i64s(&batch, "known_ns").unwrap().value(row),
+                nullable_value(values, row),
+                nullable_value(totals, row),
+                columns::i64_column(&batch, "known_ns").unwrap().value(row),
             ));
         }
     }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::{First, Outcome};
-use crate::schema::accounts::{Source, TABLE, Unit};
-use crate::schema::columns::{bits, get, i32s, i64s, words};
+use crate::schema::accounts::{AccountSource, TABLE, Unit};
+use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 use crate::tables::reader::Recording;
 
 /// Function, source, name, direction, unit, process and client.
@@ -38,16 +38,16 @@ fn look(
 ) -> Result<()> {
     let names = ["bdf", "source", "name", "direction", "unit"];
     let names: Vec<_> = names.iter().map(|name| words(batch, name)).collect::<Result<_>>()?;
-    let (pid, client) = (i32s(batch, "pid")?, bits(batch, "client")?);
-    let (read, value) = (i64s(batch, "read_ns")?, bits(batch, "value")?);
+    let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
+    let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {
         let mut of = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
         let key = std::array::from_fn(|_| of.next().unwrap_or_default());
         let [_, source, name, _, unit] = &key;
-        let (source, unit) = (Source::of(source), Unit::of(unit));
+        let (source, unit) = (AccountSource::from_name(source), Unit::from_name(unit));
         let name = name.clone();
         let (time, value) = (read.value(row), value.get(row));
-        let key = (key, get(pid, row), client.get(row));
+        let key = (key, nullable_value(pid, row), client.get(row));
         let before = last.insert(key, (time, value));
         first.look(|| {
             let wrong = if source.is_none() || unit.is_none() {

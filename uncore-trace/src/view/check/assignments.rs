@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use super::holders::is_within;
 use super::{First, Outcome};
 use crate::schema::assignments::TABLE;
-use crate::schema::columns::{get, i64s, words};
+use crate::schema::columns::{nullable_value, i64_column, words};
 use crate::tables::reader::Recording;
 
 /// What is assigned to whom.
@@ -41,9 +41,9 @@ fn look(
     let [pod, container, resource, device, claim, cdi] = KEY.map(|name| words(batch, name));
     let (bdf, port) = (words(batch, "bdf")?, words(batch, "port")?);
     let key = [pod?, container?, resource?, device?, claim?, cdi?, bdf, port];
-    let (begin, end) = (i64s(batch, "begin_ns")?, i64s(batch, "end_ns")?);
+    let (begin, end) = (i64_column(batch, "begin_ns")?, i64_column(batch, "end_ns")?);
     for row in 0..batch.num_rows() {
-        let (from, to) = (get(begin, row), get(end, row));
+        let (from, to) = (nullable_value(begin, row), nullable_value(end, row));
         let what = key.map(|words| words.get(row).map(str::to_owned));
         // Rows come in the order of their ends.
         let before = ends.insert(what, to.unwrap_or(i64::MAX));

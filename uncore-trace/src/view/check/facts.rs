@@ -97,8 +97,8 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
         return Outcome::Failed(format!("loss of cause {cause} is {count}"));
     }
-    let losses = Losses::sort(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
-    if let Some(missing) = losses.incomplete().filter(|_| complete) {
+    let losses = Losses::from_totals(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
+    if let Some(missing) = losses.incomplete_text().filter(|_| complete) {
         return Outcome::Failed(format!("the metadata says complete, but it is {missing}"));
     }
     if !complete && losses.is_complete() && !facts.repaired {
@@ -106,12 +106,12 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
             "the metadata says not complete, but no loss is recorded".to_owned(),
         );
     }
-    let verdict = match (complete, losses.incomplete()) {
+    let verdict = match (complete, losses.incomplete_text()) {
         (true, _) => "complete".to_owned(),
         (false, Some(missing)) => missing,
         (false, None) => "incomplete: the recorder was killed".to_owned(),
     };
-    let mut told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    let mut told = losses.precision_text().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
     let causes = losses.missing.iter().chain(&losses.precision).map(|(cause, _)| cause.as_str());
     let causes: Vec<&str> = causes.collect();
     if !causes.is_empty() {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::array::{Int32Array, RecordBatch};
 
 use super::{First, Outcome};
-use crate::schema::columns::{Bits, Words, bits, get, i32s, i64s, words};
+use crate::schema::columns::{BitsColumn, Words, bits_column, nullable_value, i32_column, i64_column, words};
 use crate::schema::{fabric, held};
 use crate::tables::reader::Recording;
 
@@ -29,12 +29,12 @@ fn spans(recording: &Recording) -> Result<Spans> {
     let wanted = ["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"];
     for batch in recording.open_table(&held::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let (end, ns) = (i64s(&batch, "mono_ns")?, bits(&batch, "ns")?);
+        let (end, ns) = (i64_column(&batch, "mono_ns")?, bits_column(&batch, "ns")?);
         let (function, who) = (words(&batch, "bdf")?, Owners::of(&batch)?);
         for row in 0..batch.num_rows() {
             let key = (who.get(row), text(&function, row).unwrap_or_default());
             let at = end.value(row);
-            if ns.value(row) > 0 {
+            if ns.value_or_zero(row) > 0 {
                 now.entry(key).or_insert(at);
             } else if let Some(from) = now.remove(&key) {
                 add(&mut spans, key.0, (from, at));
@@ -69,8 +69,8 @@ fn scan(recording: &Recording, spans: &Spans) -> Result<First> {
     let wanted = ["mono_ns", "window_ns", "counter", "owner", "pid", "comm", "cgroup_id", "method"];
     for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let (end, len) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
-        let (method, counter) = (words(&batch, "method")?, i32s(&batch, "counter")?);
+        let (end, len) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
+        let (method, counter) = (words(&batch, "method")?, i32_column(&batch, "counter")?);
         let who = Owners::of(&batch)?;
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (to, from) = (end.value(row), end.value(row) - len.value(row));
@@ -98,21 +98,21 @@ struct Owners<'a> {
     kind: Words<'a>,
     pid: &'a Int32Array,
     comm: Words<'a>,
-    cgroup: Bits<'a>,
+    cgroup: BitsColumn<'a>,
 }
 
 impl<'a> Owners<'a> {
     fn of(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
             kind: words(batch, "owner")?,
-            pid: i32s(batch, "pid")?,
+            pid: i32_column(batch, "pid")?,
             comm: words(batch, "comm")?,
-            cgroup: bits(batch, "cgroup_id")?,
+            cgroup: bits_column(batch, "cgroup_id")?,
         })
     }
 
     fn get(&self, row: usize) -> Who {
-        let pid = get(self.pid, row);
+        let pid = nullable_value(self.pid, row);
         (
             text(&self.kind, row).unwrap_or_default(),
             pid,

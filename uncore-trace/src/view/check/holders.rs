@@ -7,7 +7,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::{First, Outcome};
-use crate::schema::columns::{get, i32s, i64s, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
 use crate::schema::holders::{LEARNT, START, TABLE};
 use crate::tables::reader::Recording;
 
@@ -43,13 +43,13 @@ fn look(
     ends: &mut BTreeMap<Key, i64>,
     first: &mut First,
 ) -> Result<()> {
-    let (pid, is_block) = (i32s(batch, "pid")?, i32s(batch, "is_block")?);
-    let (major, minor) = (i32s(batch, "major")?, i32s(batch, "minor")?);
-    let (begin, end) = (i64s(batch, "begin_ns")?, i64s(batch, "end_ns")?);
+    let (pid, is_block) = (i32_column(batch, "pid")?, i32_column(batch, "is_block")?);
+    let (major, minor) = (i32_column(batch, "major")?, i32_column(batch, "minor")?);
+    let (begin, end) = (i64_column(batch, "begin_ns")?, i64_column(batch, "end_ns")?);
     let learnt = words(batch, "learnt")?;
     for row in 0..batch.num_rows() {
         let key = (pid.value(row), is_block.value(row), major.value(row), minor.value(row));
-        let (from, to) = (get(begin, row), get(end, row));
+        let (from, to) = (nullable_value(begin, row), nullable_value(end, row));
         // Rows come in the order of their ends.
         let before = ends.insert(key, to.unwrap_or(i64::MAX));
         let how = learnt.get(row).unwrap_or("(null)");

@@ -29,10 +29,10 @@ fn scan(recording: &Recording) -> Result<First> {
 }
 
 fn look(batch: &RecordBatch, number: u64, first: &mut First) -> Result<()> {
-    let (end, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick_ns")?);
+    let (end, tick) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "tick_ns")?);
     let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
-    let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::bits(batch, "cgroup_id")?);
-    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
+    let (pid, cgroup) = (columns::i32_column(batch, "pid")?, columns::bits_column(batch, "cgroup_id")?);
+    let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let ways = [io::READ, io::WRITE];
     for row in 0..batch.num_rows() {
         let (at, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
@@ -45,7 +45,7 @@ fn look(batch: &RecordBatch, number: u64, first: &mut First) -> Result<()> {
                 "has no known owner"
             } else if owner != TASK && (pid.is_valid(row) || cgroup.get(row).is_some()) {
                 "has a process or cgroup, but its owner is not a task"
-            } else if bytes.value(row) == 0 && requests.value(row) == 0 {
+            } else if bytes.value_or_zero(row) == 0 && requests.value_or_zero(row) == 0 {
                 "is of nothing"
             } else {
                 return None;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::super::marks::{Mark, Marks};
 use super::facts::Facts;
 use super::{First, Outcome};
-use crate::schema::marks::{Kind, Listed, TEXT_BYTES};
+use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
@@ -44,7 +44,7 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
 fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
-    } else if mark.kind == Kind::Instant && mark.end_ns.is_some() {
+    } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
         Some("has an end")
     } else if mark.end_ns.is_some_and(|end| end < mark.begin_ns) {
         Some("ends before it begins")
@@ -57,7 +57,7 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
 
 /// The difference between the metadata and the table, if any.
 fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
-    let listed = Listed::of(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
+    let listed = ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
     let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
     if all != rows {
         return Ok(Some(format!("the metadata tell of {all} marks, the table has {rows}")));
@@ -113,7 +113,7 @@ mod tests {
         let cases: [Case; 6] = [
             (|| changed(|mark| mark.text.clear()), "has no name"),
             (|| changed(|mark| mark.text = "x".repeat(1025)), "is too long"),
-            (|| changed(|mark| mark.kind = Kind::Instant), "has an end"),
+            (|| changed(|mark| mark.kind = MarkKind::Instant), "has an end"),
             (|| changed(|mark| mark.end_ns = Some(mark.mono_ns - 1)), "ends before it begins"),
             (|| changed(|mark| mark.mono_ns = BEGIN - 1), "not within"),
             (|| changed(|mark| mark.end_ns = Some(BEGIN + 3_000_000_001)), "not within"),
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn the_metadata_have_the_marks_of_the_table() {
         let fewer = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks.pop();
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
         let other = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks[2].end_ns = None;
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
@@ -151,7 +151,7 @@ mod tests {
             assert!(matches!(file, Some(Outcome::Ok(_))), "{file:?}");
         }
         let left_out = |pairs: &mut BTreeMap<String, String>| {
-            let mut listed = Listed::of(pairs).unwrap();
+            let mut listed = ListedMarks::from_metadata(pairs).unwrap();
             listed.marks.pop();
             listed.left_out = 1;
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());

@@ -100,12 +100,12 @@ type Decoded = (i32, i64, Option<Reading>);
 
 /// The timer's readings, with the end times of their ticks, by which windows refer to them.
 fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
-    let tick = columns::i64s(batch, "tick")?;
+    let tick = columns::i64_column(batch, "tick")?;
     let trigger = words(batch, "trigger")?;
-    let counter = columns::i32s(batch, "counter")?;
-    let value = columns::bits(batch, "value")?;
-    let enabled = columns::bits(batch, "enabled")?;
-    let running = columns::bits(batch, "running")?;
+    let counter = columns::i32_column(batch, "counter")?;
+    let value = columns::bits_column(batch, "value")?;
+    let enabled = columns::bits_column(batch, "enabled")?;
+    let running = columns::bits_column(batch, "running")?;
     let mono_ns = |row| tick.value(row).saturating_mul(tick_ns);
     let reading = |row| {
         let value = value.get(row)?;
@@ -126,10 +126,10 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
     let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let counter = columns::i32s(&batch, "counter")?;
+        let counter = columns::i32_column(&batch, "counter")?;
         let (pmu, event, filter) =
             (words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?);
-        let (cpu, scale) = (columns::i32s(&batch, "cpu")?, columns::f64s(&batch, "scale")?);
+        let (cpu, scale) = (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
         let role = words(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
             let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
 use super::{First, Outcome};
-use crate::schema::columns::{i32s, texts};
+use crate::schema::columns::{i32_column, texts};
 use crate::schema::{counters, cpus, readings};
 use crate::tables::reader::Recording;
 
@@ -22,7 +22,7 @@ fn scan(recording: &Recording) -> Result<First> {
     let mut first = First::default();
     for batch in recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])? {
         let batch = batch?;
-        let (counter, cpu) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
+        let (counter, cpu) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
         for row in 0..batch.num_rows() {
             let (counter, cpu) = (counter.value(row), cpu.value(row));
             first.look(|| {
@@ -41,7 +41,7 @@ fn statistics(recording: &Recording) -> Result<HashSet<i32>> {
     let mut all = HashSet::new();
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "attr_type"])? {
         let batch = batch?;
-        let (counter, kind) = (i32s(&batch, "counter")?, i32s(&batch, "attr_type")?);
+        let (counter, kind) = (i32_column(&batch, "counter")?, i32_column(&batch, "attr_type")?);
         let is_statistic = |row: &usize| kind.value(*row) >= counters::STATISTICS as i32;
         all.extend((0..batch.num_rows()).filter(is_statistic).map(|row| counter.value(row)));
     }
@@ -54,7 +54,7 @@ fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
     for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["cpu", "counters"])? {
         let batch = batch?;
-        let (cpu, counters) = (i32s(&batch, "cpu")?, texts(&batch, "counters")?);
+        let (cpu, counters) = (i32_column(&batch, "cpu")?, texts(&batch, "counters")?);
         for row in (0..batch.num_rows()).filter(|&row| counters.is_valid(row)) {
             for part in counters.value(row).split(',').filter(|part| !part.is_empty()) {
                 let (begin, end) = part.split_once('-').unwrap_or((part, part));

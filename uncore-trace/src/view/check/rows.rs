@@ -10,7 +10,7 @@ use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampM
 use super::facts::{Clock, Facts};
 use super::window::{CheckedWindow, Windows};
 use super::{First, Outcome};
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
@@ -107,7 +107,7 @@ impl Order {
 
     fn look(&mut self, batch: &RecordBatch) -> Result<()> {
         for column in self.def.order {
-            for &value in columns::i64s(batch, column)?.values() {
+            for &value in columns::i64_column(batch, column)?.values() {
                 if value < self.last {
                     bail!("{}: {column} {value} comes after {}", self.def.name, self.last);
                 }
@@ -188,23 +188,23 @@ impl Pass {
 
     /// Values of each row: known words, ranges, and nulls exactly where they are allowed.
     fn values(&mut self, batch: &RecordBatch, first: u64, facts: &Facts) -> Result<()> {
-        let value = columns::f64s(batch, "value")?;
-        let total = columns::f64s(batch, "total")?;
-        let running = columns::f32s(batch, "running")?;
-        let confidence = columns::f32s(batch, "confidence")?;
-        let lasting = columns::f32s(batch, "cgroup_confidence")?;
+        let value = columns::f64_column(batch, "value")?;
+        let total = columns::f64_column(batch, "total")?;
+        let running = columns::f32_column(batch, "running")?;
+        let confidence = columns::f32_column(batch, "confidence")?;
+        let lasting = columns::f32_column(batch, "cgroup_confidence")?;
         let owner = columns::words(batch, "owner")?;
         let method = columns::words(batch, "method")?;
-        let pid = columns::i32s(batch, "pid")?;
+        let pid = columns::i32_column(batch, "pid")?;
         let comm = columns::words(batch, "comm")?;
-        let cgroup_id = columns::bits(batch, "cgroup_id")?;
+        let cgroup_id = columns::bits_column(batch, "cgroup_id")?;
         let cgroup = columns::words(batch, "cgroup")?;
         let intervals = self.is_rollup.then(|| Intervals::of(batch)).transpose()?;
-        let number = columns::i32s(batch, "number")?;
+        let number = columns::i32_column(batch, "number")?;
         let is_known: Vec<bool> =
-            method.dictionary().iter().map(|its| its.is_some_and(known)).collect();
+            method.dictionary_values().iter().map(|its| its.is_some_and(known)).collect();
         let is_known = |row| {
-            usize::try_from(method.key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
+            usize::try_from(method.dictionary_key(row)).is_ok_and(|key| is_known.get(key) == Some(&true))
         };
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
@@ -218,11 +218,11 @@ impl Pass {
                     cgroup: cgroup_id.get(row).is_some() || cgroup.get(row).is_some(),
                 };
                 let count = Count {
-                    value: get(value, row),
-                    total: get(total, row),
+                    value: nullable_value(value, row),
+                    total: nullable_value(total, row),
                     running: running.value(row),
-                    confidence: get(confidence, row),
-                    lasting: get(lasting, row),
+                    confidence: nullable_value(confidence, row),
+                    lasting: nullable_value(lasting, row),
                 };
                 let unknown = (!is_known(row))
                     .then(|| format!("method {:?}", method.get(row).unwrap_or("(null)")));
@@ -239,8 +239,8 @@ impl Pass {
     fn clock(&mut self, batch: &RecordBatch, first: u64, clocks: &[Clock]) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
-        let ts: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let mono_ns = columns::i64s(batch, "mono_ns")?;
+        let ts: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let mono_ns = columns::i64_column(batch, "mono_ns")?;
         for row in 0..batch.num_rows() {
             self.clock.look(|| {
                 let offset = ts.value(row).saturating_mul(1000).saturating_sub(mono_ns.value(row));
@@ -274,10 +274,10 @@ struct Intervals<'a> {
 impl<'a> Intervals<'a> {
     fn of(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
-            window_ns: columns::i64s(batch, "window_ns")?,
-            known_ns: columns::i64s(batch, "known_ns")?,
-            low: columns::f64s(batch, "low")?,
-            high: columns::f64s(batch, "high")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            known_ns: columns::i64_column(batch, "known_ns")?,
+            low: columns::f64_column(batch, "low")?,
+            high: columns::f64_column(batch, "high")?,
         })
     }
 
@@ -286,7 +286,7 @@ impl<'a> Intervals<'a> {
         if !(0..=self.window_ns.value(row)).contains(&known_ns) {
             return Some("known_ns is not within window_ns");
         }
-        match (get(self.low, row), count.value, get(self.high, row), count.total) {
+        match (nullable_value(self.low, row), count.value, nullable_value(self.high, row), count.total) {
             (None, None, None, None) => (known_ns > 0).then_some("no value, but known_ns is not 0"),
             (Some(low), Some(value), Some(high), Some(total)) => {
                 let most = total + CONSERVATION * total.abs();

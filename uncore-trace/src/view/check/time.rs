@@ -15,7 +15,7 @@ use anyhow::Result;
 
 use super::facts::{CpuTime, Facts};
 use super::{First, Outcome};
-use crate::schema::columns::{get, i32s, i64s, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, words};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
@@ -126,14 +126,14 @@ fn gaps(recording: &Recording) -> Result<Gaps> {
     let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
     for batch in recording.open_table(&loss::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
-        let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-        let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
+        let (mono_ns, span_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+        let (cause, cpu) = (words(&batch, "cause")?, i32_column(&batch, "cpu")?);
         for row in
             (0..batch.num_rows()).filter(|&row| TOLD.contains(&cause.get(row).unwrap_or_default()))
         {
             let end = mono_ns.value(row);
             let gap = (end.saturating_sub(span_ns.value(row)), end);
-            gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);
+            gaps.entry(nullable_value(cpu, row).unwrap_or(-1)).or_default().push(gap);
         }
     }
     for gaps in gaps.values_mut() {
@@ -190,8 +190,8 @@ impl Side {
             self.done = true;
             return Ok(());
         };
-        let (mono_ns, tick_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "tick_ns")?);
-        let (cpu, ns) = (i32s(&batch, "cpu")?, i64s(&batch, self.ns)?);
+        let (mono_ns, tick_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "tick_ns")?);
+        let (cpu, ns) = (i32_column(&batch, "cpu")?, i64_column(&batch, self.ns)?);
         let owner = words(&batch, self.owner)?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();

@@ -9,7 +9,7 @@ use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
 use foldhash::fast::RandomState;
 
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 
 /// The columns that describe a window.
 pub(super) const COLUMNS: [&str; 12] = [
@@ -76,7 +76,7 @@ struct Columns<'a> {
     value: &'a Float64Array,
     total: &'a Float64Array,
     running: &'a Float32Array,
-    cgroup_id: Bits<'a>,
+    cgroup_id: BitsColumn<'a>,
     lasting: &'a Float32Array,
 }
 
@@ -98,18 +98,18 @@ impl Windows {
         mut done: impl FnMut(&Self, &CheckedWindow),
     ) -> Result<()> {
         let columns = Columns {
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            counter: columns::i32s(batch, "counter")?,
-            cpu: columns::i32s(batch, "cpu")?,
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            counter: columns::i32_column(batch, "counter")?,
+            cpu: columns::i32_column(batch, "cpu")?,
             pmu: columns::words(batch, "pmu")?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
-            value: columns::f64s(batch, "value")?,
-            total: columns::f64s(batch, "total")?,
-            running: columns::f32s(batch, "running")?,
-            cgroup_id: columns::bits(batch, "cgroup_id")?,
-            lasting: columns::f32s(batch, "cgroup_confidence")?,
+            value: columns::f64_column(batch, "value")?,
+            total: columns::f64_column(batch, "total")?,
+            running: columns::f32_column(batch, "running")?,
+            cgroup_id: columns::bits_column(batch, "cgroup_id")?,
+            lasting: columns::f32_column(batch, "cgroup_confidence")?,
         };
         for row in 0..batch.num_rows() {
             let counter = self.find(&columns, row);
@@ -138,7 +138,7 @@ impl Windows {
     }
 
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> usize {
-        let name = (columns.counter.value(row), get(columns.cpu, row));
+        let name = (columns.counter.value(row), nullable_value(columns.cpu, row));
         if let Some(counter) = self.index.get(&name) {
             return *counter;
         }
@@ -162,7 +162,7 @@ impl CheckedWindow {
             counter,
             begin_ns: end_ns.saturating_sub(columns.window_ns.value(row)),
             end_ns,
-            total: get(columns.total, row),
+            total: nullable_value(columns.total, row),
             running: columns.running.value(row),
             sum: 0.0,
             size: 0.0,
@@ -173,7 +173,7 @@ impl CheckedWindow {
     }
 
     fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut Cgroups) {
-        match get(columns.value, row) {
+        match nullable_value(columns.value, row) {
             Some(value) => {
                 self.sum += value;
                 self.size += value.abs();
@@ -182,11 +182,11 @@ impl CheckedWindow {
         }
         let begin_ns = self.end_ns.saturating_sub(columns.window_ns.value(row));
         let same = begin_ns == self.begin_ns
-            && get(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
+            && nullable_value(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
         self.torn |= !same;
         if let Some(cgroup) = columns.cgroup_id.get(row) {
-            let lasting = get(columns.lasting, row).map(f32::to_bits);
+            let lasting = nullable_value(columns.lasting, row).map(f32::to_bits);
             self.is_split |= *cgroups.entry(cgroup).or_insert(lasting) != lasting;
         }
     }

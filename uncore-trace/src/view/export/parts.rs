@@ -15,7 +15,7 @@ use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
 use super::SelectedRows;
 use crate::schema::cgroups::whole_job;
-use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 use crate::schema::owner;
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
@@ -208,8 +208,8 @@ impl ExportNames {
                     tenant,
                     end_ns: columns.mono_ns.value(row),
                     length_ns: columns.window_ns.value(row).max(1),
-                    value: get(columns.value, row),
-                    total: get(columns.total, row),
+                    value: nullable_value(columns.value, row),
+                    total: nullable_value(columns.total, row),
                 })?;
             }
         }
@@ -245,7 +245,7 @@ struct ShareColumns<'a> {
     filter: Words<'a>,
     unit: Words<'a>,
     owner: Words<'a>,
-    cgroup_id: Bits<'a>,
+    cgroup_id: BitsColumn<'a>,
     cgroup: Words<'a>,
     container: Words<'a>,
     pod: Words<'a>,
@@ -258,21 +258,21 @@ impl<'a> ShareColumns<'a> {
     fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         let words = |name| columns::words(batch, name);
         Ok(Self {
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            counter: columns::i32s(batch, "counter")?,
+            mono_ns: columns::i64_column(batch, "mono_ns")?,
+            window_ns: columns::i64_column(batch, "window_ns")?,
+            counter: columns::i32_column(batch, "counter")?,
             pmu: words("pmu")?,
             event: words("event")?,
             filter: words("filter")?,
             unit: words("unit")?,
             owner: words("owner")?,
-            cgroup_id: columns::bits(batch, "cgroup_id")?,
+            cgroup_id: columns::bits_column(batch, "cgroup_id")?,
             cgroup: words("cgroup")?,
             container: words("container")?,
             pod: words("pod")?,
             job: words("job")?,
-            value: columns::f64s(batch, "value")?,
-            total: columns::f64s(batch, "total")?,
+            value: columns::f64_column(batch, "value")?,
+            total: columns::f64_column(batch, "total")?,
         })
     }
 
@@ -322,9 +322,9 @@ impl<'a> ShareColumns<'a> {
     }
 
     fn tenant_keys(&self, row: usize) -> [i64; 6] {
-        let cgroup = self.cgroup.key(row);
-        let id = if cgroup == -1 { self.cgroup_id.value(row).cast_signed() } else { 0 };
-        let key = |words: &Words<'_>| i64::from(words.key(row));
+        let cgroup = self.cgroup.dictionary_key(row);
+        let id = if cgroup == -1 { self.cgroup_id.value_or_zero(row).cast_signed() } else { 0 };
+        let key = |words: &Words<'_>| i64::from(words.dictionary_key(row));
         let [container, pod, job] = [&self.container, &self.pod, &self.job].map(key);
         [key(&self.owner), i64::from(cgroup), id, container, pod, job]
     }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
-use crate::schema::columns::i64s;
+use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, cgroups, counters, cpus, links, marks, run};
 use crate::tables::reader::OpenTable;
 use crate::view::span::SelectedTime;
@@ -60,7 +60,7 @@ impl<'a> SelectedRows<'a> {
         Ok(scan.map(move |batch| {
             let batch = batch?;
             let Some(end) = end.filter(|_| !is_all) else { return Ok(batch) };
-            let ends = i64s(&batch, end)?;
+            let ends = i64_column(&batch, end)?;
             let keep: BooleanArray =
                 ends.values().iter().map(|end| Some(wanted.contains(end))).collect();
             Ok(filter_record_batch(&batch, &keep)?)

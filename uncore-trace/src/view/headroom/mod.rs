@@ -17,7 +17,7 @@ use super::links::{Limit, Links, limit};
 use super::span::SelectedTime;
 use super::sums::{Moments, MomentBytes, CountedTime, Window};
 use super::usage::Question;
-use crate::schema::columns::get;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -83,7 +83,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
             let Some(way) = columns.link(row) else { continue };
             if span.wanted.contains(&window.end_ns) && columns.is_wanted(row) {
                 let who = known.get(columns.quick(row), || fill.who(columns.key(row)));
-                fill.add(columns.counter.value(row), window, way, (who, get(columns.value, row)));
+                fill.add(columns.counter.value(row), window, way, (who, nullable_value(columns.value, row)));
             }
         }
     }

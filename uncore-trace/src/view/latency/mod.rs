@@ -30,7 +30,7 @@ use anyhow::Result;
 
 use super::links::Links;
 use super::usage::Question;
-use crate::schema::metric::Planned;
+use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use classes::{Classes, Sums, class};
 
@@ -101,7 +101,7 @@ pub struct Means {
 /// Evaluates a metric on some PMUs from the counts of counters and a time in ns; `None` without a
 /// value. The caller passes it in, because formulas belong to the catalog and views read only
 /// tables.
-pub type Evaluate = fn(&[&Planned], &dyn Fn(u32) -> Option<f64>, f64) -> Option<f64>;
+pub type Evaluate = fn(&[&PlannedMetric], &dyn Fn(u32) -> Option<f64>, f64) -> Option<f64>;
 
 /// The latencies of the links of a recording; empty if it has none.
 ///
@@ -128,7 +128,7 @@ struct Subject<'a> {
     /// Index of the link.
     link: usize,
     /// The metric on each PMU of the link.
-    metrics: Vec<&'a Planned>,
+    metrics: Vec<&'a PlannedMetric>,
     evaluate: Evaluate,
     /// Counters from which it is computed.
     inputs: Vec<u32>,

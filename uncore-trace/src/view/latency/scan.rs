@@ -13,7 +13,7 @@ use super::super::sums::{Moments, MomentBytes, MomentRate};
 use super::super::usage::Question;
 use super::classes::{Classes, Sums};
 use super::{Evaluate, Subject};
-use crate::schema::columns::get;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 
@@ -57,13 +57,13 @@ pub(super) fn scan<'a>(
             }
             windows.at(window.end_ns);
             let counter = columns.counter.value(row);
-            windows.total(counter, columns.divided.and_then(|of| get(of.total, row)));
+            windows.total(counter, columns.divided.and_then(|of| nullable_value(of.total, row)));
             if let Some((place, _)) = columns.link(row) {
                 let who = known.get(columns.quick(row), || {
                     let owner = columns.owner(row);
                     WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
                 });
-                windows.moments.add_row(place, window, who, get(columns.value, row));
+                windows.moments.add_row(place, window, who, nullable_value(columns.value, row));
             }
         }
     }

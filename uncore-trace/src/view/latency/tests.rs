@@ -15,7 +15,7 @@ use crate::terminal::cells;
 fn with_latency(pairs: &mut BTreeMap<String, String>) {
     let input = |name: &str, counter| Input { name: name.to_owned(), counter: Some(counter) };
     let mut link = link(Vec::new());
-    link.latencies = vec![Planned {
+    link.latencies = vec![PlannedMetric {
         name: "mem_read_latency".to_owned(),
         about: "time in which a read is answered".to_owned(),
         unit: "ns".to_owned(),

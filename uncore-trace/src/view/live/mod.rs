@@ -22,7 +22,7 @@ use self::owners::Owners;
 use super::key::{By, Columns};
 use super::links::Links;
 use super::usage::Question;
-use crate::schema::columns::{self, get};
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
@@ -167,10 +167,10 @@ impl Live {
             questions.iter().map(|question| Columns::new(batch, question)).collect();
         let ways = ways?;
         let Some(of) = ways.first() else { return Ok(false) };
-        let pids = columns::i32s(batch, "pid")?;
-        let cgroups = columns::bits(batch, "cgroup_id")?;
+        let pids = columns::i32_column(batch, "pid")?;
+        let cgroups = columns::bits_column(batch, "cgroup_id")?;
         let names = columns::words(batch, "comm")?;
-        let walls: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
+        let walls: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
         let mut known: HashMap<_, u32, RandomState> = HashMap::default();
         let mut closed = false;
         for row in 0..of.rows {
@@ -178,7 +178,7 @@ impl Live {
             closed |= self.begin_window(end_ns, length_ns);
             let counter = of.counter.value(row);
             let Some(way) = self.way(counter, of, row) else { continue };
-            let value = get(of.value, row);
+            let value = nullable_value(of.value, row);
             self.open.cover(counter, way, of.window(row), walls.value(row));
             let Some(value) = value else { continue };
             let quick = ways
@@ -192,14 +192,14 @@ impl Live {
             };
             let owner = *known.entry(quick).or_insert_with(|| {
                 let keys = ways.iter().map(|way| way.key(row)).collect();
-                let task = get(pids, row).map(|pid| Task {
+                let task = nullable_value(pids, row).map(|pid| Task {
                     pid,
                     cgroup_id: cgroups.get(row),
                     name: names.get(row).unwrap_or_default().into(),
                 });
                 self.owners.id(of.owner(row), keys, task)
             });
-            self.open.add(way, owner, value, get(of.confidence, row));
+            self.open.add(way, owner, value, nullable_value(of.confidence, row));
         }
         Ok(closed)
     }
@@ -211,14 +211,14 @@ impl Live {
     /// The batch lacks columns of the table.
     pub fn runtime(&mut self, batch: &RecordBatch) -> Result<()> {
         let owners = columns::words(batch, "owner")?;
-        let ends = columns::i64s(batch, "mono_ns")?;
-        let (pids, run) = (columns::i32s(batch, "pid")?, columns::i64s(batch, "run_ns")?);
-        let cgroups = columns::bits(batch, "owner_cgroup_id")?;
+        let ends = columns::i64_column(batch, "mono_ns")?;
+        let (pids, run) = (columns::i32_column(batch, "pid")?, columns::i64_column(batch, "run_ns")?);
+        let cgroups = columns::bits_column(batch, "owner_cgroup_id")?;
         let processes = columns::words(batch, "process")?;
-        let names = processes.dictionary().iter();
+        let names = processes.dictionary_values().iter();
         let names: Vec<Arc<str>> = names.map(|name| name.unwrap_or_default().into()).collect();
         for row in 0..batch.num_rows() {
-            let name = usize::try_from(processes.key(row)).ok().and_then(|key| names.get(key));
+            let name = usize::try_from(processes.dictionary_key(row)).ok().and_then(|key| names.get(key));
             if let (Some("task"), Some(name)) = (owners.get(row), name) {
                 let (pid, cgroup_id) = (pids.value(row), cgroups.get(row));
                 let task = Task { pid, cgroup_id, name: Arc::clone(name) };

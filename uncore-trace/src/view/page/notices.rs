@@ -14,10 +14,10 @@ use serde::Serialize;
 use super::super::check::facts::Facts;
 use super::super::marks::Marks;
 use super::super::span::SelectedTime;
-use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
 use crate::schema::cpus;
 use crate::schema::loss::{self, Losses};
-use crate::schema::marks::Kind;
+use crate::schema::marks::MarkKind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
@@ -110,9 +110,9 @@ impl Notices {
         let columns = ["mono_ns", "span_ns", "cause", "cpu", "count", "detail"];
         for batch in recording.open_table(&loss::TABLE)?.scan_columns(&columns)? {
             let batch = batch?;
-            let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-            let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-            let (cpus, details) = (i32s(&batch, "cpu")?, texts(&batch, "detail")?);
+            let (ends, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+            let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
+            let (cpus, details) = (i32_column(&batch, "cpu")?, texts(&batch, "detail")?);
             for row in 0..batch.num_rows() {
                 let cause = causes.get(row).context("a loss row without a cause")?;
                 let (to_ns, count) = (ends.value(row), counts.value(row).unsigned_abs());
@@ -126,7 +126,7 @@ impl Notices {
                 }
                 let has_detail = arrow::array::Array::is_valid(details, row);
                 let detail = has_detail.then(|| printable(details.value(row)).into_owned());
-                let cpu = get(cpus, row).map(|cpu| format!("CPU {cpu}"));
+                let cpu = nullable_value(cpus, row).map(|cpu| format!("CPU {cpu}"));
                 let detail: Vec<String> = cpu.into_iter().chain(detail).collect();
                 let place = from_ns.saturating_sub(span.begin_ns) / part;
                 let new = Lost {
@@ -151,7 +151,7 @@ impl Notices {
         let mut losses: Vec<Lost> = found.into_iter().map(told).collect();
         losses.sort_by_key(|lost| lost.from_ns);
         self.losses = Some(losses);
-        self.note = Losses::sort(notes).note().map(|note| printable(&note).into_owned());
+        self.note = Losses::from_totals(notes).precision_text().map(|note| printable(&note).into_owned());
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Notices {
     fn add_totals(&mut self, facts: &Facts) {
         let Ok(totals) = facts.loss.as_ref() else { return };
         let totals = totals.iter().map(|(cause, count)| (cause, count.unsigned_abs()));
-        let sums = Losses::sort(totals);
+        let sums = Losses::from_totals(totals);
         let lost = sums.missing.iter().map(|(cause, count)| Lost {
             words: said(cause, *count),
             from_ns: facts.loss_first.get(cause).copied(),
@@ -167,7 +167,7 @@ impl Notices {
             detail: None,
         });
         self.losses = Some(lost.collect());
-        self.note = sums.note().map(|note| printable(&note).into_owned());
+        self.note = sums.precision_text().map(|note| printable(&note).into_owned());
     }
 
     fn add_named(&mut self, marks: &Marks, span: &SelectedTime) {
@@ -179,7 +179,7 @@ impl Notices {
             }
             self.named.push(Named {
                 from_ns: mark.begin_ns,
-                to_ns: (mark.kind == Kind::Span).then(|| mark.last_ns().min(span.end_ns)),
+                to_ns: (mark.kind == MarkKind::Span).then(|| mark.last_ns().min(span.end_ns)),
                 text: printable(&mark.text).into_owned(),
             });
         }
@@ -191,7 +191,7 @@ impl Notices {
         let mut states: BTreeMap<i32, String> = BTreeMap::new();
         for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&["mono_ns", "cpu", "state"])? {
             let batch = batch?;
-            let (times, numbers) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
+            let (times, numbers) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
             let words = words(&batch, "state")?;
             for row in 0..batch.num_rows() {
                 let (ns, cpu) = (times.value(row), numbers.value(row));

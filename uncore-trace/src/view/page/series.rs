@@ -20,7 +20,7 @@ use super::super::usage::Question;
 use super::grid::Grid;
 use super::survey::{Plot, Survey};
 use super::total::{Rates, Total};
-use crate::schema::columns::get;
+use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -221,7 +221,7 @@ impl<'a> Filling<'a> {
 
     fn add(&mut self, slot: Slot, columns: &Columns<'_>, row: usize) {
         let window = columns.window(row);
-        let value = get(columns.value, row);
+        let value = nullable_value(columns.value, row);
         let series = &mut self.all.plots[slot.plot];
         series.total.add(columns.counter.value(row), window, value);
         let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
@@ -232,7 +232,7 @@ impl<'a> Filling<'a> {
         }
         match columns.claim(row, value) {
             Some(claim) => area.now.add_claim(slot.cause, claim),
-            None => area.now.add_whole(value, get(columns.confidence, row)),
+            None => area.now.add_whole(value, nullable_value(columns.confidence, row)),
         }
     }
 

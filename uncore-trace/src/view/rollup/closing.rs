@@ -2,7 +2,7 @@
 
 use super::window::{CounterTotals, OwnerSum};
 use super::{WallTimeSource, MAX_OPEN_WINDOWS, RollupRows, Summer};
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// Time for which a window that is over waits for counters that have not come to its end, ns.
@@ -62,7 +62,7 @@ impl Summer {
         totals: &CounterTotals,
     ) {
         let Some(counter) = self.rollup_counters.get(line.thing) else { return };
-        let Origin { host, boot_id, cluster } = &self.origin;
+        let RecordingOrigin { host, boot_id, cluster } = &self.origin;
         let row_values = line.row_values(totals);
         rows.append(&rollup::Row {
             ts: ts_us.saturating_mul(1000),

@@ -38,10 +38,10 @@ use super::interval::Claim;
 use super::key::cause;
 use super::links::{Links, limit};
 use crate::clock::Snapshot;
-use crate::schema::canary::Canary;
-use crate::schema::columns::{self, get};
+use crate::schema::canary::CanarySummary;
+use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
-use crate::schema::origin::Origin;
+use crate::schema::origin::RecordingOrigin;
 use crate::schema::owner::TASK;
 
 /// Most lines of all open windows, and of one of them; further ones are summed in `other_tasks`.
@@ -131,7 +131,7 @@ struct Met {
 pub struct Summer {
     form: RollupForm,
     links: Links,
-    origin: Origin,
+    origin: RecordingOrigin,
     /// The cgroup of the canary, if there is one.
     canary: Option<String>,
     /// The different counters.
@@ -163,7 +163,7 @@ impl Summer {
             grid: RollupGrid::new(form.window_ns),
             form,
             links: Links::default(),
-            origin: Origin::default(),
+            origin: RecordingOrigin::default(),
             canary: None,
             rollup_counters: Vec::new(),
             written: Vec::new(),
@@ -191,8 +191,8 @@ impl Summer {
     /// The plan in them cannot be read.
     pub fn read_metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
         self.links = Links::of_metadata(pairs)?;
-        self.origin = Origin::of(pairs);
-        self.canary = Canary::of(pairs)?.map(|canary| canary.cgroup);
+        self.origin = RecordingOrigin::from_metadata(pairs);
+        self.canary = CanarySummary::from_metadata(pairs)?.map(|canary| canary.cgroup);
         self.counters.clear();
         self.rollup_counters.clear();
         self.written.clear();
@@ -206,23 +206,23 @@ impl Summer {
     ///
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
-        let ends = columns::i64s(batch, "mono_ns")?;
-        let lengths = columns::i64s(batch, "window_ns")?;
-        let times: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
-        let counters = columns::i32s(batch, "counter")?;
+        let ends = columns::i64_column(batch, "mono_ns")?;
+        let lengths = columns::i64_column(batch, "window_ns")?;
+        let times: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
+        let counters = columns::i32_column(batch, "counter")?;
         let kinds = columns::words(batch, "owner")?;
-        let numbers = columns::i32s(batch, "number")?;
+        let numbers = columns::i32_column(batch, "number")?;
         let comms = columns::words(batch, "comm")?;
         let cgroups = columns::words(batch, "cgroup")?;
         let containers = columns::words(batch, "container")?;
         let pods = columns::words(batch, "pod")?;
         let jobs = columns::words(batch, "job")?;
         let methods = columns::words(batch, "method")?;
-        let values = columns::f64s(batch, "value")?;
-        let totals = columns::f64s(batch, "total")?;
-        let running = columns::f32s(batch, "running")?;
-        let confidences = columns::f32s(batch, "confidence")?;
-        let cgroup_confidences = columns::f32s(batch, "cgroup_confidence")?;
+        let values = columns::f64_column(batch, "value")?;
+        let totals = columns::f64_column(batch, "total")?;
+        let running = columns::f32_column(batch, "running")?;
+        let confidences = columns::f32_column(batch, "confidence")?;
+        let cgroup_confidences = columns::f32_column(batch, "cgroup_confidence")?;
         let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
         let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
@@ -232,7 +232,7 @@ impl Summer {
             if spread.replace((end_ns, length_ns, counter_index)) != Some((end_ns, length_ns, counter_index)) {
                 self.spread_row(counter_index, (end_ns.saturating_sub(length_ns), end_ns), &mut portions);
             }
-            let (value, total) = (get(values, row), get(totals, row));
+            let (value, total) = (nullable_value(values, row), nullable_value(totals, row));
             let is_new = self.counted.insert((source, counter), end_ns) != Some(end_ns);
             for portion in &portions {
                 let RowPortion { window: (begin_ns, close_ns), time, fraction } = *portion;
@@ -246,21 +246,21 @@ impl Summer {
                 let line_keys = (
                     close_ns,
                     counter,
-                    kinds.key(row),
-                    get(numbers, row).unwrap_or(-1),
-                    comms.key(row),
-                    cgroups.key(row),
-                    containers.key(row),
-                    pods.key(row),
-                    jobs.key(row),
-                    methods.key(row),
+                    kinds.dictionary_key(row),
+                    nullable_value(numbers, row).unwrap_or(-1),
+                    comms.dictionary_key(row),
+                    cgroups.dictionary_key(row),
+                    containers.dictionary_key(row),
+                    pods.dictionary_key(row),
+                    jobs.dictionary_key(row),
+                    methods.dictionary_key(row),
                 );
                 let (line, cause_number) = *known.entry(line_keys).or_insert_with(|| {
                     let is_task = kinds.get(row) == Some(TASK);
                     let text = |word: Option<&str>| word.map(str::to_owned);
                     let owner = RollupOwner {
                         owner_kind: kinds.get(row).unwrap_or_default().to_owned(),
-                        number: get(numbers, row),
+                        number: nullable_value(numbers, row),
                         comm: text(comms.get(row)).filter(|_| !is_task),
                         cgroup: text(cgroups.get(row)),
                         container: text(containers.get(row)),
@@ -276,10 +276,10 @@ impl Summer {
                     (line, window.cause_number(line, socket, cause))
                 });
                 let (Some(value), Some(total)) = (value, total) else { continue };
-                let confidence = get(confidences, row);
+                let confidence = nullable_value(confidences, row);
                 let claim_key = (counter, end_ns, length_ns);
                 let claim = Claim {
-                    lasting: get(cgroup_confidences, row).or(confidence),
+                    lasting: nullable_value(cgroup_confidences, row).or(confidence),
                     ..Claim::new(claim_key, value * fraction, total, confidence)
                 };
                 window.add_share(line, cause_number, claim);
@@ -330,11 +330,11 @@ impl Summer {
         let word = |name| -> Result<String> {
             Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
-        let sockets: &Int16Array = columns::column(batch, "socket")?;
+        let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let link_and_direction =
             self.links.on(id).and_then(|(link_index, way)| Some((self.links.links.get(link_index)?, way)));
         Ok(RollupCounter {
-            socket: get(sockets, row),
+            socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,
             pmu: word("pmu")?,
             event: word("event")?,

@@ -29,7 +29,7 @@ fn rolled(sample: &Sample, mut summer: Summer) -> Vec<RecordBatch> {
 
 fn sums(batches: &[RecordBatch], column: &str) -> f64 {
     let sum = |batch: &RecordBatch| -> f64 {
-        let array: &Float64Array = columns::column(batch, column).unwrap();
+        let array: &Float64Array = columns::typed_column(batch, column).unwrap();
         array.iter().flatten().sum()
     };
     batches.iter().map(sum).sum()
@@ -60,14 +60,14 @@ fn all_shares_are_in_it_whatever_the_window() {
 fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() {
     let sample = Sample::new(false, &INTACT);
     for batch in rolled(&sample, summer(100, 100)) {
-        let reals = |name: &str| columns::f64s(&batch, name).unwrap().clone();
+        let reals = |name: &str| columns::f64_column(&batch, name).unwrap().clone();
         let (values, totals, lows, highs) =
             (reals("value"), reals("total"), reals("low"), reals("high"));
         let events = columns::words(&batch, "event").unwrap();
         let pmus = columns::words(&batch, "pmu").unwrap();
         let mut of: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
         for row in 0..batch.num_rows() {
-            let Some(value) = get(&values, row) else { continue };
+            let Some(value) = nullable_value(&values, row) else { continue };
             let key = (events.get(row).unwrap().to_owned(), pmus.get(row).unwrap().to_owned());
             let sum = of.entry(key).or_insert((0.0, totals.value(row)));
             sum.0 += value;
@@ -95,7 +95,7 @@ fn a_row_has_the_interval_of_its_cgroup() {
     };
     let sample = Sample::new(false, &broken);
     for batch in rolled(&sample, summer(WINDOWS, 100)) {
-        let reals = |name: &str| columns::f64s(&batch, name).unwrap().clone();
+        let reals = |name: &str| columns::f64_column(&batch, name).unwrap().clone();
         let (values, lows, highs) = (reals("value"), reals("low"), reals("high"));
         for row in 0..batch.num_rows() {
             let part = |end: &Float64Array| end.value(row) / values.value(row);
@@ -123,7 +123,7 @@ fn windows_without_a_value_are_not_in_the_known_time() {
     let all = rolled(&sample, summer(1000, 100));
     let mut known = BTreeSet::new();
     for batch in &all {
-        let array: &Int64Array = columns::column(batch, "known_ns").unwrap();
+        let array: &Int64Array = columns::typed_column(batch, "known_ns").unwrap();
         known.extend(array.values().iter().copied());
     }
     assert!(known.contains(&(WINDOWS / 2 * WINDOW)), "{known:?}");
@@ -151,10 +151,10 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         let batch = &rows.batch;
         let events = columns::words(batch, "event").unwrap();
-        let ends = columns::i64s(batch, "mono_ns").unwrap();
+        let ends = columns::i64_column(batch, "mono_ns").unwrap();
         for row in 0..batch.num_rows() {
-            let value = get(columns::f64s(batch, "value").unwrap(), row).unwrap_or(0.0);
-            let total = get(columns::f64s(batch, "total").unwrap(), row).unwrap_or(0.0);
+            let value = nullable_value(columns::f64_column(batch, "value").unwrap(), row).unwrap_or(0.0);
+            let total = nullable_value(columns::f64_column(batch, "total").unwrap(), row).unwrap_or(0.0);
             let sum = totals.entry((events.get(row).unwrap().to_owned(), ends.value(row)));
             let sum = sum.or_insert((0.0, total));
             sum.0 += value;
@@ -182,10 +182,10 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
         }
         let batch = summer.close_oldest_window(WallTimeSource::Recorded).unwrap().batch;
         let (found, ways) = (
-            columns::f64s(&batch, "peak").unwrap(),
+            columns::f64_column(&batch, "peak").unwrap(),
             columns::words(&batch, "peak_direction").unwrap(),
         );
-        let rows = (0..batch.num_rows()).filter_map(|row| Some((get(found, row)?, ways.get(row)?)));
+        let rows = (0..batch.num_rows()).filter_map(|row| Some((nullable_value(found, row)?, ways.get(row)?)));
         assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));
     }
 }
@@ -216,8 +216,8 @@ fn written(summer: &mut Summer, is_end: bool) -> Vec<(i64, i64, i64)> {
     };
     let mut all = Vec::new();
     while let Some(RollupRows { batch, .. }) = next(summer) {
-        let of = |name| columns::i64s(&batch, name).unwrap();
-        let total = columns::f64s(&batch, "total").unwrap();
+        let of = |name| columns::i64_column(&batch, name).unwrap();
+        let total = columns::f64_column(&batch, "total").unwrap();
         assert_eq!(of("window_ns").values().iter().max(), Some(&WINDOW));
         all.extend((0..batch.num_rows()).map(|row| {
             (of("mono_ns").value(row), of("known_ns").value(row), total.value(row).round() as i64)

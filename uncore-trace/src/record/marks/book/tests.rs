@@ -10,11 +10,11 @@ fn wish(act: MarkAct, text: &str, mono_ns: i64) -> MarkRequest<'_> {
 }
 
 /// The list in the metadata.
-fn listed(book: &mut MarkBook) -> Listed {
+fn listed(book: &mut MarkBook) -> ListedMarks {
     let mut pairs = BTreeMap::new();
     book.has_changed = true;
     book.note_in_metadata(&mut pairs).unwrap();
-    Listed::of(&pairs).unwrap()
+    ListedMarks::from_metadata(&pairs).unwrap()
 }
 
 /// Names and times.
@@ -165,7 +165,7 @@ proptest::proptest! {
         let rows = book.take_rows();
         assert_eq!(rows.len(), begun);
         for row in &rows {
-            assert!(row.end_ns.is_none_or(|end| end > row.mono_ns && row.kind == Kind::Span));
+            assert!(row.end_ns.is_none_or(|end| end > row.mono_ns && row.kind == MarkKind::Span));
         }
         let mut all = listed(&mut book).marks;
         all.sort_by_key(|mark| mark.mono_ns);

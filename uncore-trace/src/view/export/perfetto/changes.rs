@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
 use super::packets::{Detail, Packets, TrackId};
-use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
 use crate::schema::{TableDef, counters, cpus, loss};
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
@@ -35,7 +35,7 @@ pub(super) fn write_cpu_changes<W: Write>(
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
     for batch in table.scan_columns(&["mono_ns", "cpu", "state"])? {
         let batch = batch?;
-        let (times, cpus) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
+        let (times, cpus) = (i64_column(&batch, "mono_ns")?, i32_column(&batch, "cpu")?);
         let words = words(&batch, "state")?;
         for row in 0..batch.num_rows() {
             let (ns, cpu) = (times.value(row), cpus.value(row));
@@ -79,9 +79,9 @@ pub(super) fn write_losses<W: Write>(
     let columns = ["mono_ns", "span_ns", "cause", "cpu", "counter", "count", "detail"];
     for batch in table.scan_within(&columns, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
-        let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
-        let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
-        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
+        let (cpus, counters) = (i32_column(&batch, "cpu")?, i32_column(&batch, "counter")?);
+        let (causes, counts) = (words(&batch, "cause")?, i64_column(&batch, "count")?);
         let texts = texts(&batch, "detail")?;
         for row in (0..batch.num_rows()).filter(|row| span.wanted.contains(&times.value(*row))) {
             let cause = causes.get(row).context("a loss row without a cause")?;
@@ -89,10 +89,10 @@ pub(super) fn write_losses<W: Write>(
                 ("count", Detail::Number(counts.value(row))),
                 ("span_ns", Detail::Number(spans.value(row))),
             ];
-            if let Some(cpu) = get(cpus, row) {
+            if let Some(cpu) = nullable_value(cpus, row) {
                 details.push(("cpu", Detail::Number(cpu.into())));
             }
-            if let Some(counter) = get(counters, row) {
+            if let Some(counter) = nullable_value(counters, row) {
                 let unnamed = || format!("counter {counter}");
                 let name = names.get(&counter).cloned().unwrap_or_else(unnamed);
                 details.push(("counter", Detail::Text(name)));
@@ -117,7 +117,7 @@ fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     let Some(table) = find_table(recording, &counters::TABLE)? else { return Ok(names) };
     for batch in table.scan_columns(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
-        let ids = i32s(&batch, "counter")?;
+        let ids = i32_column(&batch, "counter")?;
         let [pmus, events, filters] =
             [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
         for row in 0..batch.num_rows() {

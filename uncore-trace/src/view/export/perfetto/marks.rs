@@ -8,7 +8,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::packets::{Detail, Packets, TrackId};
-use crate::schema::marks::Kind;
+use crate::schema::marks::MarkKind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::view::marks::{Mark, Marks};
@@ -39,7 +39,7 @@ pub(super) fn write_marks<W: Write>(
         let name = printable(&mark.text).into_owned();
         let mut details = vec![("source", Detail::Text(printable(&mark.source).into_owned()))];
         details.extend(mark.pid.map(|pid| ("pid", Detail::Number(pid.into()))));
-        if mark.kind == Kind::Instant {
+        if mark.kind == MarkKind::Instant {
             packets.write_instant(parent, begin_ns, &name, details)?;
             continue;
         }

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::packets::{Detail, Packets, TrackId};
-use crate::schema::columns::{bits, i32s, i64s, texts, words};
+use crate::schema::columns::{bits_column, i32_column, i64_column, texts, words};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{Recording, TableScan, OpenTable};
 use crate::text::printable;
@@ -41,16 +41,16 @@ pub(super) fn write_slices<W: Write>(
     }
     for batch in scan_span(&table, &COLUMNS, span)? {
         let batch = batch?;
-        let (cpus, tids, pids) = (i32s(&batch, "cpu")?, i32s(&batch, "tid")?, i32s(&batch, "pid")?);
-        let (begins, ends) = (i64s(&batch, "begin_ns")?, i64s(&batch, "end_ns")?);
-        let (comms, ids) = (words(&batch, "comm")?, bits(&batch, "cgroup_id")?);
-        let irqs = i64s(&batch, "irq_ns")?;
+        let (cpus, tids, pids) = (i32_column(&batch, "cpu")?, i32_column(&batch, "tid")?, i32_column(&batch, "pid")?);
+        let (begins, ends) = (i64_column(&batch, "begin_ns")?, i64_column(&batch, "end_ns")?);
+        let (comms, ids) = (words(&batch, "comm")?, bits_column(&batch, "cgroup_id")?);
+        let irqs = i64_column(&batch, "irq_ns")?;
         for row in 0..batch.num_rows() {
             let begin_ns = begins.value(row).max(span.begin_ns);
             let end_ns = ends.value(row).min(span.end_ns);
             let track = tracks.get(&cpus.value(row)).filter(|_| tids.value(row) != 0);
             let Some(track) = track.copied().filter(|_| begin_ns < end_ns) else { continue };
-            let id = ids.value(row);
+            let id = ids.value_or_zero(row);
             let unnamed = || format!("(cgroup id {id})");
             let cgroup = names.get(&id).cloned().unwrap_or_else(unnamed);
             let thread = printable(comms.get(row).unwrap_or_default());
@@ -76,7 +76,7 @@ fn scan_span(table: &OpenTable, columns: &[&str], span: &SelectedTime) -> Result
 fn cpus_with_rows(table: &OpenTable, span: &SelectedTime) -> Result<BTreeSet<i32>> {
     let mut cpus_found = BTreeSet::new();
     for batch in scan_span(table, &["cpu"], span)? {
-        cpus_found.extend(i32s(&batch?, "cpu")?.values());
+        cpus_found.extend(i32_column(&batch?, "cpu")?.values());
     }
     Ok(cpus_found)
 }
@@ -86,10 +86,10 @@ fn cgroup_paths(recording: &Recording) -> Result<HashMap<u64, String>> {
     let mut names = HashMap::new();
     for batch in recording.open_table(&cgroups::TABLE)?.scan_columns(&["id", "path"])? {
         let batch = batch?;
-        let (ids, paths) = (bits(&batch, "id")?, texts(&batch, "path")?);
+        let (ids, paths) = (bits_column(&batch, "id")?, texts(&batch, "path")?);
         for row in 0..batch.num_rows() {
             let path = printable(paths.value(row)).into_owned();
-            names.entry(ids.value(row)).or_insert(path);
+            names.entry(ids.value_or_zero(row)).or_insert(path);
         }
     }
     Ok(names)
