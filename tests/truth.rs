@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "only the bench itself prints")]
 mod bench;
 
-use uncore_trace::entries::{Owner, Reading, Trigger};
+use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger};
 use uncore_trace::plan::Role;
 
 use self::bench::random::Random;
@@ -44,8 +44,8 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
     let counted = counters.iter().filter(|counter| counter.role == Role::Counted).count();
     let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
     let mut value = vec![0.0; counters.len()];
-    let mut last = |readings: Vec<Reading>| {
-        for reading in readings.into_iter().filter(|reading| reading.trigger == Trigger::Timer) {
+    let mut last = |readings: Vec<CounterReading>| {
+        for reading in readings.into_iter().filter(|reading| reading.trigger == ReadingTrigger::Timer) {
             let at = reading.counter as usize;
             let raw = reading.value.map_or(0, |value| value.value);
             value[at] = raw as f64 * counters[at].scale;

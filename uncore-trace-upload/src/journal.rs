@@ -44,7 +44,7 @@ impl Journal {
     /// It cannot be read, or cannot be written for another reason than a full disk.
     pub(crate) fn open(directory: &Path, store: &str, found: &[CompleteFile]) -> Result<Self> {
         let path = directory.join(JOURNAL);
-        let text = match bounds::bytes(&path, bounds::JOURNAL) {
+        let text = match bounds::read_bytes(&path, bounds::JOURNAL) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {

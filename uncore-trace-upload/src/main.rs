@@ -26,7 +26,7 @@ use uncore_trace::cmd::upload::Args;
 use uncore_trace::cmd::{messages, typed};
 use uncore_trace::config::Config;
 use uncore_trace::signals::{self, Signals};
-use uncore_trace::text::{counted, printable};
+use uncore_trace::text::{count_noun, printable};
 use uncore_trace::units;
 
 use crate::figures::Figures;
@@ -150,7 +150,7 @@ fn beside(textfile: &Path) -> PathBuf {
 }
 
 fn summary(figures: &Figures) -> String {
-    let files = |count: u64| counted(count as usize, "file");
+    let files = |count: u64| count_noun(count as usize, "file");
     let bytes = |count: u64| units::human(count as f64, "bytes");
     let Figures { sent_files, sent_bytes, waiting_files, waiting_bytes, .. } = *figures;
     let sent = format!("{} sent, {}", files(sent_files), bytes(sent_bytes));

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::time::{sleep, timeout};
 
 use uncore_trace::signals::Signals;
-use uncore_trace::text::counted;
+use uncore_trace::text::count_noun;
 use uncore_trace::units;
 
 use crate::backoff::{Backoff, spread};
@@ -114,7 +114,7 @@ impl<'a> Uploader<'a> {
                 log::warn!(
                     "{failure}; next attempt in {}, {} ({}) waiting",
                     units::human(wait.as_nanos() as f64, "ns"),
-                    counted(waiting_files as usize, "file"),
+                    count_noun(waiting_files as usize, "file"),
                     units::human(waiting_bytes as f64, "bytes"),
                 );
             }
@@ -198,7 +198,7 @@ impl<'a> Uploader<'a> {
             bytes(found.stamp.size),
             bytes(waiting),
             bytes(limit),
-            counted(self.figures.dropped_files as usize, "file"),
+            count_noun(self.figures.dropped_files as usize, "file"),
         );
         true
     }

@@ -281,7 +281,7 @@ fn main() -> Result<()> {
         "{{\"records\": {records}, \"rows\": {rows}, \"wall_s\": {wall_s}, \"cpu_s\": {used_s}, \"fabric_bytes\": {fabric}, \
          \"bytes\": {all}, \"peak_kib\": {}, \"behind_s\": {behind_s:?}, \"relief\": \"{}\"}}",
         peak_kib()?,
-        relief.words()
+        relief.in_words()
     );
     Ok(())
 }

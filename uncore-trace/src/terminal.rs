@@ -23,7 +23,7 @@ pub fn columns() -> Option<usize> {
     let stdout = io::stdout();
     let terminal =
         stdout.is_terminal().then(|| tcgetwinsize(&stdout).map_or(0, |size| size.ws_col));
-    choose(std::env::var("COLUMNS").ok().as_deref(), terminal)
+    choose_columns(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
 /// Width of tables with all columns and whole names.
@@ -35,7 +35,7 @@ pub fn width(whole: bool) -> Option<usize> {
 }
 
 /// The first of the two that is a positive number. A new pseudo-terminal reports 0 columns.
-fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
+fn choose_columns(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     let variable = variable.and_then(|text| text.trim().parse().ok());
     let variable = variable.filter(|columns| *columns > 0);
     let terminal =
@@ -43,7 +43,7 @@ fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     variable.or(terminal)
 }
 
-/// Cells that the text takes.
+/// The number of cells that the text takes.
 pub fn cells(text: &str) -> usize {
     text.width()
 }
@@ -70,9 +70,9 @@ pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
     for part in PARTS {
         let short: Vec<String> =
             texts.iter().map(|text| shorten_at(text, width, mark, part).into_owned()).collect();
-        let left = short.iter().collect::<HashSet<_>>().len();
-        if left > best.0 {
-            best = (left, short);
+        let distinct = short.iter().collect::<HashSet<_>>().len();
+        if distinct > best.0 {
+            best = (distinct, short);
         }
         if best.0 == different {
             break;
@@ -85,15 +85,15 @@ fn shorten_at<'a>(
     text: &'a str,
     width: usize,
     mark: &str,
-    (part, whole): (usize, usize),
+    (numerator, denominator): (usize, usize),
 ) -> Cow<'a, str> {
     if cells(text) <= width {
         return Cow::Borrowed(text);
     }
     let mark = first(mark, width);
     let room = width - cells(mark);
-    let begin = first(text, room * part / whole);
-    let end = last(&text[begin.len()..], room.saturating_sub(cells(begin)));
+    let begin = first(text, room * numerator / denominator);
+    let end = longest_suffix(&text[begin.len()..], room.saturating_sub(cells(begin)));
     Cow::Owned(format!("{begin}{mark}{end}"))
 }
 
@@ -103,53 +103,53 @@ fn first(text: &str, width: usize) -> &str {
     let mut left = width;
     let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
     let end = text.grapheme_indices(true).take_while(fits).last();
-    end.map_or("", |(at, grapheme)| &text[..at + grapheme.len()])
+    end.map_or("", |(offset, grapheme)| &text[..offset + grapheme.len()])
 }
 
 /// Splits the text into pieces of at most `width` cells, unless one character is wider.
 pub fn pieces(text: &str, width: usize) -> Vec<&str> {
-    let (mut found, mut rest) = (Vec::new(), text);
+    let (mut pieces, mut rest) = (Vec::new(), text);
     while cells(rest) > width {
         let begin = first(rest, width);
         let begin =
             if begin.is_empty() { rest.graphemes(true).next().unwrap_or(rest) } else { begin };
-        found.push(begin);
+        pieces.push(begin);
         rest = &rest[begin.len()..];
     }
-    found.push(rest);
-    found
+    pieces.push(rest);
+    pieces
 }
 
 /// The longest suffix of at most `width` cells.
-fn last(text: &str, width: usize) -> &str {
+fn longest_suffix(text: &str, width: usize) -> &str {
     let mut left = width;
     let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
     let begin = text.grapheme_indices(true).rev().take_while(fits).last();
-    begin.map_or("", |(at, _)| &text[at..])
+    begin.map_or("", |(offset, _)| &text[offset..])
 }
 
 /// The text with newlines instead of blanks, so that no line has more than `width` cells; a longer
 /// word gets a line of its own.
-pub fn wrap(text: &str, width: usize) -> String {
-    let mut out = String::with_capacity(text.len());
+pub fn wrap_words(text: &str, width: usize) -> String {
+    let mut wrapped = String::with_capacity(text.len());
     let mut taken = 0;
     for word in text.split(' ') {
         let needed = cells(word);
-        if !out.is_empty() {
+        if !wrapped.is_empty() {
             let fits = taken + 1 + needed <= width;
-            out.push(if fits { ' ' } else { '\n' });
+            wrapped.push(if fits { ' ' } else { '\n' });
             taken = if fits { taken + 1 } else { 0 };
         }
-        out.push_str(word);
+        wrapped.push_str(word);
         taken += needed;
     }
-    out
+    wrapped
 }
 
 fn take(left: &mut usize, grapheme: &str) -> bool {
-    let rest = left.checked_sub(cells(grapheme));
-    *left = rest.unwrap_or(0);
-    rest.is_some()
+    let remaining = left.checked_sub(cells(grapheme));
+    *left = remaining.unwrap_or(0);
+    remaining.is_some()
 }
 
 #[cfg(test)]
@@ -160,15 +160,15 @@ mod tests {
 
     #[test]
     fn columns_are_the_users_then_the_terminals_then_80() {
-        assert_eq!(choose(Some("100"), Some(132)), Some(100));
-        assert_eq!(choose(Some("100"), None), Some(100));
-        assert_eq!(choose(None, Some(132)), Some(132));
+        assert_eq!(choose_columns(Some("100"), Some(132)), Some(100));
+        assert_eq!(choose_columns(Some("100"), None), Some(100));
+        assert_eq!(choose_columns(None, Some(132)), Some(132));
         for nonsense in ["", "0", "-5", "wide"] {
-            assert_eq!(choose(Some(nonsense), Some(132)), Some(132), "{nonsense}");
-            assert_eq!(choose(Some(nonsense), None), None, "{nonsense}");
+            assert_eq!(choose_columns(Some(nonsense), Some(132)), Some(132), "{nonsense}");
+            assert_eq!(choose_columns(Some(nonsense), None), None, "{nonsense}");
         }
-        assert_eq!(choose(None, Some(0)), Some(80));
-        assert_eq!(choose(None, None), None);
+        assert_eq!(choose_columns(None, Some(0)), Some(80));
+        assert_eq!(choose_columns(None, None), None);
     }
 
     #[test]
@@ -204,10 +204,10 @@ mod tests {
 
     #[test]
     fn lines_break_at_blanks() {
-        assert_eq!(wrap("one two three", 13), "one two three");
-        assert_eq!(wrap("one two three", 12), "one two\nthree");
-        assert_eq!(wrap("one two three", 3), "one\ntwo\nthree");
-        assert_eq!(wrap("", 3), "");
+        assert_eq!(wrap_words("one two three", 13), "one two three");
+        assert_eq!(wrap_words("one two three", 12), "one two\nthree");
+        assert_eq!(wrap_words("one two three", 3), "one\ntwo\nthree");
+        assert_eq!(wrap_words("", 3), "");
     }
 
     proptest! {

@@ -160,7 +160,7 @@ fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
 
 fn trusted(name: &str, path: &Path) -> Result<Vec<Certificate>> {
     let shown = path.display();
-    let pem = bounds::bytes(path, bounds::TEXT);
+    let pem = bounds::read_bytes(path, bounds::TEXT);
     let pem = pem.map_err(|error| anyhow!("cannot read {shown}, which is {name}: {error}"))?;
     match Certificate::from_pem_bundle(&pem) {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),

@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
 use uncore_trace::clock::Snapshot;
-use uncore_trace::entries::{Consumer as _, Entry};
+use uncore_trace::entries::{LogConsumer as _, LogEntry};
 use uncore_trace::plan::{Plan, Role};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::RecordingOrigin;
@@ -208,10 +208,10 @@ fn attribute(
         let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup(tenant) };
         let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let id = ticks::cgroup_id(tenant, tenants);
-        attributor.take(Entry::Cgroup { id, names: &names }, &mut fabric)?;
+        attributor.take_entry(LogEntry::Cgroup { id, names: &names }, &mut fabric)?;
     }
     for reading in ticks.first() {
-        attributor.take(Entry::Reading(reading), &mut fabric)?;
+        attributor.take_entry(LogEntry::Reading(reading), &mut fabric)?;
     }
     let mut spent = 0.0;
     for number in 0..case.ticks() {
@@ -228,19 +228,19 @@ fn attribute(
         }
         let begin = cpu_s();
         for reading in &tick.readings {
-            attributor.take(Entry::Reading(*reading), &mut fabric)?;
+            attributor.take_entry(LogEntry::Reading(*reading), &mut fabric)?;
         }
         for (cpu, parts) in tick.usage.iter().enumerate() {
-            attributor.take(Entry::Usage { cpu: cpu as u32, parts }, &mut fabric)?;
+            attributor.take_entry(LogEntry::Usage { cpu: cpu as u32, usage: parts }, &mut fabric)?;
         }
         for monitored in &measured {
-            attributor.take(Entry::Monitored(monitored), &mut fabric)?;
+            attributor.take_entry(LogEntry::Monitored(monitored), &mut fabric)?;
         }
-        let end = Entry::EndOfTick { tick: start + number as u64 + 1, is_last };
-        attributor.take(end, &mut fabric)?;
+        let end = LogEntry::EndOfTick { tick: start + number as u64 + 1, is_last };
+        attributor.take_entry(end, &mut fabric)?;
         let mut batches = Vec::new();
         loop {
-            let is_over = attributor.more(&mut fabric);
+            let is_over = attributor.make_rows(&mut fabric);
             if fabric.len() >= ROWS || is_over && is_last {
                 batches.push(fabric.finish());
             }

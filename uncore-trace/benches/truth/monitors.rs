@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use uncore_trace::attribute::Attributor;
-use uncore_trace::entries::{Consumer as _, Monitored};
+use uncore_trace::entries::{LogConsumer as _, Monitored};
 
 use super::random::Random;
 use super::scores;
@@ -56,7 +56,7 @@ impl<'a> Monitors<'a> {
         if time != FIRST_NS && !time.is_multiple_of(RANKS_NS) {
             return;
         }
-        let largest = attributor.largest();
+        let largest = attributor.largest_cgroups();
         if time.is_multiple_of(STAYS_NS) {
             let tenants = largest.into_iter().filter(|path| &**path != "/");
             self.measured = tenants.take(self.most).collect();

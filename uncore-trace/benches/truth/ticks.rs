@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
-use uncore_trace::entries::{Owner, Reading, Trigger, Value};
+use uncore_trace::entries::{Owner, CounterReading, ReadingTrigger, CounterValue};
 use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::schema::link::{LinkCounter, Direction, Link, MEMORY};
 
@@ -56,7 +56,7 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Tick {
     /// Its readings, in the order of time for each counter.
-    pub(crate) readings: Vec<Reading>,
+    pub(crate) readings: Vec<CounterReading>,
     /// Nanoseconds by owner, by CPU.
     pub(crate) usage: Vec<Vec<(Owner, u64)>>,
     /// All that was moved on CPUs, and what devices moved, by counter.
@@ -151,7 +151,7 @@ impl<'a> Ticks<'a> {
     }
 
     /// The readings at which the recording begins.
-    pub(crate) fn first(&self) -> Vec<Reading> {
+    pub(crate) fn first(&self) -> Vec<CounterReading> {
         (0..self.with_ports).map(|counter| self.reading(counter, 0)).collect()
     }
 
@@ -172,16 +172,16 @@ impl<'a> Ticks<'a> {
         Some(tick)
     }
 
-    fn reading(&self, counter: usize, tick: usize) -> Reading {
+    fn reading(&self, counter: usize, tick: usize) -> CounterReading {
         let late = if tick == self.traffic.ticks { 5000 } else { self.late(counter, tick) };
         let tick = self.start + tick as u64;
-        Reading {
+        CounterReading {
             tick,
             time: tick * TICK_NS + late,
             counter: counter as u32,
             cpu: self.first_cpu(counter) as u32,
-            trigger: Trigger::Timer,
-            value: Ok(Value { value: (self.counted[counter] / SCALE) as u64, times: None }),
+            trigger: ReadingTrigger::Timer,
+            value: Ok(CounterValue { value: (self.counted[counter] / SCALE) as u64, times: None }),
             owner: None,
         }
     }
@@ -260,7 +260,7 @@ impl<'a> Ticks<'a> {
         if !self.missing.is_empty() {
             let end = from + TICK_NS;
             for (cpu, (owner, _)) in running.into_iter().enumerate() {
-                made.readings.push(self.miss(cpu, end, Trigger::Timer, owner));
+                made.readings.push(self.miss(cpu, end, ReadingTrigger::Timer, owner));
             }
         }
         let device = if self.case.group.is_some() { &[] } else { &self.traffic.device[tick][..] };
@@ -275,11 +275,11 @@ impl<'a> Ticks<'a> {
         piece: Piece,
         owner: Owner,
         running: &mut (Owner, u64),
-        readings: &mut Vec<Reading>,
+        readings: &mut Vec<CounterReading>,
     ) {
         let Piece { cpu, begin, end, .. } = piece;
         if piece.begins && begin > running.1 {
-            readings.push(self.miss(cpu, begin, Trigger::Event, Owner::Idle));
+            readings.push(self.miss(cpu, begin, ReadingTrigger::Event, Owner::Idle));
         }
         let missing = &self.missing[piece.process];
         let noise = missing.noise * (50_000.0 / (end - begin) as f64).sqrt().min(3.0);
@@ -287,20 +287,20 @@ impl<'a> Ticks<'a> {
         let factor = Random::at(MISS, self.case.seed, place).factor(noise);
         self.missed[cpu] += piece.bytes.iter().sum::<f64>() * missing.of_byte * factor;
         if piece.ends {
-            readings.push(self.miss(cpu, end, Trigger::Event, owner));
+            readings.push(self.miss(cpu, end, ReadingTrigger::Event, owner));
         }
         *running = (if piece.ends { Owner::Idle } else { owner }, end);
     }
 
     /// A reading of the misses of a CPU at a time. It is logged in the tick that ends next.
-    fn miss(&self, cpu: usize, time: u64, trigger: Trigger, owner: Owner) -> Reading {
-        Reading {
+    fn miss(&self, cpu: usize, time: u64, trigger: ReadingTrigger, owner: Owner) -> CounterReading {
+        CounterReading {
             tick: self.start + time.div_ceil(TICK_NS),
             time: self.start * TICK_NS + time,
             counter: (self.with_ports + cpu) as u32,
             cpu: cpu as u32,
             trigger,
-            value: Ok(Value { value: self.missed[cpu] as u64, times: None }),
+            value: Ok(CounterValue { value: self.missed[cpu] as u64, times: None }),
             owner: Some(owner),
         }
     }

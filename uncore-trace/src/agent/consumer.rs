@@ -27,7 +27,7 @@ use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
-use crate::text::counted;
+use crate::text::count_noun;
 use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, Summer};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
@@ -161,13 +161,13 @@ impl TapConsumer {
         match (rows, self.is_unfinished) {
             (0, false) => None,
             (0, true) => Some("its last hour is not finished: the next agent does that".to_owned()),
-            _ => Some(format!("{} could not be written", counted(rows as usize, "row"))),
+            _ => Some(format!("{} could not be written", count_noun(rows as usize, "row"))),
         }
     }
 
     /// Closes all windows, complete or not.
     fn close_all(&mut self) -> Result<()> {
-        while let Some(rows) = self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::take())) {
+        while let Some(rows) = self.summer.close_oldest_window(WallTimeSource::Clock(Snapshot::read_clocks())) {
             self.write_window(&rows)?;
         }
         Ok(())
@@ -183,7 +183,7 @@ impl TapConsumer {
                 self.summer.add_fabric(part_id, &rows)?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
-                while let Some(rows) = self.summer.close_complete_window(WallTimeSource::Clock(Snapshot::take())) {
+                while let Some(rows) = self.summer.close_complete_window(WallTimeSource::Clock(Snapshot::read_clocks())) {
                     self.write_window(&rows)?;
                 }
             }

@@ -148,7 +148,7 @@ pub fn run(
             })
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::none());
+            let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::without_command());
             ending::within_ten_seconds()?;
             let record =
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);

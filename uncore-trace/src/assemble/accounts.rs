@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::output::Output;
-use crate::entries::{Accounted, Entry};
+use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::io::IoDirection;
 
@@ -50,7 +50,7 @@ impl Accounts {
         let is_due = |its: &mut Arc<Reading>| is_last || its.time < end + self.window_ns / 2;
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
-                output.entry(Entry::Account(accounted));
+                output.entry(LogEntry::Account(accounted));
                 if output.raw {
                     let Accounted { time, account, value } = accounted;
                     output.sink.rows.accounts.append(&accounts::Row {

@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::discover::nodes::{Access, Node, Number};
 use crate::discover::pci::Address;
 use crate::drain::Task;
-use crate::entries::{Entry, Held, Owner};
+use crate::entries::{LogEntry, DeviceHold, Owner};
 use crate::identity::names::TaskNames;
 use crate::schema::held::Row;
 
@@ -64,7 +64,7 @@ impl HeldTimes {
         files: &BTreeMap<(u32, Number), Use<'_>>,
         (from, to): (u64, u64),
         names: &mut TaskNames,
-    ) -> Vec<Held> {
+    ) -> Vec<DeviceHold> {
         let kinds: BTreeSet<(u32, &str)> =
             files.iter().map(|((pid, _), file)| (*pid, file.node.kind)).collect();
         let works = |pid: u32, access: Access| match access {
@@ -93,7 +93,7 @@ impl HeldTimes {
         let other = now.iter().filter(|(key, ns)| self.now.get(key) != Some(ns));
         let changes = gone.chain(other.map(|(key, ns)| (key, *ns)));
         let changes =
-            changes.map(|(&(function, owner), ns)| Held { function, owner, ns }).collect();
+            changes.map(|(&(function, owner), ns)| DeviceHold { function, owner, ns }).collect();
         self.now = now;
         changes
     }
@@ -103,23 +103,23 @@ impl HeldTimes {
 /// recording. Where recordings are joined, the next one has new rows for what is still held.
 pub(super) fn end(times: &HeldTimes, end: u64, output: &mut Output<'_>) {
     for (function, owner) in times.now.keys() {
-        row(&Held { function: *function, owner: *owner, ns: 0 }, end, output);
+        row(&DeviceHold { function: *function, owner: *owner, ns: 0 }, end, output);
     }
 }
 
 /// Logs what changed in the tick that ends at `end`.
-pub(super) fn log(changes: &[Held], end: u64, output: &mut Output<'_>) {
+pub(super) fn log(changes: &[DeviceHold], end: u64, output: &mut Output<'_>) {
     for held in changes {
-        output.entry(Entry::Held(held));
+        output.entry(LogEntry::Held(held));
         row(held, end, output);
     }
 }
 
-fn row(held: &Held, end: u64, output: &mut Output<'_>) {
+fn row(held: &DeviceHold, end: u64, output: &mut Output<'_>) {
     if !output.raw {
         return;
     }
-    let owner = held.owner.columns();
+    let owner = held.owner.to_columns();
     output.sink.rows.held.append(&Row {
         mono_ns: end as i64,
         bdf: &held.function.to_string(),

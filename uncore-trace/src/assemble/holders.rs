@@ -268,7 +268,7 @@ impl Holders {
         &mut self,
         (from, to): (u64, u64),
         names: &mut TaskNames,
-    ) -> Vec<entries::Held> {
+    ) -> Vec<entries::DeviceHold> {
         if !self.times.are_due(from, to) {
             return Vec::new();
         }

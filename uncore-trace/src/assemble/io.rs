@@ -12,7 +12,7 @@ use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
-use crate::entries::{Moved, Owner};
+use crate::entries::{MovedBytes, Owner};
 use crate::identity::names::TaskNames;
 use crate::plan::IoDirection;
 use crate::schema::io;
@@ -140,7 +140,7 @@ impl IoUse {
             Mover::Nobody => Owner::Unattributed,
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
-        let moved = Moved { device, direction, owner, bytes, requests };
+        let moved = MovedBytes { device, direction, owner, bytes, requests };
         self.transfers.add(flow, &moved, boundary, span);
     }
 
@@ -178,7 +178,7 @@ impl IoUse {
         is_last: bool,
         names: &mut TaskNames,
         sink: &mut Sink,
-    ) -> Vec<Moved> {
+    ) -> Vec<MovedBytes> {
         let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
         for (slot, boundary) in due {
             self.slot(&slot, boundary, None, names);
@@ -203,8 +203,8 @@ impl IoUse {
     }
 }
 
-fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
-    let owner = moved.owner.columns();
+fn row(moved: &MovedBytes, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
+    let owner = moved.owner.to_columns();
     builder.append(&io::Row {
         mono_ns: end as i64,
         tick_ns: tick_ns as i64,

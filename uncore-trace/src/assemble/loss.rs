@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLost;
 use super::sink::{Dropped, Refused, Sink};
-use crate::entries::{Lack, Missing, Relief};
+use crate::entries::{MissingReason, MissingCount, Relief};
 use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::RecordingOrigin;
@@ -120,8 +120,8 @@ impl Ledger {
     /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
     pub fn relieved(&mut self, time: u64, span: u64, before: Relief, after: Relief) {
         let detail = match before {
-            Relief::None => format!("the recorder is late: from here {}", after.words()),
-            _ => format!("until here {}, from here {}", before.words(), after.words()),
+            Relief::None => format!("the recorder is late: from here {}", after.in_words()),
+            _ => format!("until here {}, from here {}", before.in_words(), after.in_words()),
         };
         self.enter(Entry {
             cause: Cause::Overload,
@@ -156,20 +156,20 @@ impl Ledger {
     }
 
     /// Enters a window without a count.
-    pub fn missing(&mut self, missing: &Missing) {
-        let Missing { lack, counter, cpu, time, span_ns } = *missing;
+    pub fn missing(&mut self, missing: &MissingCount) {
+        let MissingCount { reason: lack, counter, cpu, time, span_ns } = *missing;
         match lack {
-            Lack::NoBoundary => {
+            MissingReason::NoBoundary => {
                 self.add(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
             }
-            Lack::NotScheduled => {
+            MissingReason::NotScheduled => {
                 self.add(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
             }
-            Lack::ReadFailed(errno) => {
+            MissingReason::ReadFailed(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
                 self.explain(Cause::ReadFailed, time, Some(counter), &error.to_string());
             }
-            Lack::NoReader => {
+            MissingReason::NoReader => {
                 let text = "no online CPU can read the counter";
                 self.explain(Cause::ReadFailed, time, Some(counter), text);
             }

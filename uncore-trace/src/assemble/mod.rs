@@ -63,7 +63,7 @@ use crate::drain::{
     CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
     TaskEvent,
 };
-use crate::entries::{self, Consumer, Owner};
+use crate::entries::{self, LogConsumer, Owner};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::guests::Guests;
 use crate::identity::irqs::IrqNames;
@@ -150,7 +150,7 @@ pub struct Timeline {
     readers: Readers,
     /// Needed if a witness does not count virtual machines.
     guests: Option<Guests>,
-    consumer: Box<dyn Consumer>,
+    consumer: Box<dyn LogConsumer>,
     times: CpuTimes,
     io: Option<IoUse>,
     holders: Option<Holders>,
@@ -179,7 +179,7 @@ pub struct Timeline {
 impl Timeline {
     /// An empty time line whose log goes to `consumer`. Bins are ticks if `consumer` or `sink`
     /// needs ticks, otherwise windows.
-    pub fn new(setup: &Setup<'_>, consumer: Box<dyn Consumer>, sink: &mut Sink) -> Self {
+    pub fn new(setup: &Setup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
@@ -479,22 +479,22 @@ impl Timeline {
 
     /// Whether rows of `fabric` wait for what comes after their window.
     pub fn waits(&self) -> bool {
-        self.consumer.waits()
+        self.consumer.has_waiting_windows()
     }
 
     /// Paths of the cgroups that moved the most bytes of memory lately, the largest first.
     pub fn largest(&mut self) -> Vec<Arc<str>> {
-        self.consumer.largest()
+        self.consumer.largest_cgroups()
     }
 
     /// The steps that leave out something, least first.
     pub fn reliefs(&self) -> Vec<entries::Relief> {
-        self.consumer.reliefs()
+        self.consumer.relief_steps()
     }
 
     /// Sets what is left out from now on.
     pub fn relieve(&mut self, relief: entries::Relief) {
-        self.consumer.relieve(relief);
+        self.consumer.set_relief(relief);
     }
 
     /// Enters the time that could not be closed before the recording ended as a loss. Rows of
@@ -503,7 +503,7 @@ impl Timeline {
         if let Some(stop) = self.span.stop
             && self.closed < stop
         {
-            self.consumer.finish(&mut sink.rows.fabric);
+            self.consumer.finish_windows(&mut sink.rows.fabric);
             self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
         }
     }
@@ -529,7 +529,7 @@ impl Timeline {
         // here.
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
         loop {
-            if !self.consumer.more(&mut sink.rows.fabric) {
+            if !self.consumer.make_rows(&mut sink.rows.fabric) {
                 return false;
             }
             let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
@@ -654,7 +654,7 @@ impl Timeline {
             for moved in moved {
                 self.need_name(moved.owner);
                 Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
-                    .entry(entries::Entry::Moved(&moved));
+                    .entry(entries::LogEntry::Moved(&moved));
             }
         }
         if let Some(holders) = &mut self.holders {
@@ -677,7 +677,7 @@ impl Timeline {
         self.closed = end;
         self.offline.report(is_last, &mut self.ledger);
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-        output.entry(entries::Entry::EndOfTick { tick, is_last });
+        output.entry(entries::LogEntry::EndOfTick { tick, is_last });
         for missing in self.consumer.take_missing() {
             self.ledger.missing(&missing);
         }
@@ -704,21 +704,21 @@ impl Timeline {
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         if output.consumer.needs_switches() {
             let parts = of_slots(|slot| slot.slices);
-            output.entry(entries::Entry::Switches { cpu, parts: &parts });
+            output.entry(entries::LogEntry::Switches { cpu, switches: &parts });
         }
         let mut parts = of_slots(|slot| slot.wall_ns);
         for irq in &bin.irqs {
             if let Context::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)
             {
-                output.entry(entries::Entry::Interrupt { number, name });
+                output.entry(entries::LogEntry::Interrupt { number, name });
             }
             parts.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
         }
         if bin.unknown > 0 {
             parts.push((Owner::Unattributed, bin.unknown));
         }
-        output.entry(entries::Entry::Usage { cpu, parts: &parts });
+        output.entry(entries::LogEntry::Usage { cpu, usage: &parts });
     }
 
     /// Logs the paths of cgroups: those of owners at once, the others a few per bin.

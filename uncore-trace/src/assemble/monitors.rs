@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::output::Output;
-use crate::entries::{Entry, Monitored};
+use crate::entries::{LogEntry, Monitored};
 use crate::schema::monitors;
 
 /// With monitors, ticks are closed with this delay, ns: to read a group takes an interrupt of a CPU
@@ -78,7 +78,7 @@ impl Monitors {
         let is_due = |its: &mut Arc<Measured>| its.time < end + self.window_ns / 2;
         while let Some(measured) = self.waiting.pop_front_if(is_due) {
             for monitored in &measured.bytes {
-                output.entry(Entry::Monitored(monitored));
+                output.entry(LogEntry::Monitored(monitored));
                 if output.raw {
                     output.sink.rows.monitors.append(&monitors::Row {
                         mono_ns: end as i64,
@@ -97,7 +97,7 @@ impl Monitors {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::entries::{Accounted, Consumer, Disorder, Missing};
+    use crate::entries::{Accounted, LogConsumer, Disorder, MissingCount};
     use crate::schema::columns::{bits_column, i64_column};
     use crate::schema::fabric;
 
@@ -105,24 +105,24 @@ pub(super) mod tests {
     #[derive(Debug, Default)]
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
-    impl Consumer for Kept {
-        fn take(&mut self, entry: Entry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
+    impl LogConsumer for Kept {
+        fn take_entry(&mut self, entry: LogEntry<'_>, _: &mut fabric::Builder) -> Result<(), Disorder> {
             match entry {
-                Entry::Monitored(monitored) => self.0.push(monitored.bytes),
-                Entry::Account(accounted) => self.1.push(accounted.clone()),
-                Entry::EndOfTick { .. } => return self.2.map_or(Ok(()), Err),
+                LogEntry::Monitored(monitored) => self.0.push(monitored.bytes),
+                LogEntry::Account(accounted) => self.1.push(accounted.clone()),
+                LogEntry::EndOfTick { .. } => return self.2.map_or(Ok(()), Err),
                 _ => {}
             }
             Ok(())
         }
 
-        fn more(&mut self, _: &mut fabric::Builder) -> bool {
+        fn make_rows(&mut self, _: &mut fabric::Builder) -> bool {
             true
         }
 
-        fn finish(&mut self, _: &mut fabric::Builder) {}
+        fn finish_windows(&mut self, _: &mut fabric::Builder) {}
 
-        fn waits(&self) -> bool {
+        fn has_waiting_windows(&self) -> bool {
             false
         }
 
@@ -142,7 +142,7 @@ pub(super) mod tests {
             0
         }
 
-        fn take_missing(&mut self) -> Vec<Missing> {
+        fn take_missing(&mut self) -> Vec<MissingCount> {
             Vec::new()
         }
     }

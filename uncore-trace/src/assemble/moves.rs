@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::entries::{Moved, Owner, Sum};
+use crate::entries::{MovedBytes, Owner, MovedSum};
 use crate::plan::IoDirection;
 
 /// Time within which received bytes must be read, ns; bytes read later, or never, belong to the
@@ -45,9 +45,9 @@ pub(super) struct Transfers {
 
 #[derive(Debug, Default)]
 struct OpenTick {
-    direct: Sum,
+    direct: MovedSum,
     received: HashMap<Rc<str>, (u64, u64)>,
-    taken: Sum,
+    taken: MovedSum,
 }
 
 impl Transfers {
@@ -61,7 +61,7 @@ impl Transfers {
     pub(super) fn add(
         &mut self,
         flow: Flow,
-        moved: &Moved,
+        moved: &MovedBytes,
         boundary: u64,
         span: Option<(u64, u64)>,
     ) {
@@ -80,7 +80,7 @@ impl Transfers {
             given += bytes;
             let requests = if until == end { moved.requests } else { 0 };
             if bytes > 0 || requests > 0 {
-                let part = Moved { bytes, requests, ..moved.clone() };
+                let part = MovedBytes { bytes, requests, ..moved.clone() };
                 self.put(flow, &part, self.tick_after((until - 1).max(self.closed)));
             }
             from = until;
@@ -92,11 +92,11 @@ impl Transfers {
         (time / self.tick_ns + 1) * self.tick_ns
     }
 
-    fn put(&mut self, flow: Flow, moved: &Moved, tick: u64) {
+    fn put(&mut self, flow: Flow, moved: &MovedBytes, tick: u64) {
         let open = self.open.entry(tick).or_default();
         match flow {
-            Flow::Direct => open.direct.add(moved),
-            Flow::Taken => open.taken.add(moved),
+            Flow::Direct => open.direct.add_moved(moved),
+            Flow::Taken => open.taken.add_moved(moved),
             Flow::Received => {
                 let (bytes, packets) = open.received.entry(Rc::clone(&moved.device)).or_default();
                 *bytes += moved.bytes;
@@ -107,24 +107,24 @@ impl Transfers {
 
     /// Closes the tick that ends at `tick`. With the last tick, unread data goes to the device at
     /// once.
-    pub(super) fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
+    pub(super) fn close(&mut self, tick: u64, is_last: bool) -> Vec<MovedBytes> {
         self.closed = tick;
         let mut open = self.open.remove(&tick).unwrap_or_default();
         for (device, (bytes, packets)) in open.received.drain() {
             self.unread.entry(device).or_default().push_back((tick, bytes, packets));
         }
-        for mut moved in open.taken.take() {
+        for mut moved in open.taken.take_all() {
             let unread = self.unread.get_mut(&moved.device);
             moved.bytes = unread.map_or(0, |unread| read(unread, moved.bytes));
             if moved.bytes > 0 {
-                open.direct.add(&moved);
+                open.direct.add_moved(&moved);
             }
         }
         let old = if is_last { u64::MAX } else { tick.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
             while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= old) {
                 let (device, who) = (Rc::clone(device), Owner::Device);
-                open.direct.add(&Moved {
+                open.direct.add_moved(&MovedBytes {
                     device,
                     direction: IoDirection::Read,
                     owner: who,
@@ -134,7 +134,7 @@ impl Transfers {
             }
         }
         self.unread.retain(|_, unread| !unread.is_empty());
-        open.direct.take()
+        open.direct.take_all()
     }
 
     /// Number of devices with received and unread data.
@@ -173,11 +173,11 @@ mod tests {
 
     const TICK: u64 = 1000;
 
-    fn moved(who: Owner, bytes: u64) -> Moved {
-        Moved { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
+    fn moved(who: Owner, bytes: u64) -> MovedBytes {
+        MovedBytes { device: "sda".into(), direction: IoDirection::Read, owner: who, bytes, requests: 1 }
     }
 
-    fn total(rows: &[Moved]) -> (u64, u64) {
+    fn total(rows: &[MovedBytes]) -> (u64, u64) {
         rows.iter().fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.requests))
     }
 

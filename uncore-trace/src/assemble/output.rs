@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::readers;
 use super::sink::Sink;
-use crate::entries::{Columns, Consumer, Entry, Owner, Reading};
+use crate::entries::{OwnerFields, LogConsumer, LogEntry, Owner, CounterReading};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::readings;
 
@@ -12,7 +12,7 @@ use crate::schema::readings;
 #[derive(Debug)]
 pub(super) struct Output<'a> {
     /// Makes `fabric` from the entries.
-    pub consumer: &'a mut dyn Consumer,
+    pub consumer: &'a mut dyn LogConsumer,
     /// The rows of the raw tables.
     pub sink: &'a mut Sink,
     /// Whether the raw tables are written.
@@ -21,10 +21,10 @@ pub(super) struct Output<'a> {
 
 impl Output<'_> {
     /// Gives an entry to the consumer.
-    pub(super) fn entry(&mut self, entry: Entry<'_>) {
+    pub(super) fn entry(&mut self, entry: LogEntry<'_>) {
         // The order of entries is made in this module, so an error here is a bug. It costs what the entry
         // says, which is a loss like any other.
-        if let Err(disorder) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
+        if let Err(disorder) = self.consumer.take_entry(entry, &mut self.sink.rows.fabric) {
             log::error!("{disorder}");
             self.sink.refuse(disorder);
         }
@@ -32,7 +32,7 @@ impl Output<'_> {
 
     /// Logs the path of a cgroup, known from the bin that ends at `end`.
     pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>, end: u64) {
-        self.entry(Entry::Cgroup { id, names });
+        self.entry(LogEntry::Cgroup { id, names });
         if self.raw {
             self.sink.cgroup(id, names, end);
         }
@@ -44,15 +44,15 @@ impl readers::Log for Output<'_> {
         self.consumer.open_tick()
     }
 
-    fn readings(&mut self, readings: &[Reading], row: &readers::ReadingColumns<'_>) {
+    fn readings(&mut self, readings: &[CounterReading], row: &readers::ReadingColumns<'_>) {
         for reading in readings {
-            self.entry(Entry::Reading(*reading));
+            self.entry(LogEntry::Reading(*reading));
         }
         if !self.raw {
             return;
         }
         let owner = readings.iter().find_map(|reading| reading.owner.as_ref());
-        let owner = owner.map_or_else(Columns::default, Owner::columns);
+        let owner = owner.map_or_else(OwnerFields::default, Owner::to_columns);
         let rows: Vec<_> = readings.iter().map(|reading| table_row(reading, &owner, row)).collect();
         self.sink.rows.readings.append_all(&rows);
     }
@@ -61,8 +61,8 @@ impl readers::Log for Output<'_> {
 /// A reading as a row of the table. `owner` is the owner of those readings of the sample that have
 /// one.
 fn table_row<'a>(
-    reading: &Reading,
-    owner: &'a Columns<'_>,
+    reading: &CounterReading,
+    owner: &'a OwnerFields<'_>,
     row: &readers::ReadingColumns<'_>,
 ) -> readings::Row<'a> {
     let (value, error) = match reading.value {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::assemble::Ledger;
     use crate::assemble::monitors::tests::Kept;
-    use crate::entries::{Disorder, Trigger};
+    use crate::entries::{Disorder, ReadingTrigger};
     use crate::schema::columns::{i64_column, words};
 
     #[test]
@@ -108,14 +108,14 @@ mod tests {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
         let mut ledger = Ledger::default();
         for tick in [3, 4] {
-            let entry = Entry::EndOfTick { tick, is_last: false };
+            let entry = LogEntry::EndOfTick { tick, is_last: false };
             Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
         }
         ledger.rows(&mut sink);
         assert!(ledger.losses().is_complete());
         consumer.2 = Some(Disorder::Tick(4));
         for tick in [4, 5] {
-            let entry = Entry::EndOfTick { tick, is_last: false };
+            let entry = LogEntry::EndOfTick { tick, is_last: false };
             Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
         }
         ledger.rows(&mut sink);
@@ -127,18 +127,18 @@ mod tests {
 
     #[test]
     fn a_sweep_that_took_longer_than_the_column_can_say_is_as_long_as_it_can() {
-        let reading = Reading {
+        let reading = CounterReading {
             tick: 1,
             time: 1,
             counter: 0,
             cpu: 0,
-            trigger: Trigger::Timer,
+            trigger: ReadingTrigger::Timer,
             value: Err(0),
             owner: None,
         };
         let width = |width_ns| {
             let row = readers::ReadingColumns { width_ns, ..readers::ReadingColumns::default() };
-            table_row(&reading, &Columns::default(), &row).width_ns
+            table_row(&reading, &OwnerFields::default(), &row).width_ns
         };
         assert_eq!([1500, 3_000_000_000, u64::MAX].map(width), [1500, i32::MAX, i32::MAX]);
     }

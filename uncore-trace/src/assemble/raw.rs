@@ -4,7 +4,7 @@ use super::sink::Sink;
 use super::span::Span;
 use crate::assemble::cpu::Bin;
 use crate::drain::{Context, Run};
-use crate::entries::{Columns, Owner, softirq};
+use crate::entries::{OwnerFields, Owner, softirq};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
 
@@ -20,7 +20,7 @@ pub(super) fn rows(
     let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
         let comm = slot.task.comm.text();
-        let Columns { kind, process, cgroup_id, .. } = owner.columns();
+        let OwnerFields { kind, process, cgroup_id, .. } = owner.to_columns();
         sink.rows.runtime.append(&runtime::Row {
             mono_ns,
             tick_ns,

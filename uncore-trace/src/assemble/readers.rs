@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, Sample, Task};
-use crate::entries::{Owner, RAN_GUEST, Reading, STANDS_STILL, Trigger, Value};
+use crate::entries::{Owner, RAN_GUEST, CounterReading, STANDS_STILL, ReadingTrigger, CounterValue};
 use crate::open::{Change, Layout, Stopped, Why};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
@@ -62,7 +62,7 @@ struct Progress {
     /// Time and tick of its latest entry.
     newest: (u64, u64),
     /// CPU and trigger of that entry.
-    last_from: Option<(u32, Trigger)>,
+    last_from: Option<(u32, ReadingTrigger)>,
     /// Time, ns, at which it stopped and why, unless it has started again.
     stopped: Option<(u64, Why)>,
     /// Tick and time enabled of the timer's last successful reading.
@@ -86,7 +86,7 @@ pub(super) trait Log {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
     /// Logs the readings of one sample. Those that have an owner have the same one.
-    fn readings(&mut self, readings: &[Reading], row: &ReadingColumns<'_>);
+    fn readings(&mut self, readings: &[CounterReading], row: &ReadingColumns<'_>);
 }
 
 /// Columns of `readings` that the entry does not have.
@@ -267,7 +267,7 @@ impl Readers {
         log: &mut impl Log,
     ) {
         let value = Ok(value(count));
-        self.mark(id, cpu, (tick, now), (Trigger::Stop, value, readings::STOP), log);
+        self.mark(id, cpu, (tick, now), (ReadingTrigger::Stop, value, readings::STOP), log);
         if let Some(counter) = self.counter(id) {
             counter.stopped = Some((now, why));
         }
@@ -291,7 +291,7 @@ impl Readers {
             return;
         }
         let tick = now / self.tick_ns;
-        self.mark(id, cpu, (tick, now), (Trigger::Start, Err(0), readings::START), log);
+        self.mark(id, cpu, (tick, now), (ReadingTrigger::Start, Err(0), readings::START), log);
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter(id) {
                 counter.read = None;
@@ -395,7 +395,7 @@ impl Readers {
             width_ns: sample.end.saturating_sub(sample.begin),
             task: Some(&sample.task),
         };
-        let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };
+        let trigger = if is_tick { ReadingTrigger::Timer } else { ReadingTrigger::Event };
         let next = Next { open_tick: log.open_tick(), is_sample: true };
         let mut readings = Vec::with_capacity(slots.len());
         for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
@@ -409,7 +409,7 @@ impl Readers {
                     Err(STANDS_STILL)
                 }
                 drain::Reading::Counted { value: raw, enabled, running } => {
-                    Ok(value(Count { value: raw, enabled, running }.after(base)))
+                    Ok(value(Count { value: raw, enabled, running }.add_earlier(base)))
                 }
                 drain::Reading::Failed(errno) => {
                     let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
@@ -442,7 +442,7 @@ impl Readers {
         counter: u32,
         cpu: u32,
         when: (u64, u64),
-        (trigger, value, word): (Trigger, Result<Value, i32>, &'static str),
+        (trigger, value, word): (ReadingTrigger, Result<CounterValue, i32>, &'static str),
         log: &mut impl Log,
     ) {
         let next = Next { open_tick: log.open_tick(), is_sample: false };
@@ -460,30 +460,30 @@ impl Readers {
         counter: u32,
         cpu: u32,
         (tick, time): (u64, u64),
-        (trigger, value, owner): (Trigger, Result<Value, i32>, Option<Owner>),
+        (trigger, value, owner): (ReadingTrigger, Result<CounterValue, i32>, Option<Owner>),
         next: Next,
-    ) -> Option<Reading> {
+    ) -> Option<CounterReading> {
         let progress = self.counter(counter)?;
         let ((last_time, last_tick), last_from) = (progress.newest, progress.last_from);
         // `readings` is sorted by time, so two entries of a counter need different times. A tick's
         // reading may arrive after that of another CPU, from another ring.
-        let after_another = last_from.is_some_and(|(last, by)| last != cpu && by == Trigger::Event);
-        let moves = !next.is_sample || trigger == Trigger::Timer && after_another;
+        let after_another = last_from.is_some_and(|(last, by)| last != cpu && by == ReadingTrigger::Event);
+        let moves = !next.is_sample || trigger == ReadingTrigger::Timer && after_another;
         let time = if moves { time.max(last_time + 1) } else { time };
         if time <= last_time || progress.stopped.is_some() {
             return None;
         }
         let tick = tick.max(next.open_tick).max(last_tick);
         (progress.newest, progress.last_from) = ((time, tick), Some((cpu, trigger)));
-        Some(Reading { tick, time, counter, cpu, trigger, value, owner })
+        Some(CounterReading { tick, time, counter, cpu, trigger, value, owner })
     }
 }
 
 /// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
 /// bits are noise of the kernel's clock.
-fn value(count: Count) -> Value {
+fn value(count: Count) -> CounterValue {
     let times = readings::stored_times(count.enabled, count.running);
-    Value { value: count.value, times: times.0.zip(times.1) }
+    CounterValue { value: count.value, times: times.0.zip(times.1) }
 }
 
 impl Reader {

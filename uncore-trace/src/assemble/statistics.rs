@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use super::loss::Ledger;
 use super::readers::{Log, ReadingColumns};
-use crate::entries::{Moved, Reading, Trigger, Value};
+use crate::entries::{MovedBytes, CounterReading, ReadingTrigger, CounterValue};
 use crate::open::{Sampled, Why};
 use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
@@ -120,7 +120,7 @@ impl Statistics {
 
     /// Closes the tick that ends at `end`. `completed` are the bytes that ended in it, `moved` those
     /// of its entries.
-    pub(super) fn close(&mut self, end: u64, completed: &Completed, moved: &[Moved]) {
+    pub(super) fn close(&mut self, end: u64, completed: &Completed, moved: &[MovedBytes]) {
         if self.counters.is_empty() {
             return;
         }
@@ -128,7 +128,7 @@ impl Statistics {
         for its in &mut self.counters {
             its.completed += completed.get(&its.key).copied().unwrap_or_default();
             let (device, direction) = &its.key;
-            let is_its = |moved: &&Moved| moved.direction == *direction && moved.device == *device;
+            let is_its = |moved: &&MovedBytes| moved.direction == *direction && moved.device == *device;
             its.logged += moved.iter().filter(is_its).map(|moved| moved.bytes).sum::<u64>();
         }
         while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time < end) {
@@ -148,17 +148,17 @@ impl Statistics {
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
         for its in &mut self.counters {
             let (readings, trigger) = match its.state {
-                State::Counting => (&mut read, Trigger::Timer),
+                State::Counting => (&mut read, ReadingTrigger::Timer),
                 State::Failed(time) => {
                     ledger.stopped(time, its.cpu, its.id, Why::Pmu, None);
                     its.state = State::Stopped;
-                    (&mut stopped, Trigger::Stop)
+                    (&mut stopped, ReadingTrigger::Stop)
                 }
                 State::Stopped => continue,
             };
-            let value = Ok(Value { value: its.logged + its.unseen.bytes(), times: None });
+            let value = Ok(CounterValue { value: its.logged + its.unseen.bytes(), times: None });
             let (counter, cpu, owner) = (its.id, its.cpu, None);
-            readings.push(Reading { tick, time: end, counter, cpu, trigger, value, owner });
+            readings.push(CounterReading { tick, time: end, counter, cpu, trigger, value, owner });
             its.tell(end, ledger);
         }
         for (readings, trigger) in [(read, readings::TIMER), (stopped, readings::STOP)] {
@@ -265,7 +265,7 @@ mod tests {
         for end in (TICK..=until).step_by(TICK as usize) {
             let its = |(at, _, seen): &&(u64, u64, bool)| *seen && (end - TICK..end).contains(at);
             let bytes: u64 = moved.iter().filter(its).map(|(_, bytes, _)| bytes).sum();
-            let entry = Moved {
+            let entry = MovedBytes {
                 device: Rc::clone(&key.0),
                 direction: key.1,
                 owner: crate::entries::Owner::Irq(1),

@@ -25,7 +25,7 @@ use super::witnesses::Witnesses;
 use super::{Method, Methods, workers};
 use crate::clock::Snapshot;
 use crate::entries::{
-    Consumer, Disorder, Entry, Missing, Owner, RAN_GUEST, ROWS_AT_ONCE, Reading, Relief, Sum,
+    LogConsumer, Disorder, LogEntry, MissingCount, Owner, RAN_GUEST, ROWS_AT_ONCE, CounterReading, Relief, MovedSum,
 };
 use crate::plan::Plan;
 use crate::schema::fabric;
@@ -79,7 +79,7 @@ pub struct Attributor {
     guests: HashSet<Owner>,
     pools: Pools,
     ports: Ports,
-    moved: Sum,
+    moved: MovedSum,
     holders: Holders,
     monitors: Monitors,
     credit: Credit,
@@ -91,7 +91,7 @@ pub struct Attributor {
     ready: VecDeque<Ended>,
     making: Option<Making>,
     names: Names,
-    missing: Vec<Missing>,
+    missing: Vec<MissingCount>,
     /// The last tick that has ended.
     ended: u64,
     /// Number of threads that learn and divide.
@@ -108,25 +108,25 @@ pub struct Attributor {
 const LONGER: u64 = 10;
 const LONGEST_NS: u64 = 1_000_000_000;
 
-impl Consumer for Attributor {
+impl LogConsumer for Attributor {
     /// Takes an entry. At the end of a window, rows go to `fabric`.
-    fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
+    fn take_entry(&mut self, entry: LogEntry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
         // Rows are made before the entry is applied: they have the names that were known when their
         // window was divided.
         if self.making.is_some() {
             self.append(fabric, usize::MAX);
         }
         match entry {
-            Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
-            Entry::Switches { cpu, parts } => self.switches.add(cpu, parts),
-            Entry::Reading(reading) => self.reading(reading)?,
-            Entry::Moved(moved) => self.moved.add(moved),
-            Entry::Held(held) => self.holders.take(held),
-            Entry::Monitored(monitored) => self.monitors.add(monitored),
-            Entry::Account(accounted) => self.holders.account(accounted),
-            Entry::Cgroup { id, names } => self.names.cgroup(id, names),
-            Entry::Interrupt { number, name } => self.names.interrupt(number, name),
-            Entry::EndOfTick { tick, is_last } => {
+            LogEntry::Usage { cpu, usage: parts } => self.usage.add(cpu, parts),
+            LogEntry::Switches { cpu, switches: parts } => self.switches.add(cpu, parts),
+            LogEntry::Reading(reading) => self.reading(reading)?,
+            LogEntry::Moved(moved) => self.moved.add_moved(moved),
+            LogEntry::Held(held) => self.holders.take(held),
+            LogEntry::Monitored(monitored) => self.monitors.add(monitored),
+            LogEntry::Account(accounted) => self.holders.account(accounted),
+            LogEntry::Cgroup { id, names } => self.names.cgroup(id, names),
+            LogEntry::Interrupt { number, name } => self.names.interrupt(number, name),
+            LogEntry::EndOfTick { tick, is_last } => {
                 if tick <= self.ended {
                     return Err(Disorder::Tick(tick));
                 }
@@ -137,12 +137,12 @@ impl Consumer for Attributor {
         Ok(())
     }
 
-    fn more(&mut self, fabric: &mut fabric::Builder) -> bool {
+    fn make_rows(&mut self, fabric: &mut fabric::Builder) -> bool {
         self.append(fabric, ROWS_AT_ONCE)
     }
 
-    fn finish(&mut self, fabric: &mut fabric::Builder) {
-        if !self.waits() {
+    fn finish_windows(&mut self, fabric: &mut fabric::Builder) {
+        if !self.has_waiting_windows() {
             return;
         }
         self.settle(self.ended, false);
@@ -150,7 +150,7 @@ impl Consumer for Attributor {
         self.append(fabric, usize::MAX);
     }
 
-    fn waits(&self) -> bool {
+    fn has_waiting_windows(&self) -> bool {
         self.learns() && self.schedule.waits()
     }
 
@@ -172,11 +172,11 @@ impl Consumer for Attributor {
         if self.ended == self.clock.start_tick { self.ended } else { self.ended + 1 }
     }
 
-    fn take_missing(&mut self) -> Vec<Missing> {
+    fn take_missing(&mut self) -> Vec<MissingCount> {
         std::mem::take(&mut self.missing)
     }
 
-    fn reliefs(&self) -> Vec<Relief> {
+    fn relief_steps(&self) -> Vec<Relief> {
         let has_effect = |relief: &Relief| match relief {
             Relief::None => false,
             Relief::Seldom | Relief::LastRates | Relief::Residency => self.learns(),
@@ -185,14 +185,14 @@ impl Consumer for Attributor {
         Relief::ALL.into_iter().filter(has_effect).collect()
     }
 
-    fn relieve(&mut self, relief: Relief) {
+    fn set_relief(&mut self, relief: Relief) {
         if self.relief != relief {
             self.relief = relief;
             self.tracks.iter_mut().for_each(|track| track.relieve(relief));
         }
     }
 
-    fn largest(&mut self) -> Vec<Arc<str>> {
+    fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         let ids = self.credit.largest().into_iter();
         ids.filter_map(|id| Some(Arc::from(&*self.names.of_cgroup(id)?.path))).collect()
     }
@@ -243,7 +243,7 @@ impl Attributor {
             guests: HashSet::new(),
             witnesses: Witnesses::of(&mut tracks, has_misses.contains(&true)),
             tracks,
-            moved: Sum::default(),
+            moved: MovedSum::default(),
             credit: Credit::default(),
             ports,
             histories,
@@ -262,7 +262,7 @@ impl Attributor {
         }
     }
 
-    fn reading(&mut self, reading: Reading) -> Result<(), Disorder> {
+    fn reading(&mut self, reading: CounterReading) -> Result<(), Disorder> {
         let open_tick = self.open_tick();
         let index = self.index_of.get(reading.counter as usize).copied().flatten();
         let track = index.and_then(|index| self.tracks.get_mut(index));
@@ -451,7 +451,7 @@ impl Attributor {
     /// Closes the window that ends at `tick`. Counters whose methods do not wait divide it now.
     fn close(&mut self, tick: u64, is_last: bool) {
         let times = self.usage.take();
-        let moved = self.moved.take();
+        let moved = self.moved.take_all();
         let switches = self.switches.take();
         let tick_ns = self.clock.tick_ns;
         let window = Close { tick, tick_ns, is_last, moved: &moved, switches: &switches };

@@ -14,7 +14,7 @@ use super::waiting::Schedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
-use crate::entries::{Lack, Missing, Moved, Owner, RAN_GUEST, Relief, STANDS_STILL};
+use crate::entries::{MissingReason, MissingCount, MovedBytes, Owner, RAN_GUEST, Relief, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -125,7 +125,7 @@ pub(super) struct Close<'a> {
     /// Whether the recording ends with it.
     pub is_last: bool,
     /// Bytes that devices moved in it, by device, direction and owner.
-    pub moved: &'a [Moved],
+    pub moved: &'a [MovedBytes],
     /// Context switches by CPU and owner.
     pub switches: &'a BTreeMap<u32, HashMap<Owner, u64>>,
 }
@@ -219,7 +219,7 @@ impl Track {
         &mut self,
         window: &Close<'_>,
         time: &Arc<[(Owner, u64)]>,
-        missing: &mut Vec<Missing>,
+        missing: &mut Vec<MissingCount>,
     ) -> Ended {
         self.add_io(window.moved);
         self.add_switches(window.switches);
@@ -237,10 +237,10 @@ impl Track {
         };
         let after = after.not_below(self.last.1);
         let (from, before) = mem::replace(&mut self.last, (window.tick, after));
-        let delta = after.since(before);
-        if delta.factor().is_none() {
+        let delta = after.count_since(before);
+        if delta.scale_factor().is_none() {
             let span_ns = (window.tick - from) * window.tick_ns;
-            missing.push(self.missing(Lack::NotScheduled, window, span_ns));
+            missing.push(self.missing(MissingReason::NotScheduled, window, span_ns));
         }
         let sorted = |map: &mut HashMap<Owner, u64>| {
             let mut parts: Vec<_> = map.drain().collect();
@@ -274,7 +274,7 @@ impl Track {
         window: &Close<'_>,
         expected: bool,
         errno: Option<i32>,
-        missing: &mut Vec<Missing>,
+        missing: &mut Vec<MissingCount>,
     ) {
         if errno == Some(RAN_GUEST) {
             return;
@@ -288,24 +288,24 @@ impl Track {
             && !moves
         {
             self.is_failing = true;
-            missing.push(self.missing(Lack::ReadFailed(errno), window, 0));
+            missing.push(self.missing(MissingReason::ReadFailed(errno), window, 0));
         }
         if (errno.is_none() || moves) && expected {
-            missing.push(self.missing(Lack::NoBoundary, window, window.tick_ns));
+            missing.push(self.missing(MissingReason::NoBoundary, window, window.tick_ns));
         }
         if window.is_last && moves {
-            missing.push(self.missing(Lack::NoReader, window, 0));
+            missing.push(self.missing(MissingReason::NoReader, window, 0));
         }
     }
 
-    const fn missing(&self, lack: Lack, window: &Close<'_>, span_ns: u64) -> Missing {
+    const fn missing(&self, lack: MissingReason, window: &Close<'_>, span_ns: u64) -> MissingCount {
         let Counter { id, cpu, .. } = self.counter;
-        Missing { lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
+        MissingCount { reason: lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
     }
 
     /// Its count in a window, in its unit; `None` if it never ran.
     pub(super) fn total(&self, span: &Span) -> Option<f64> {
-        Some(span.delta.value as f64 * self.counter.scale * span.delta.factor()?)
+        Some(span.delta.value as f64 * self.counter.scale * span.delta.scale_factor()?)
     }
 
     /// Divides a window that ended with a reading in tick `to`. Windows are divided in order.
@@ -319,8 +319,8 @@ impl Track {
     ) -> Divided {
         let Span { from, delta, ref time, ref counts, ref io, io_part, ref claims, ref measured } =
             *span;
-        let running = delta.factor().map_or(0.0, |_| delta.running_part());
-        let factor = delta.factor().map(|factor| self.counter.scale * factor);
+        let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
+        let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
         if let Some(histories) = histories
             && self.schedule.is_long(to - from)
@@ -376,7 +376,7 @@ impl Track {
     }
 
     /// Adds bytes that were moved on its devices, in its direction.
-    fn add_io(&mut self, moved: &[Moved]) {
+    fn add_io(&mut self, moved: &[MovedBytes]) {
         let Some(io) = &self.counter.io else {
             return;
         };
@@ -425,8 +425,8 @@ impl Track {
     fn since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
         let before = self.last_tick.unwrap_or_default();
         let after = count.not_below(before);
-        let delta = after.since(before);
-        let factor = delta.factor()?;
+        let delta = after.count_since(before);
+        let factor = delta.scale_factor()?;
         self.last_tick = Some(after);
         Some((delta.value, factor))
     }

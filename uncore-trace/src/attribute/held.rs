@@ -31,7 +31,7 @@ use super::counter::Track;
 use super::{Method, Share};
 use crate::discover::pci::Address;
 use crate::drain::Comm;
-use crate::entries::{Accounted, Grown, Held, Owner};
+use crate::entries::{Accounted, AccountGrowth, DeviceHold, Owner};
 use crate::plan::{Behind, IoDirection};
 use crate::schema::fabric::RIGHT_WITHIN;
 
@@ -53,7 +53,7 @@ pub(super) struct Holders {
     tick_ns: u64,
     now: HashMap<Address, BTreeMap<Owner, u64>>,
     /// What devices have counted since it was last used, whether any of that is new, and what is used.
-    grown: Grown,
+    grown: AccountGrowth,
     is_grown: bool,
     counted: HashMap<Address, SelfCounted>,
     /// The parts of each counter that counts traffic of devices, by its index among the counters; none if
@@ -130,7 +130,7 @@ impl Holders {
     }
 
     /// Takes a change, from the current tick on.
-    pub(super) fn take(&mut self, held: &Held) {
+    pub(super) fn take(&mut self, held: &DeviceHold) {
         let owners = self.now.entry(held.function).or_default();
         if held.ns > 0 {
             owners.insert(held.owner, held.ns);
@@ -145,7 +145,7 @@ impl Holders {
 
     /// Takes what a device has counted itself.
     pub(super) fn account(&mut self, accounted: &Accounted) {
-        self.grown.add(accounted);
+        self.grown.add_reading(accounted);
         self.is_grown = true;
     }
 
@@ -157,12 +157,12 @@ impl Holders {
         let grown = &self.grown;
         let of = |function| {
             let ways = [None, Some(IoDirection::Read), Some(IoDirection::Write)];
-            let bytes = ways.into_iter().filter_map(|way| Some((way, grown.bytes(function, way)?)));
-            let processes = grown.processes(function);
+            let bytes = ways.into_iter().filter_map(|way| Some((way, grown.moved_bytes(function, way)?)));
+            let processes = grown.usage_by_process(function);
             (function, SelfCounted { bytes: bytes.collect(), processes })
         };
         self.counted = functions.into_iter().map(of).collect();
-        self.grown.clear();
+        self.grown.restart();
         self.is_grown = false;
         self.parts.iter_mut().for_each(|(_, parts)| *parts = None);
     }

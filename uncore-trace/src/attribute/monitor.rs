@@ -110,7 +110,7 @@ impl Monitors {
     pub(super) fn add(&mut self, monitored: &Monitored) {
         let is_seen = |link: &&mut Link| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
         for link in self.links.iter_mut().filter(is_seen) {
-            link.bytes.add(monitored);
+            link.bytes.add_bytes(monitored);
         }
     }
 
@@ -138,7 +138,7 @@ impl Monitors {
                 link.note(&counts, ended);
             }
             link.since = tick;
-            link.bytes.clear();
+            link.bytes.clear_bytes();
         }
     }
 }

@@ -62,7 +62,7 @@ mod tests {
 
     use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
     use crate::clock::Snapshot;
-    use crate::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
+    use crate::entries::{LogConsumer as _, LogEntry, MovedBytes, Owner, CounterReading, ReadingTrigger, CounterValue};
     use crate::plan::{IoDirection, Plan};
     use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
     use crate::schema::fabric;
@@ -106,13 +106,13 @@ mod tests {
             threads: 1,
         });
         let mut rows = fabric::Builder::default();
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         let bytes = [300, 100];
         for (counter, bytes) in (0..).zip(bytes) {
             for (tick, value) in [(10, 0), (11, bytes)] {
-                let value = Ok(Value { value, times: None });
-                let (cpu, trigger, owner) = (0, Trigger::Timer, None);
-                take(Entry::Reading(Reading {
+                let value = Ok(CounterValue { value, times: None });
+                let (cpu, trigger, owner) = (0, ReadingTrigger::Timer, None);
+                take(LogEntry::Reading(CounterReading {
                     tick,
                     time: tick,
                     counter,
@@ -125,8 +125,8 @@ mod tests {
         }
         let owner = Owner::Irq(1);
         let (device, direction) = (Rc::from("sda"), IoDirection::Read);
-        take(Entry::Moved(&Moved { device, direction, owner, bytes: 200, requests: 1 }));
-        take(Entry::EndOfTick { tick: 11, is_last: true });
+        take(LogEntry::Moved(&MovedBytes { device, direction, owner, bytes: 200, requests: 1 }));
+        take(LogEntry::EndOfTick { tick: 11, is_last: true });
         let rows = rows.finish();
         let (counter, owner) = (i32_column(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
         let value = f64_column(&rows, "value").unwrap();

@@ -159,9 +159,9 @@ impl Rows<'_> {
         let mono_ns = (window.to * self.tick_ns) as i64;
         let is_divided = !window.shares.is_empty();
         let device = counter.io.as_ref().filter(|_| share.who == Owner::Device);
-        let ids = share.who.columns();
+        let ids = share.who.to_columns();
         fabric::Row {
-            ts: self.wall.wall(mono_ns),
+            ts: self.wall.wall_at(mono_ns),
             mono_ns,
             window_ns: ((window.to - window.from) * self.tick_ns) as i64,
             host: &self.origin.host,

@@ -9,8 +9,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 
-use crate::count::{Count, Times};
-use crate::entries::{Disorder, Owner, RAN_GUEST, Reading, Trigger, Value};
+use crate::count::{Count, CounterTimes};
+use crate::entries::{Disorder, Owner, RAN_GUEST, CounterReading, ReadingTrigger, CounterValue};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]
@@ -72,10 +72,10 @@ pub(super) struct Series {
     clock: Clock,
     /// Whether a method learns from the readings of ticks.
     learns: bool,
-    pending: VecDeque<Reading>,
+    pending: VecDeque<CounterReading>,
     /// Time and tick of the newest entry.
     newest: (u64, u64),
-    times: Times,
+    times: CounterTimes,
     state: State,
     boundary: Boundary,
     /// The last tick that the timer read, and whether the read was successful.
@@ -108,7 +108,7 @@ impl Series {
             learns,
             pending: VecDeque::new(),
             newest: (0, 0),
-            times: Times::default(),
+            times: CounterTimes::default(),
             state: State::Counting,
             boundary: Boundary::Missing,
             timer_tick: None,
@@ -140,10 +140,10 @@ impl Series {
     }
 
     /// Logs an entry. `open_tick` is the first tick that has not ended.
-    pub(super) fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
+    pub(super) fn push(&mut self, reading: CounterReading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;
         if reading.time < time || reading.tick < tick || reading.tick < open_tick {
-            let Reading { counter, tick, .. } = reading;
+            let CounterReading { counter, tick, .. } = reading;
             return Err(Disorder::Reading { counter, tick });
         }
         self.newest = (reading.time, reading.tick);
@@ -165,10 +165,10 @@ impl Series {
         }
     }
 
-    fn take(&mut self, reading: &Reading, ends_window: bool) {
-        let count = reading.value.ok().map(|Value { value, times }| {
+    fn take(&mut self, reading: &CounterReading, ends_window: bool) {
+        let count = reading.value.ok().map(|CounterValue { value, times }| {
             self.highest = self.highest.max(value);
-            self.times.count(reading.time, self.highest, times)
+            self.times.count_at(reading.time, self.highest, times)
         });
         if let (Some(owner), Some(count)) = (reading.owner, count) {
             self.give(count.value, owner);
@@ -176,21 +176,21 @@ impl Series {
         // What a virtual machine's process did belongs to no owner.
         self.has_gap |= reading.value == Err(RAN_GUEST);
         match reading.trigger {
-            Trigger::Timer if !reading.is_late(self.clock.tick_ns) => {
+            ReadingTrigger::Timer if !reading.is_late(self.clock.tick_ns) => {
                 self.timer(
                     reading.tick,
                     count.ok_or(reading.value.err().unwrap_or(0)),
                     ends_window,
                 );
             }
-            Trigger::Timer | Trigger::Event => {}
-            Trigger::Stop => {
+            ReadingTrigger::Timer | ReadingTrigger::Event => {}
+            ReadingTrigger::Stop => {
                 if let Some(count) = count {
                     self.give(count.value, Owner::Unattributed);
                     self.state = State::Stopped(count);
                 }
             }
-            Trigger::Start => self.start(reading.tick),
+            ReadingTrigger::Start => self.start(reading.tick),
         }
     }
 
@@ -302,16 +302,16 @@ mod tests {
     const CLOCK: Clock = Clock { tick_ns: TICK, window_ns: 10 * TICK, start_tick: 0 };
 
     /// The reading of a tick: made at its end, with this value.
-    fn reading(tick: u64, trigger: Trigger, value: u64, owner: Option<Owner>) -> Reading {
-        let value = Ok(Value { value, times: None });
-        Reading { tick, time: tick * TICK, counter: 0, cpu: 0, trigger, value, owner }
+    fn reading(tick: u64, trigger: ReadingTrigger, value: u64, owner: Option<Owner>) -> CounterReading {
+        let value = Ok(CounterValue { value, times: None });
+        CounterReading { tick, time: tick * TICK, counter: 0, cpu: 0, trigger, value, owner }
     }
 
-    fn timer(tick: u64, value: u64) -> Reading {
-        reading(tick, Trigger::Timer, value, None)
+    fn timer(tick: u64, value: u64) -> CounterReading {
+        reading(tick, ReadingTrigger::Timer, value, None)
     }
 
-    fn series(readings: impl IntoIterator<Item = Reading>) -> Series {
+    fn series(readings: impl IntoIterator<Item = CounterReading>) -> Series {
         let mut series = Series::new(CLOCK, false);
         readings.into_iter().for_each(|reading| series.push(reading, 0).unwrap());
         series
@@ -320,13 +320,13 @@ mod tests {
     #[test]
     fn what_a_witness_counts_in_a_virtual_machine_is_nobodys() {
         let (one, other) = (Owner::Irq(1), Owner::Irq(2));
-        let guest = Reading { value: Err(RAN_GUEST), ..reading(3, Trigger::Event, 0, Some(other)) };
+        let guest = CounterReading { value: Err(RAN_GUEST), ..reading(3, ReadingTrigger::Event, 0, Some(other)) };
         let mut series = series([
-            reading(0, Trigger::Timer, 0, Some(one)),
-            reading(2, Trigger::Event, 7, Some(one)),
+            reading(0, ReadingTrigger::Timer, 0, Some(one)),
+            reading(2, ReadingTrigger::Event, 7, Some(one)),
             guest,
-            reading(5, Trigger::Event, 12, Some(one)),
-            reading(10, Trigger::Timer, 20, Some(one)),
+            reading(5, ReadingTrigger::Event, 12, Some(one)),
+            reading(10, ReadingTrigger::Timer, 20, Some(one)),
         ]);
         let parts = vec![(one, 15), (Owner::Unattributed, 5)];
         let (count, mut exact) = end(&mut series, 10, false).unwrap();
@@ -378,8 +378,8 @@ mod tests {
     /// This happens while a counter moves to another CPU.
     #[test]
     fn of_two_readings_of_a_tick_the_first_that_counted_is_taken() {
-        let failed = |errno| Reading { value: Err(errno), ..timer(10, 0) };
-        let value = |readings: &[Reading]| {
+        let failed = |errno| CounterReading { value: Err(errno), ..timer(10, 0) };
+        let value = |readings: &[CounterReading]| {
             let mut series = series(readings.iter().copied());
             end(&mut series, 10, false).map(|(value, _)| value)
         };
@@ -396,9 +396,9 @@ mod tests {
     fn the_first_window_begins_with_the_reading_of_the_start_tick() {
         let owner = Some(Owner::Idle);
         let mut series = series([
-            reading(0, Trigger::Event, 30, owner),
-            reading(0, Trigger::Timer, 40, owner),
-            reading(10, Trigger::Timer, 100, owner),
+            reading(0, ReadingTrigger::Event, 30, owner),
+            reading(0, ReadingTrigger::Timer, 40, owner),
+            reading(10, ReadingTrigger::Timer, 100, owner),
         ]);
         series.settle(0, false);
         let begin = Count { value: 40, enabled: 0, running: 0 };
@@ -411,9 +411,9 @@ mod tests {
     #[test]
     fn each_tick_is_learnt_from_once() {
         let owner = Some(Owner::Idle);
-        let event = |tick, value| reading(tick, Trigger::Event, value, owner);
-        let timer = |tick, value| reading(tick, Trigger::Timer, value, owner);
-        let failed = Reading { value: Err(5), ..timer(4, 0) };
+        let event = |tick, value| reading(tick, ReadingTrigger::Event, value, owner);
+        let timer = |tick, value| reading(tick, ReadingTrigger::Timer, value, owner);
+        let failed = CounterReading { value: Err(5), ..timer(4, 0) };
         let begin = [timer(0, 0), timer(1, 10), event(2, 13), timer(2, 20)];
         let readings = begin.into_iter().chain([event(3, 25), failed, timer(5, 50)]);
         let mut learns = Series::new(CLOCK, false);
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_stops_right_after_a_reading_has_one_more_count() {
-        let stop = Reading { time: 10 * TICK + 5, ..reading(10, Trigger::Stop, 130, None) };
+        let stop = CounterReading { time: 10 * TICK + 5, ..reading(10, ReadingTrigger::Stop, 130, None) };
         let mut series = series([timer(10, 100), stop]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
         assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_stopped_before_its_last_reading_is_silent() {
-        let mut series = series([timer(10, 100), reading(12, Trigger::Stop, 100, None)]);
+        let mut series = series([timer(10, 100), reading(12, ReadingTrigger::Stop, 100, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
         series.settle(20, false);
         let before = Count { value: 100, enabled: 12 * TICK, running: 12 * TICK };
@@ -465,8 +465,8 @@ mod tests {
     #[test]
     fn a_late_reading_keeps_its_count_and_ends_no_window() {
         let owner = Some(Owner::Irq(1));
-        let late = Reading { tick: 11, ..reading(10, Trigger::Timer, 100, owner) };
-        let next = reading(20, Trigger::Timer, 150, Some(Owner::Irq(2)));
+        let late = CounterReading { tick: 11, ..reading(10, ReadingTrigger::Timer, 100, owner) };
+        let next = reading(20, ReadingTrigger::Timer, 150, Some(Owner::Irq(2)));
         let mut series = series([late, next]);
         assert_eq!(end(&mut series, 10, false), None);
         let owners = vec![(Owner::Irq(2), 50), (Owner::Unattributed, 100)];
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_late_reading_of_the_last_tick_of_a_window_does_not_end_it() {
-        let mut series = series([Reading { time: 9 * TICK, ..timer(10, 100) }, timer(20, 150)]);
+        let mut series = series([CounterReading { time: 9 * TICK, ..timer(10, 100) }, timer(20, 150)]);
         assert_eq!(end(&mut series, 10, false), None);
         assert_eq!(end(&mut series, 20, false), Some((150, Vec::new())));
     }
@@ -483,13 +483,13 @@ mod tests {
     #[test]
     fn a_count_that_goes_back_is_counted_once() {
         let [a, b] = [1, 2].map(|number| Some(Owner::Irq(number)));
-        let event = |tick, value, owner| reading(tick, Trigger::Event, value, owner);
+        let event = |tick, value, owner| reading(tick, ReadingTrigger::Event, value, owner);
         let mut series = series([
-            reading(0, Trigger::Timer, 100, a),
+            reading(0, ReadingTrigger::Timer, 100, a),
             event(2, 150, a),
             event(3, 20, b),
             event(4, 140, a),
-            reading(10, Trigger::Timer, 160, b),
+            reading(10, ReadingTrigger::Timer, 160, b),
         ]);
         let owners = vec![(Owner::Irq(1), 50), (Owner::Irq(2), 10)];
         assert_eq!(end(&mut series, 10, false), Some((160, owners)));
@@ -497,14 +497,14 @@ mod tests {
 
     #[test]
     fn the_last_count_of_a_counter_is_in_one_window() {
-        let mut series = series([timer(10, 100), reading(13, Trigger::Stop, 130, None)]);
+        let mut series = series([timer(10, 100), reading(13, ReadingTrigger::Stop, 130, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
         assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
         series.settle(30, false);
         let silent = End::Missing { expected: false, errno: None };
         assert_eq!(series.end(30, Count::default()), silent);
         // It counts again, and a reading is missing from then on.
-        let start = Reading { value: Err(0), ..reading(35, Trigger::Start, 0, None) };
+        let start = CounterReading { value: Err(0), ..reading(35, ReadingTrigger::Start, 0, None) };
         series.push(start, 31).unwrap();
         series.settle(40, false);
         assert!(series.take_restarted());
@@ -517,9 +517,9 @@ mod tests {
     /// The stop is noticed when it is over, so both entries are in one window.
     #[test]
     fn a_counter_that_stopped_and_started_counts_on() {
-        let switch = |tick, value| reading(tick, Trigger::Event, value, Some(Owner::Idle));
-        let stop = reading(13, Trigger::Stop, 130, None);
-        let start = Reading { value: Err(0), ..reading(14, Trigger::Start, 0, None) };
+        let switch = |tick, value| reading(tick, ReadingTrigger::Event, value, Some(Owner::Idle));
+        let stop = reading(13, ReadingTrigger::Stop, 130, None);
+        let start = CounterReading { value: Err(0), ..reading(14, ReadingTrigger::Start, 0, None) };
         let begin = [timer(10, 100), switch(12, 120), stop, start];
         // The count until the next known owner belongs to nobody.
         let mut unread = series(begin.into_iter().chain([switch(16, 150), switch(17, 160)]));
@@ -528,7 +528,7 @@ mod tests {
         let missed = End::Missing { expected: true, errno: None };
         assert_eq!(unread.end(20, Count::default()), missed);
         unread.push(switch(22, 170), 21).unwrap();
-        unread.push(reading(30, Trigger::Timer, 180, Some(Owner::Idle)), 21).unwrap();
+        unread.push(reading(30, ReadingTrigger::Timer, 180, Some(Owner::Idle)), 21).unwrap();
         let owners = vec![(Owner::Idle, 30), (Owner::Unattributed, 150)];
         assert_eq!(end(&mut unread, 30, false), Some((180, owners)));
         let mut read = series(begin.into_iter().chain([switch(16, 150), timer(20, 150)]));
@@ -541,8 +541,8 @@ mod tests {
 
     #[test]
     fn the_count_at_the_end_stands_in_for_the_reading_of_the_last_tick() {
-        let switch = |tick, value| reading(tick, Trigger::Event, value, Some(Owner::Idle));
-        let stop = reading(17, Trigger::Stop, 60, None);
+        let switch = |tick, value| reading(tick, ReadingTrigger::Event, value, Some(Owner::Idle));
+        let stop = reading(17, ReadingTrigger::Stop, 60, None);
         let mut without =
             series([switch(8, 5), timer(10, 5), switch(11, 10), switch(15, 40), stop]);
         assert!(end(&mut without, 10, false).is_some());
@@ -560,9 +560,9 @@ mod tests {
         let disorder = |tick| Err(Disorder::Reading { counter: 0, tick });
         assert_eq!(series.push(timer(9, 2), 0), disorder(9));
         assert_eq!(series.push(timer(12, 2), 13), disorder(12));
-        let earlier = Reading { time: 9 * TICK, ..timer(10, 2) };
+        let earlier = CounterReading { time: 9 * TICK, ..timer(10, 2) };
         assert_eq!(series.push(earlier, 0), disorder(10));
-        let of_before = Reading { time: 11 * TICK, ..timer(9, 2) };
+        let of_before = CounterReading { time: 11 * TICK, ..timer(9, 2) };
         assert_eq!(series.push(of_before, 0), disorder(9));
         assert_eq!(series.push(timer(10, 2), 10), Ok(()));
         assert_eq!(series.push(timer(13, 2), 13), Ok(()));

@@ -121,7 +121,7 @@ pub fn run(
             asked.into_iter().collect::<Result<Vec<f64>>>()
         });
         let counted = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+            let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
             let record =
                 record::record(target, machine, plan, recording, &mut workload, &mut signals);
             tokio::select! {

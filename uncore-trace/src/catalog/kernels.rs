@@ -15,7 +15,7 @@ use super::words::Words;
 use crate::discover::processor::Processor;
 use crate::discover::release::Version;
 use crate::discover::{Machine, Pmu, name};
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Which kernel's driver knows which processor.
 const TEXT: &str = include_str!("../../catalog/kernel/processors.toml");
@@ -306,7 +306,7 @@ fn names(pmus: &[&Pmu]) -> Vec<String> {
 }
 
 fn few_of(pmus: &[&Pmu]) -> String {
-    few(pmus.iter().map(|pmu| &pmu.name), FEW)
+    list_few(pmus.iter().map(|pmu| &pmu.name), FEW)
 }
 
 #[cfg(test)]

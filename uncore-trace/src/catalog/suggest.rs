@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Smallest similarity, 0 to 1, for a suggestion; less similar names would not help.
 const ALIKE: f64 = 0.55;
@@ -76,7 +76,7 @@ fn is_misspelt(wrong: &str, word: &str) -> bool {
 
 /// `a, b, c and 7 more`, escaped for a terminal; `none` if there are none.
 pub fn list(names: impl IntoIterator<Item: AsRef<str>>) -> String {
-    few(names, SHOWN)
+    list_few(names, SHOWN)
 }
 
 #[cfg(test)]
@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(list([""; 0]), "none");
         assert_eq!(list(["a\n", "b"]), "a\\n, b");
         assert!(list(vec!["x"; 30]).ends_with("and 6 more"));
-        assert_eq!(few(["a", "b", "c"], 2), "a, b and 1 more");
+        assert_eq!(list_few(["a", "b", "c"], 2), "a, b and 1 more");
     }
 }

@@ -31,7 +31,7 @@ pub async fn wait_after_recording(
     if kill {
         workload.terminate();
     }
-    if let Some(pid) = workload.running()?
+    if let Some(pid) = workload.running_pid()?
         && !signals.asked_to_leave()
     {
         let interrupt_keys = if signals.was_interrupted() { "Ctrl-C" } else { "Ctrl-C twice" };
@@ -39,8 +39,8 @@ pub async fn wait_after_recording(
             "waiting for the command (pid {pid}); {interrupt_keys}, SIGTERM or SIGHUP ends the wait"
         ));
     }
-    workload.wait(signals).await?;
-    if let Some(pid) = workload.running()? {
+    workload.wait_or_leave(signals).await?;
+    if let Some(pid) = workload.running_pid()? {
         say_unless_quiet(&format!("the command (pid {pid}) still runs"));
     }
     Ok(workload.exit_code())
@@ -53,7 +53,7 @@ pub async fn wait_after_recording(
 ///
 /// `error` if no command runs; the state of the command cannot be read.
 pub async fn wait_after_failure(error: Error, workload: &mut Workload, signals: &mut Signals) -> Result<u8> {
-    let Some(pid) = workload.running()? else {
+    let Some(pid) = workload.running_pid()? else {
         return Err(match workload.exit_code() {
             Some(code) => anyhow!("{error:#}; the command ended with exit code {code}"),
             None => error,
@@ -61,7 +61,7 @@ pub async fn wait_after_failure(error: Error, workload: &mut Workload, signals: 
     };
     let waits = if signals.asked_to_leave() { "" } else { ", and uncore-trace waits for it" };
     print_message(&printable(&format!("{error:#}; the command (pid {pid}) runs on{waits}")));
-    workload.wait(signals).await?;
+    workload.wait_or_leave(signals).await?;
     print_message(&match workload.exit_code() {
         Some(code) => format!(
             "the command ended with exit code {code}; the exit code of uncore-trace is 2, as it \

@@ -21,7 +21,7 @@ use crate::plan::misses::Wanted;
 use crate::plan::traffic::traffic;
 use crate::plan::{Plan, Request};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
-use crate::text::counted;
+use crate::text::count_noun;
 
 /// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
@@ -87,9 +87,9 @@ pub fn run(args: &Args) -> Result<u8> {
         );
     }
     if args.check {
-        let links = counted(plan.links.len(), "link");
-        let counters = counted(plan.counters.len(), "counter");
-        let triggers = counted(config.triggers.len(), "trigger");
+        let links = count_noun(plan.links.len(), "link");
+        let counters = count_noun(plan.counters.len(), "counter");
+        let triggers = count_noun(config.triggers.len(), "trigger");
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }

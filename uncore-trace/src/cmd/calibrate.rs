@@ -17,7 +17,7 @@ use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
 use crate::plan::{Plan, Request, plan};
 use crate::record;
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::units;
 
 /// Time between readings.
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<u8> {
         ..record::RecordOptions::for_view(&machine, &plan)
     };
     let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
-    let [sum, triad] = outcome.asked_per_s.map(|rate| units::rate(rate, "bytes"));
+    let [sum, triad] = outcome.asked_per_s.map(|rate| units::human_rate(rate, "bytes"));
     print(&format!(
         "{}\n{} threads moved {sum} with the sum and {triad} with the triad\n",
         format_peaks(&outcome.links),
@@ -109,9 +109,9 @@ fn plan_memory_counters(machine: &Machine, catalog: &crate::catalog::Catalog) ->
 }
 
 fn format_peaks(links: &[MeasuredPeak]) -> String {
-    let mut table = Table::whole(["link", "in", "out", "both"]);
+    let mut table = TextTable::with_whole_columns(["link", "in", "out", "both"]);
     let rate =
-        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::rate(bytes_per_s, "bytes"));
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |bytes_per_s| units::human_rate(bytes_per_s, "bytes"));
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
         table.row([
@@ -121,7 +121,7 @@ fn format_peaks(links: &[MeasuredPeak]) -> String {
             rate(link.both_per_s),
         ]);
     }
-    table.draw(None, "")
+    table.to_text(None, "")
 }
 
 /// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be created.

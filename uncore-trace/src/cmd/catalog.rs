@@ -80,7 +80,7 @@ fn read_family_files(dir: &Path) -> Result<Vec<FamilyFile>> {
     let read_family = |path: PathBuf| {
         let name = path.display().to_string();
         let text =
-            bounds::text(&path, bounds::TEXT).with_context(|| format!("cannot read {name}"))?;
+            bounds::read_text(&path, bounds::TEXT).with_context(|| format!("cannot read {name}"))?;
         Ok(FamilyFile { name, text })
     };
     paths.into_iter().map(read_family).collect()

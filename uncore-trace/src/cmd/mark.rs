@@ -141,11 +141,11 @@ async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
     let begin = Message { act: MarkAct::Begin, id: Some(id), ..begin };
     let recorders = mark(&find_recorders(args.pid)?, &begin).await?;
-    let mut workload = Workload::none();
-    let wait_result = match Workload::start(&args.command) {
+    let mut workload = Workload::without_command();
+    let wait_result = match Workload::start_command(&args.command) {
         Ok(started) => {
             workload = started;
-            workload.wait(&mut signals).await
+            workload.wait_or_leave(&mut signals).await
         }
         Err(error) => Err(error),
     };
@@ -164,7 +164,7 @@ async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
         );
     }
     wait_result?;
-    if let Some(pid) = workload.running()? {
+    if let Some(pid) = workload.running_pid()? {
         bail!("the command (pid {pid}) still runs: the span was ended before the command");
     }
     Ok(workload.exit_code().unwrap_or(2))

@@ -23,7 +23,7 @@ use crate::record::{
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::series::Keep;
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 use crate::units;
 use crate::workload::Workload;
 
@@ -112,7 +112,7 @@ async fn record_and_wait(
     shows_answer: bool,
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
-    let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+    let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
     let target = place::parse_target(&options.output)?;
     let recorded =
         Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
@@ -279,7 +279,7 @@ fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answ
         format!(", {}", units::human(outcome.finished.bytes as f64, "bytes"))
     };
     let parts_text = if options.rotate.is_some() {
-        format!(" in {}", counted(outcome.part_count as usize, "part"))
+        format!(" in {}", count_noun(outcome.part_count as usize, "part"))
     } else {
         String::new()
     };
@@ -287,7 +287,7 @@ fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answ
         "{}: {}, {}, {} rows{size}{parts_text}; {}",
         printable(&output),
         units::human(outcome.seconds * 1e9, "ns"),
-        counted(outcome.counters, "counter"),
+        count_noun(outcome.counters, "counter"),
         outcome.finished.rows,
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));

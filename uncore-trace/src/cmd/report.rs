@@ -12,7 +12,7 @@ use super::host::HostArgs;
 use super::output::{path, print};
 use super::page::save;
 use crate::tables::reader::Recording;
-use crate::terminal::{self, cells, wrap};
+use crate::terminal::{self, cells, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::view::answer;
 use crate::view::canary;
@@ -323,7 +323,7 @@ fn describe_incomplete(incomplete: &Incomplete, usage: &Usage, args: &Args, widt
     match width {
         Some(width) if !args.json && !args.csv && cells(&line) > width => {
             let command_line = command.map(|shown_command| format!("\n  {shown_command}")).unwrap_or_default();
-            format!("{}{command_line}", wrap(&loss_text, width))
+            format!("{}{command_line}", wrap_words(&loss_text, width))
         }
         _ => line,
     }

@@ -15,7 +15,7 @@ use crate::schema::{fabric, metadata, rollup};
 use crate::tables::hours::Hours;
 use crate::tables::reader::Recording;
 use crate::tables::writer::RecordingSize;
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 use crate::units;
 use crate::view::rollup::{RollupForm, WallTimeSource, Summer};
 
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let named = printable(&args.output.display().to_string()).into_owned();
     let size = units::human(total.bytes as f64, "bytes");
-    print(&format!("{named}: {}, {} rows, {size}\n", counted(written.len(), "file"), total.rows))?;
+    print(&format!("{named}: {}, {} rows, {size}\n", count_noun(written.len(), "file"), total.rows))?;
     Ok(0)
 }
 

@@ -31,7 +31,7 @@ use crate::stat::options::{Delay, Options};
 use crate::stat::output::{Format, Output, Place, Style};
 use crate::stat::run;
 use crate::stat::table::{Table, Times, What};
-use crate::text::few;
+use crate::text::list_few;
 use crate::workload::Workload;
 
 /// Number of PMUs in a message.
@@ -205,7 +205,7 @@ fn count_machine(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8
     };
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::none(), args.install_signals(&runtime)?);
+    let (mut workload, mut signals) = (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
     let counted = runtime.block_on(counted);
     // Before the wait for the command, which must not be slowed down by counters that nobody reads.
@@ -276,7 +276,7 @@ fn count_by_cgroup(
     drop(counting);
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
-    let (mut workload, mut signals) = (Workload::none(), args.install_signals(&runtime)?);
+    let (mut workload, mut signals) = (Workload::without_command(), args.install_signals(&runtime)?);
     let counted = attributed::run(
         machine,
         table,
@@ -308,10 +308,10 @@ fn limit_to_cpus(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
     ensure!(
         !had_counters || !plan.counters.is_empty(),
         "-C {cpus} leaves nothing to count: {}",
-        few(&left_out, FEW)
+        list_few(&left_out, FEW)
     );
     if !left_out.is_empty() {
-        log::warn!("not counted with -C {cpus}: {}", few(&left_out, FEW));
+        log::warn!("not counted with -C {cpus}: {}", list_few(&left_out, FEW));
     }
     Ok(())
 }

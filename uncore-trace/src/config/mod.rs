@@ -411,7 +411,7 @@ impl Config {
     /// It cannot be read, or a key or value is invalid.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = bounds::text(path, bounds::TEXT).map_err(|error| {
+        let text = bounds::read_text(path, bounds::TEXT).map_err(|error| {
             anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
         })?;
         let text = environment::expand_variables(&text, |name| std::env::var(name).ok());

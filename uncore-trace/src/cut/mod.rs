@@ -191,7 +191,7 @@ const OF_THE_END: [&str; 9] = [
 fn cut_clocks(parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
     let snapshots: Vec<Snapshot> = parts.iter().flat_map(|part| part.clocks.iter().copied()).collect();
     let (first_snapshot, last_snapshot) = snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
-    let snapshot_at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall(time) };
+    let snapshot_at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall_at(time) };
     let within = snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
     Ok([snapshot_at(first_snapshot, begin_ns)].into_iter().chain(within.copied()).chain([snapshot_at(last_snapshot, end_ns)]).collect())
 }

@@ -37,7 +37,7 @@ impl Problems {
 
     /// The whole file as text, if it has at most `max_bytes` bytes.
     pub(super) fn text_up_to(&mut self, path: &Path, max_bytes: u64) -> Option<String> {
-        match bounds::text(path, max_bytes) {
+        match bounds::read_text(path, max_bytes) {
             Ok(text) => Some(text),
             Err(error) if is_absent(&error) => None,
             Err(error) => {

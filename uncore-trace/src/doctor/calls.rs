@@ -13,7 +13,7 @@ use super::{Finding, Machine, State, kernel};
 use crate::discover::name::stem;
 use crate::open::{self, Barrier, Call};
 use crate::plan::{self, Counter, Request};
-use crate::text::few;
+use crate::text::list_few;
 
 const PERF: &str = "perf_event_open";
 const BPF: &str = "bpf";
@@ -90,13 +90,13 @@ fn judge(
     opened.dedup();
     if !opened.is_empty() {
         let what =
-            format!("a counter of each PMU of a group could be opened: {}", few(&opened, FEW));
+            format!("a counter of each PMU of a group could be opened: {}", list_few(&opened, FEW));
         findings.push(Finding::new(PERF, State::Ok, what));
     }
     // A recording of the other PMUs works.
     let state = if opened.is_empty() { State::Fail } else { State::Warn };
     for (error, (pmus, barrier)) in refused {
-        let answer = format!("a counter of {} answers {error}", few(&pmus, FEW));
+        let answer = format!("a counter of {} answers {error}", list_few(&pmus, FEW));
         findings.push(refusal(PERF, state, &answer, barrier));
     }
     findings

@@ -86,7 +86,7 @@ impl Machine {
 
     /// The kernel's own type information.
     pub(super) fn btf(&self) -> Result<&[u8], &io::Error> {
-        let read = || bounds::bytes(&self.root.join(BTF), LIMIT);
+        let read = || bounds::read_bytes(&self.root.join(BTF), LIMIT);
         self.btf.get_or_init(read).as_ref().map(Vec::as_slice)
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Finding, Machine, State};
 use crate::discover::resctrl::Resctrl;
-use crate::text::counted;
+use crate::text::count_noun;
 
 const NAME: &str = "resctrl";
 
@@ -48,7 +48,7 @@ fn mounted(resctrl: &Resctrl) -> Finding {
     let own = groups.saturating_sub(1);
     let what = format!(
         "mounted: {} beside the default one, {rmids} RMIDs; --monitor can make {free} more",
-        counted(own, "group")
+        count_noun(own, "group")
     );
     Finding::new(NAME, State::Ok, what)
 }

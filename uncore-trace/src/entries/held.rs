@@ -5,7 +5,7 @@ use crate::discover::pci::Address;
 
 /// How long an owner holds a PCI function in each tick, from the current one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct DeviceHold {
     /// The function.
     pub function: Address,
     /// The owner.

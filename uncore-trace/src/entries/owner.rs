@@ -33,7 +33,7 @@ pub enum Owner {
 
 /// An owner in the columns of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns<'a> {
+pub struct OwnerFields<'a> {
     /// One of [`crate::schema::owner::KINDS`].
     pub kind: &'a str,
     /// Process id of a task, if known.
@@ -57,18 +57,18 @@ impl Owner {
     }
 
     /// The columns that identify the owner.
-    pub fn columns(&self) -> Columns<'_> {
-        let of_kind = |kind| Columns { kind, ..Columns::default() };
+    pub fn to_columns(&self) -> OwnerFields<'_> {
+        let of_kind = |kind| OwnerFields { kind, ..OwnerFields::default() };
         match self {
-            Self::Task { pid, comm, cgroup_id } => Columns {
+            Self::Task { pid, comm, cgroup_id } => OwnerFields {
                 pid: (*pid != 0).then_some(*pid as i32),
                 process: Some(comm.text()),
                 cgroup_id: Some(*cgroup_id),
                 ..of_kind(TASK)
             },
             Self::OtherTasks => of_kind(OTHER_TASKS),
-            Self::Irq(number) => Columns { number: Some(*number as i32), ..of_kind(IRQ) },
-            Self::Softirq(vector) => Columns { number: Some(*vector as i32), ..of_kind(SOFTIRQ) },
+            Self::Irq(number) => OwnerFields { number: Some(*number as i32), ..of_kind(IRQ) },
+            Self::Softirq(vector) => OwnerFields { number: Some(*vector as i32), ..of_kind(SOFTIRQ) },
             Self::Idle => of_kind(IDLE),
             Self::Device => of_kind(DEVICE),
             Self::Unattributed => of_kind(UNATTRIBUTED),
@@ -76,7 +76,7 @@ impl Owner {
     }
 
     /// The owner that these columns identify; `None` for an unknown kind or a missing number.
-    pub fn of_columns(columns: &Columns<'_>) -> Option<Self> {
+    pub fn from_columns(columns: &OwnerFields<'_>) -> Option<Self> {
         let number = columns.number.map(|number| number as u32);
         Some(match columns.kind {
             TASK => Self::Task {
@@ -128,14 +128,14 @@ mod tests {
             Owner::Device,
             Owner::Unattributed,
         ] {
-            assert_eq!(Owner::of_columns(&owner.columns()), Some(owner));
+            assert_eq!(Owner::from_columns(&owner.to_columns()), Some(owner));
         }
     }
 
     #[test]
     fn columns_that_name_nobody_are_found() {
         for kind in ["", "tasks", IRQ, SOFTIRQ, TASK] {
-            assert_eq!(Owner::of_columns(&Columns { kind, ..Columns::default() }), None, "{kind}");
+            assert_eq!(Owner::from_columns(&OwnerFields { kind, ..OwnerFields::default() }), None, "{kind}");
         }
     }
 

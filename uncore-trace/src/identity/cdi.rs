@@ -90,7 +90,7 @@ fn read_spec(path: &Path, owner: RootUser, root: &Path) -> Option<Vec<(String, V
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    let file = bounds::open(path).ok()?;
+    let file = bounds::open_regular(path).ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.len() > LARGEST || !owner.alone_writes(&metadata) {
         return None;

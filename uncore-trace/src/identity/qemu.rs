@@ -82,7 +82,7 @@ impl Qemu {
 
 fn read_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    bounds::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    bounds::open_regular(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -79,7 +79,7 @@ impl Types {
     /// The file cannot be read or has no BTF.
     pub fn of_file(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let data = bounds::bytes(path, bounds::TYPES)
+        let data = bounds::read_bytes(path, bounds::TYPES)
             .with_context(|| format!("cannot read the BTF file {shown}"))?;
         let data = if data.starts_with(b"\x7fELF") {
             let section = section(&data, ".BTF").map(<[u8]>::to_vec);
@@ -98,7 +98,7 @@ impl Types {
     ///
     /// The file cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
-        let data = bounds::bytes(path, bounds::TYPES).with_context(|| {
+        let data = bounds::read_bytes(path, bounds::TYPES).with_context(|| {
             format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y, or --btf with a file of this kernel, is needed; `uncore-trace stat` counts without; see `uncore-trace doctor`; {SAMPLE})", path.display())
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))

@@ -93,7 +93,7 @@ impl Counting {
             // A device that begins anew begins at 0.
             let value = now.checked_sub(since).unwrap_or(now);
             let before = self.counted.get(id).copied().unwrap_or_default();
-            moved.insert(*id, Count { value, enabled, running: enabled }.after(before));
+            moved.insert(*id, Count { value, enabled, running: enabled }.add_earlier(before));
         }
         moved
     }

@@ -162,7 +162,7 @@ impl Session {
                 continue;
             }
             if let Ok(count) = counter.event.read() {
-                counter.base = count.after(counter.base);
+                counter.base = count.add_earlier(counter.base);
             }
             // A driver that finds no CPU for a counter leaves it on its CPU.
             let has_cpu = counter.reader.is_some_and(|cpu| self.follower.online.contains(&cpu));

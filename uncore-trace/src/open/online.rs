@@ -30,7 +30,7 @@ impl Online {
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("sys/devices/system/cpu/online");
         let file =
-            bounds::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+            bounds::open_regular(&path).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Self { path, file, text: Vec::new(), cpus: Vec::new() })
     }
 

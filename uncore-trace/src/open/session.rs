@@ -275,7 +275,7 @@ impl Session {
         let counting =
             self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
         let count = |counter: &OpenCounter| {
-            Some((counter.id, counter.event.read().ok()?.after(counter.base)))
+            Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
         };
         counting.filter_map(count).collect()
     }

@@ -51,7 +51,7 @@ impl Statistics {
         let (mut sources, mut unopened) = (Vec::new(), Vec::new());
         for counter in counters.iter().filter(|its| its.is_statistic()) {
             let Some((path, field, unit)) = place(counter, root) else { continue };
-            match bounds::open(&path) {
+            match bounds::open_regular(&path) {
                 Ok(file) => sources.push(Source { counter: counter.id, file, field, unit }),
                 Err(error) => unopened.push(Unopened {
                     counter: counter.id,

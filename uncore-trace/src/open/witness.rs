@@ -50,7 +50,7 @@ impl Session {
     /// The current counts of these counters. Counters that stopped or cannot be read are left out.
     pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
         let those = self.opened.iter().filter(|its| ids.contains(&its.id) && !its.stopped);
-        those.filter_map(|its| Some((its.id, its.event.read().ok()?.after(its.base)))).collect()
+        those.filter_map(|its| Some((its.id, its.event.read().ok()?.add_earlier(its.base)))).collect()
     }
 
     /// Stops these counters for good, which must not be in a group. They are no longer read and
@@ -68,7 +68,7 @@ impl Session {
                 continue;
             }
             if let Ok(count) = counter.event.read() {
-                counter.base = count.after(counter.base);
+                counter.base = count.add_earlier(counter.base);
             }
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
             change.stopped.push(Stopped { id: counter.id, count: counter.base, why: Why::Purpose });

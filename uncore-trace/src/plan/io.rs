@@ -18,7 +18,7 @@ use crate::discover::Machine;
 use crate::discover::pci::Function;
 pub use crate::schema::io::IoDirection;
 use crate::schema::link;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of device names before the rest is given as a number.
 const NAMED: usize = 3;
@@ -198,7 +198,7 @@ pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
         notes.push(format!(
             "{}: which of these counters counts which device is not known: their sum is divided \
              among the disks and interfaces of the socket, and each counter has its part of that",
-            few(&shared, FEW)
+            list_few(&shared, FEW)
         ));
     }
     let without = of(&|io| io.devices.is_empty());
@@ -206,7 +206,7 @@ pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
         notes.push(format!(
             "{}: no disk or network interface is known below: what is counted goes to the owner \
              device",
-            few(&without, FEW)
+            list_few(&without, FEW)
         ));
     }
     notes

@@ -18,7 +18,7 @@ use crate::catalog::vendor::{rest_of_group, why_left_out};
 use crate::catalog::words::Words;
 use crate::discover::name::stem;
 use crate::discover::processor::Processor;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of names of metrics and families in an error, which keeps it below 500 characters.
 const FEW: usize = 3;
@@ -318,7 +318,7 @@ impl<'a> Resolver<'a> {
             let groups = self.groups_here().join(",");
             return format!("no metric can be computed here: count groups instead, -p {groups}");
         }
-        format!("the metrics here are {} (`uncore-trace list metrics`)", few(here, FEW))
+        format!("the metrics here are {} (`uncore-trace list metrics`)", list_few(here, FEW))
     }
 }
 
@@ -334,7 +334,7 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
         })
         .collect();
     if families.len() > FEW {
-        let families = few(families.keys(), FEW);
+        let families = list_few(families.keys(), FEW);
         return format!("this machine has no PMU of the families {families}");
     }
     let texts: Vec<_> = families.into_values().collect();

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::{Counter, Plan};
 use crate::catalog::metric::{Input, PlannedMetric};
 use crate::discover::format::WORDS;
-use crate::table::Table;
-use crate::text::{counted, printable};
+use crate::table::TextTable;
+use crate::text::{count_noun, printable};
 use crate::units;
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
@@ -21,7 +21,7 @@ impl Plan {
     /// The whole plan as text: the period, one line per counter and per metric, then warnings and
     /// notes.
     pub fn render(&self) -> String {
-        let mut table = Table::whole([
+        let mut table = TextTable::with_whole_columns([
             "id",
             "subsystem",
             "pmu",
@@ -42,11 +42,11 @@ impl Plan {
         let readers = self.owners();
         let mut text = format!(
             "{}{}, read every {} in windows of {}\n\n{}",
-            counted(self.counters.len(), "counter"),
+            count_noun(self.counters.len(), "counter"),
             if readers.is_empty() { String::new() } else { format!(" on CPU {readers}") },
             duration(if readers.is_empty() { self.window_ns } else { self.tick_ns }),
             duration(self.window_ns),
-            table.draw(None, "")
+            table.to_text(None, "")
         );
         if !self.metrics.is_empty() {
             text.push('\n');
@@ -74,7 +74,7 @@ fn row(counter: &Counter) -> [String; 13] {
         shown(&counter.event),
         shown(&counter.filter),
         shown(&counter.unit),
-        units::factor(counter.scale),
+        units::format_factor(counter.scale),
         if counter.is_statistic() { dash() } else { counter.attr_type.to_string() },
         config(&counter.config),
         counter.cpu.to_string(),
@@ -98,7 +98,7 @@ fn sees(counter: &Counter) -> String {
 
 /// One line per metric and PMU, with the ids of the counters after each input.
 fn metrics(metrics: &[PlannedMetric]) -> String {
-    let mut table = Table::whole(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
+    let mut table = TextTable::with_whole_columns(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
     let input = |input: &Input| {
         let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());
         format!("{}: {counter}", printable(&input.name))
@@ -116,7 +116,7 @@ fn metrics(metrics: &[PlannedMetric]) -> String {
             inputs.join(", "),
         ]);
     }
-    table.draw(None, "")
+    table.to_text(None, "")
 }
 
 /// Text escaped for a terminal; `-` if it is empty.

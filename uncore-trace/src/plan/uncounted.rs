@@ -16,7 +16,7 @@ use crate::catalog::suggest::list;
 use crate::catalog::words::Words;
 use crate::discover::cpus::TopologyLevel;
 use crate::discover::{CpuList, Machine, name};
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Groups of units that each socket has. A socket may have no root port or no energy counter.
 const OF_EACH_SOCKET: [Group; 4] = [Group::Mem, Group::Cache, Group::C2c, Group::Mesh];
@@ -69,7 +69,7 @@ impl<'a> Resolver<'a> {
         let event = events.iter().find(|name| !is_clock(name)).or(events.first())?;
         Some(format!(
             "{} {} counted with -e only, such as -e {}/{}/ (`uncore-trace list events`)",
-            few(stems.iter().copied(), FEW),
+            list_few(stems.iter().copied(), FEW),
             if stems.len() == 1 { "is" } else { "are" },
             printable(name::stem(&first.pmu.name)),
             printable(event),

@@ -92,7 +92,7 @@ pub(super) fn at_end(
         timer: end.timer.name(),
     };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
-    set(metadata::CLOCKS, to_json(&[end.clock, Snapshot::take()])?);
+    set(metadata::CLOCKS, to_json(&[end.clock, Snapshot::read_clocks()])?);
     set(metadata::CPU_TIME, to_json(&timeline.cpu_time())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());

@@ -19,7 +19,7 @@ pub(super) fn recorder_needs(machine: &Machine, options: &RecordOptions, workloa
     let thread_needs = Needs {
         capabilities: RECORDER,
         reads: trees.chain(machine.cgroups.v2.clone()).collect(),
-        command: workload.id(),
+        command: workload.child_pid(),
         counts: true,
         ..Needs::default()
     };

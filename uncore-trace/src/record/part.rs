@@ -99,8 +99,8 @@ impl Draft {
         canary: Option<&CanarySummary>,
         previous_clock: Option<Snapshot>,
     ) -> Result<Self> {
-        let clock = Snapshot::take();
-        let clock = previous_clock.map_or(clock, |previous| clock.continues(previous));
+        let clock = Snapshot::read_clocks();
+        let clock = previous_clock.map_or(clock, |previous| clock.with_offset_of(previous));
         let mut pairs = metadata::at_start(options, plan, clock)?;
         if let Some(canary) = canary {
             canary.write_metadata(&mut pairs)?;

@@ -195,7 +195,7 @@ pub async fn record(
     let begin = Instant::now();
     if options.delay.is_zero() {
         // Counting has begun, so the command is seen from its first instruction.
-        *workload = Workload::start(&options.command)?;
+        *workload = Workload::start_command(&options.command)?;
     }
     priority::raise_priority();
     // Its thread confines itself: it may change resctrl, and this thread may not.
@@ -236,7 +236,7 @@ impl Recorder<'_> {
                     self.common.options.control.count_drain();
                     progress.redraw_line(self.open_parts.fabric_rows(), &self.open_parts.losses_so_far());
                 }
-                ended = workload.ended() => break ended?,
+                ended = workload.wait_for_end() => break ended?,
                 _ = signals.next() => break,
                 () = &mut over => break,
             }
@@ -418,7 +418,7 @@ impl Recorder<'_> {
             let is_more = relief_change.after > relief_change.before;
             self.note_relief(now_ns, &relief_change, if is_more { waiting_ns } else { relief_change.span_ns });
             if is_more {
-                log::warn!("the recorder is late: from here {}", relief_change.after.words());
+                log::warn!("the recorder is late: from here {}", relief_change.after.in_words());
             }
         }
         self.common.relief = self.load.current_relief();
@@ -706,10 +706,10 @@ async fn run_delay(options: &RecordOptions, workload: &mut Workload, signals: &m
     if options.delay.is_zero() {
         return Ok(false);
     }
-    *workload = Workload::start(&options.command)?;
+    *workload = Workload::start_command(&options.command)?;
     Ok(tokio::select! {
         () = sleep(options.delay) => false,
-        ended = workload.ended() => ended.map(|()| true)?,
+        ended = workload.wait_for_end() => ended.map(|()| true)?,
         _ = signals.next() => true,
     })
 }

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::rows::Form;
 use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
-use crate::entries::{Accounted, Entry};
+use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::columns::{self, nullable_value};
 
@@ -16,7 +16,7 @@ pub(super) const FORM: Form<Accounted> = (
     &accounts::TABLE,
     &["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"],
     decode,
-    |its| Entry::Account(its),
+    |its| LogEntry::Account(its),
 );
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {

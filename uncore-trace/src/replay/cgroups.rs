@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::Log;
 use super::rows::Rows;
-use crate::entries::Entry;
+use crate::entries::LogEntry;
 use crate::schema::cgroups::{self, CgroupNames};
 use crate::schema::columns;
 use crate::tables::reader::Recording;
@@ -35,7 +35,7 @@ impl Cgroups {
     /// Adds the paths that are known from the tick that ends at `end` on.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         while let Some(row) = self.0.next_if(|row| row.end <= end)? {
-            log.take(Entry::Cgroup { id: row.id, names: &row.names })?;
+            log.take(LogEntry::Cgroup { id: row.id, names: &row.names })?;
         }
         Ok(())
     }

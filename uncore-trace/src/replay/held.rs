@@ -5,16 +5,16 @@ use arrow::array::RecordBatch;
 
 use super::owners::Owners;
 use super::rows::Form;
-use crate::entries::{Entry, Held};
+use crate::entries::{LogEntry, DeviceHold};
 use crate::schema::{columns, held};
 
 /// The table's form.
-pub(super) const FORM: Form<Held> =
+pub(super) const FORM: Form<DeviceHold> =
     (&held::TABLE, &["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"], decode, |its| {
-        Entry::Held(its)
+        LogEntry::Held(its)
     });
 
-fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Held)>> {
+fn decode(batch: &RecordBatch) -> Result<Vec<(u64, DeviceHold)>> {
     let (end, ns) = (columns::i64_column(batch, "mono_ns")?, columns::bits_column(batch, "ns")?);
     let function = columns::words(batch, "bdf")?;
     let owners = Owners::of("held", batch, "comm", "cgroup_id")?;
@@ -22,7 +22,7 @@ fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Held)>> {
         let function = function.get(row).unwrap_or_default();
         let function = function.parse().context("held has a row without a PCI function")?;
         let owner = owners.get(row)?;
-        Ok((end.value(row) as u64, Held { function, owner, ns: ns.value_or_zero(row) }))
+        Ok((end.value(row) as u64, DeviceHold { function, owner, ns: ns.value_or_zero(row) }))
     };
     (0..batch.num_rows()).map(row).collect()
 }

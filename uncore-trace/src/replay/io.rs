@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
-use crate::entries::{Entry, Moved, Owner};
+use crate::entries::{LogEntry, MovedBytes, Owner};
 use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
@@ -63,7 +63,7 @@ impl StoredIo {
             let Row { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
-            log.take(Entry::Moved(&Moved { device, direction, owner, bytes, requests }))?;
+            log.take(LogEntry::Moved(&MovedBytes { device, direction, owner, bytes, requests }))?;
         }
         Ok(())
     }

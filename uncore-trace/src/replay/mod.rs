@@ -29,7 +29,7 @@ use self::readings::Readings;
 use self::rows::Stored;
 use self::time::Time;
 use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
-use crate::entries::{Consumer as _, Entry};
+use crate::entries::{LogConsumer as _, LogEntry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::place;
@@ -107,8 +107,8 @@ struct Log {
 }
 
 impl Log {
-    fn take(&mut self, entry: Entry<'_>) -> Result<()> {
-        self.attributor.take(entry, &mut self.fabric).context("the raw tables are out of order")
+    fn take(&mut self, entry: LogEntry<'_>) -> Result<()> {
+        self.attributor.take_entry(entry, &mut self.fabric).context("the raw tables are out of order")
     }
 }
 
@@ -150,9 +150,9 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
         monitors.feed(end, &mut log)?;
         accounts.feed(end, &mut log)?;
         cgroups.feed(end, &mut log)?;
-        log.take(Entry::EndOfTick { tick, is_last })?;
+        log.take(LogEntry::EndOfTick { tick, is_last })?;
         loop {
-            let is_over = log.attributor.more(&mut log.fabric);
+            let is_over = log.attributor.make_rows(&mut log.fabric);
             if log.fabric.len() >= ROWS {
                 writer.write(&fabric::TABLE, &log.fabric.finish())?;
             }

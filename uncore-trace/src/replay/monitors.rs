@@ -6,13 +6,13 @@ use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch};
 
 use super::rows::Form;
-use crate::entries::{Entry, Monitored};
+use crate::entries::{LogEntry, Monitored};
 use crate::schema::{columns, monitors};
 
 /// The table's form.
 pub(super) const FORM: Form<Monitored> =
     (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode, |its| {
-        Entry::Monitored(its)
+        LogEntry::Monitored(its)
     });
 
 fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
 
-use crate::entries::{Columns, Owner};
+use crate::entries::{OwnerFields, Owner};
 use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 
 /// These columns in one batch.
@@ -48,14 +48,14 @@ impl<'a> Owners<'a> {
     /// The columns name no valid owner.
     pub(super) fn get(&self, row: usize) -> Result<Owner> {
         let kind = self.kind(row).unwrap_or_default();
-        let columns = Columns {
+        let columns = OwnerFields {
             kind,
             pid: nullable_value(self.pid, row),
             process: self.process.get(row).map(Into::into),
             cgroup_id: self.cgroup_id.get(row),
             number: self.number.and_then(|number| nullable_value(number, row)),
         };
-        let owner = Owner::of_columns(&columns);
+        let owner = Owner::from_columns(&columns);
         owner.with_context(|| format!("{} has an owner {kind:?}", self.table))
     }
 }

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 
 use super::Log;
 use super::owners::Owners;
-use crate::entries::{Entry, Reading, Trigger, Value};
+use crate::entries::{LogEntry, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::readings;
 use crate::tables::reader::{Recording, OpenTable};
@@ -73,18 +73,18 @@ fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
     let trigger = columns::words(batch, "trigger")?;
     for row in 0..batch.num_rows() {
         let times = enabled.get(row).zip(running.get(row));
-        let value = value.get(row).map(|value| Value { value, times });
+        let value = value.get(row).map(|value| CounterValue { value, times });
         let owner = owners.kind(row).map(|_| owners.get(row));
-        log.take(Entry::Reading(Reading {
+        log.take(LogEntry::Reading(CounterReading {
             tick: tick.value(row) as u64,
             time: mono_ns.value(row) as u64,
             counter: counter.value(row) as u32,
             cpu: cpu.value(row) as u32,
             trigger: match trigger.get(row) {
-                Some(readings::TIMER) => Trigger::Timer,
-                Some(readings::STOP) => Trigger::Stop,
-                Some(readings::START) => Trigger::Start,
-                _ => Trigger::Event,
+                Some(readings::TIMER) => ReadingTrigger::Timer,
+                Some(readings::STOP) => ReadingTrigger::Stop,
+                Some(readings::START) => ReadingTrigger::Start,
+                _ => ReadingTrigger::Event,
             },
             value: value.ok_or(nullable_value(error, row).unwrap_or(0)),
             owner: owner.transpose()?,

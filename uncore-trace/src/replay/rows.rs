@@ -7,7 +7,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::Log;
-use crate::entries::Entry;
+use crate::entries::LogEntry;
 use crate::schema::TableDef;
 use crate::tables::reader::{Recording, TableScan};
 
@@ -47,7 +47,7 @@ impl<T> Rows<T> {
 #[derive(Debug)]
 pub(super) struct Stored<T> {
     rows: Option<Rows<(u64, T)>>,
-    entry: fn(&T) -> Entry<'_>,
+    entry: fn(&T) -> LogEntry<'_>,
 }
 
 /// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and the entry
@@ -56,7 +56,7 @@ pub(super) type Form<T> = (
     &'static TableDef,
     &'static [&'static str],
     fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
-    fn(&T) -> Entry<'_>,
+    fn(&T) -> LogEntry<'_>,
 );
 
 impl<T> Stored<T> {

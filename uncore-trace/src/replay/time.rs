@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
-use crate::entries::{Columns, Entry, Owner};
+use crate::entries::{OwnerFields, LogEntry, Owner};
 use crate::schema::{columns, irqs, runtime};
 use crate::tables::reader::Recording;
 
@@ -59,7 +59,7 @@ impl Time {
                     bail!("runtime or irqs is not in the order of time at mono_ns {}", part.end);
                 }
                 if let (Some(Owner::Irq(number)), Some(name)) = (part.owner, &part.name) {
-                    log.take(Entry::Interrupt { number, name })?;
+                    log.take(LogEntry::Interrupt { number, name })?;
                 }
                 let parts = by_cpu.entry(part.cpu).or_default();
                 parts.extend(part.owner.map(|owner| (owner, part.ns)));
@@ -70,10 +70,10 @@ impl Time {
             }
         }
         for (cpu, parts) in &switches {
-            log.take(Entry::Switches { cpu: *cpu, parts })?;
+            log.take(LogEntry::Switches { cpu: *cpu, switches: parts })?;
         }
         for (cpu, parts) in &by_cpu {
-            log.take(Entry::Usage { cpu: *cpu, parts })?;
+            log.take(LogEntry::Usage { cpu: *cpu, usage: parts })?;
         }
         Ok(())
     }
@@ -101,8 +101,8 @@ fn interrupted(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
     let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
         let kind = kind.get(row).unwrap_or_default();
-        let columns = Columns { kind, number: Some(number.value(row)), ..Columns::default() };
-        let owner = Owner::of_columns(&columns);
+        let columns = OwnerFields { kind, number: Some(number.value(row)), ..OwnerFields::default() };
+        let owner = Owner::from_columns(&columns);
         let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);

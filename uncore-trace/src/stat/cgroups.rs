@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail};
 use regex::Regex;
 
-use crate::text::{counted, few, printable};
+use crate::text::{count_noun, list_few, printable};
 
 /// Characters that make an item an expression.
 const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '^', '$', '\\'];
@@ -119,11 +119,11 @@ fn nearest(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
     let be = |count: usize| if count == 1 { "is" } else { "are" };
     format!(
         "{} {} below {}; the nearest {} {}",
-        counted(all.len(), "cgroup"),
+        count_noun(all.len(), "cgroup"),
         be(all.len()),
         mount.display(),
         be(nearest.len()),
-        few(nearest, NEAREST)
+        list_few(nearest, NEAREST)
     )
 }
 

@@ -29,7 +29,7 @@ impl Tally {
     /// counter never ran.
     pub fn scaled(self, scale: bool) -> Option<f64> {
         let Self::Counted(count) = self else { return None };
-        let factor = count.factor()?;
+        let factor = count.scale_factor()?;
         let value = count.value as f64;
         Some(if scale && factor > 1.0 { (value * factor).round() } else { value })
     }
@@ -153,7 +153,7 @@ impl Meter {
     fn between(&self, before: &Mark) -> Lap {
         let pairs = self.last.counts.iter().zip(&before.counts).zip(&self.supported);
         let tally = |((now, before), supported): ((&Count, &Count), &bool)| match supported {
-            true => Tally::Counted(now.since(*before)),
+            true => Tally::Counted(now.count_since(*before)),
             false => Tally::NotSupported,
         };
         let counted = self.last.counted.saturating_sub(before.counted);

@@ -152,7 +152,7 @@ pub async fn release(
     if timeout.is_some() {
         workload.terminate();
     }
-    workload.wait(signals).await
+    workload.wait_or_leave(signals).await
 }
 
 /// The CPUs whose counters were absent for a part of `lap`, without those in `known`; adds them to
@@ -184,7 +184,7 @@ impl Runner<'_> {
         }
         let mut ran = self.measure().await?;
         release(self.workload, self.signals, self.options.timeout).await?;
-        ran.total.used = self.workload.used();
+        ran.total.used = self.workload.used_time();
         // What was counted is not lost.
         if let Err(error) = hook("--post", post.as_deref()).await {
             log::warn!("{error:#}");
@@ -221,13 +221,13 @@ impl Runner<'_> {
         if self.options.delay == Delay::None {
             self.meter.enable()?;
         }
-        *self.workload = Workload::start(&self.options.command)?;
+        *self.workload = Workload::start_command(&self.options.command)?;
         self.left = self.left.map(|left| left.saturating_sub(1));
         if self.left == Some(0) && self.options.post.is_none() {
             // Only after the last start: a command that is started after this would be confined
             // too.
             let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
-            let command = self.workload.id();
+            let command = self.workload.child_pid();
             confine::process(&Needs { command, counts: true, ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
@@ -237,7 +237,7 @@ impl Runner<'_> {
         while !self.meter.is_on() {
             tokio::select! {
                 () = &mut over => self.meter.enable()?,
-                ended = self.workload.ended() => return ended.map(|()| Some(End::Command)),
+                ended = self.workload.wait_for_end() => return ended.map(|()| Some(End::Command)),
                 _ = self.signals.next() => return Ok(Some(End::Signal)),
                 order = order(&mut self.control) => {
                     if self.obey(order?)? {
@@ -276,7 +276,7 @@ impl Runner<'_> {
                         return Ok(End::Intervals);
                     }
                 }
-                ended = self.workload.ended() => return ended.map(|()| End::Command),
+                ended = self.workload.wait_for_end() => return ended.map(|()| End::Command),
                 _ = self.signals.next() => return Ok(End::Signal),
                 () = &mut over => return Ok(End::Time),
                 order = order(&mut self.control) => {

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 
 use super::row::{CgroupShare, Location, Rate, Row, Value, When};
 use crate::text::printable;
-use crate::units::Shared;
+use crate::units::SharedUnit;
 
 /// Units of an event's values and rates, by label and unit.
-type Units<'a> = HashMap<(&'a str, &'a str), (Shared, Shared)>;
+type Units<'a> = HashMap<(&'a str, &'a str), (SharedUnit, SharedUnit)>;
 
 /// Width of the number, as in perf.
 const VALUE: usize = 18;
@@ -58,7 +58,7 @@ fn units(rows: &[Row]) -> Units<'_> {
     }
     let shared = |(key, (values, rates, of)): (_, (Vec<f64>, Vec<f64>, &str))| {
         let (_, unit) = key;
-        (key, (Shared::of(values, unit), Shared::of(rates, of)))
+        (key, (SharedUnit::for_values(values, unit), SharedUnit::for_values(rates, of)))
     };
     numbers.into_iter().map(shared).collect()
 }
@@ -132,10 +132,10 @@ fn share(part: &CgroupShare, row: &Row) -> String {
     format!("{share:>8}  {}{}", part.method, confidence.unwrap_or_default())
 }
 
-fn per_second(rate: &Rate, shared: Option<&Shared>) -> String {
+fn per_second(rate: &Rate, shared: Option<&SharedUnit>) -> String {
     match prefixed(rate).zip(shared) {
         Some(((number, _), shared)) => {
-            let (number, unit) = (shared.figure(number), shared.rate_name());
+            let (number, unit) = (shared.format_figure(number), shared.rate_name());
             format!("{} {unit}", number.trim_end())
         }
         None => format!("{:.3} {}", rate.value, rate.unit),
@@ -143,7 +143,7 @@ fn per_second(rate: &Rate, shared: Option<&Shared>) -> String {
 }
 
 /// The number and its unit.
-fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
+fn quantity(row: &Row, shared: Option<&SharedUnit>) -> (String, String) {
     let bare = |unit: &str| if matches!(unit, "count" | "1") { "" } else { unit }.to_owned();
     let number = match &row.value {
         Value::Number(number) => *number,
@@ -154,7 +154,7 @@ fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
         return (digits(number), bare(&row.unit));
     };
     match (row.unit.as_str(), shared) {
-        ("bytes", Some(shared)) => (shared.figure(number), shared.name().to_owned()),
+        ("bytes", Some(shared)) => (shared.format_figure(number), shared.unit_name().to_owned()),
         (unit, _) => {
             let decimals = if counted.integral { 0 } else { 2 };
             (thousands(number, decimals), bare(unit))

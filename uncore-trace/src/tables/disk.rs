@@ -88,7 +88,7 @@ pub(super) fn with_action<T, E: Error + 'static>(
 
 /// Opens a regular file to read it.
 pub(super) fn open_file(path: &Path) -> Result<File> {
-    with_action("open", path, bounds::open(path))
+    with_action("open", path, bounds::open_regular(path))
 }
 
 /// The directory that contains `path`.

@@ -171,7 +171,7 @@ fn write_holder(file: &mut File, path: &Path, act: &str) -> Result<()> {
 
 /// The process that is writing the output, if any.
 pub fn holder(fabric_target: &Path) -> Option<LockHolder> {
-    let mut file = bounds::open(&lock_path(fabric_target)).ok()?;
+    let mut file = bounds::open_regular(&lock_path(fabric_target)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
         Ok(()) => {

@@ -17,7 +17,7 @@ use super::segment::partial_dir;
 pub use super::table::{TableScan, OpenTable};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ALL, TableDef, fabric};
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 
 /// Files that are left out and named in warnings.
 const NAMED: usize = 5;
@@ -56,7 +56,7 @@ impl Recording {
         if let unnamed @ 1.. = left_out.len().saturating_sub(NAMED) {
             log::warn!(
                 "{} more are left out: `uncore-trace check` fails for them",
-                counted(unnamed, "file")
+                count_noun(unnamed, "file")
             );
         }
         Ok(recording)

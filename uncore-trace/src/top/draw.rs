@@ -13,7 +13,7 @@ use self::lists::{links, owners};
 use super::app::{App, Mode, Within};
 use super::keys::HELP;
 use crate::held;
-use crate::terminal::{cells, mark, shorten, wrap};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units;
 use crate::view::live::screen::{Screen, Sort};
@@ -88,7 +88,7 @@ pub(super) fn text(app: &App, width: usize) -> String {
 fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
     if width < LEAST.0 || height < LEAST.1 {
         let text = format!("{}x{} needed, {width}x{height} here; q quits", LEAST.0, LEAST.1);
-        let lines = wrap(&text, width);
+        let lines = wrap_words(&text, width);
         let lines = lines.lines().take(height);
         return lines.map(|line| vec![(fit(line, width, app.ascii), Look::Hot)]).collect();
     }

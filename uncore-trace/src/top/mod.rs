@@ -124,7 +124,7 @@ pub fn run(
             shown
         });
         let recorded = runtime.block_on(async {
-            let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+            let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
             let record =
                 record::record(target, machine, plan, recording, &mut workload, &mut signals);
             tokio::select! {

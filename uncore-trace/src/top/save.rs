@@ -60,7 +60,7 @@ impl Saver {
     /// The file exists, or cannot be created.
     pub(super) fn begin(&mut self) -> Result<PathBuf> {
         let path = self.wanted.clone().unwrap_or_else(place::unused_name);
-        let begin = Snapshot::take();
+        let begin = Snapshot::read_clocks();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
         let writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
@@ -99,7 +99,7 @@ impl Saver {
         }
         losses.retain(|_, count| *count > 0);
         let sorted = Losses::from_totals(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
-        let clocks = serde_json::to_string(&[open.begin, Snapshot::take()])?;
+        let clocks = serde_json::to_string(&[open.begin, Snapshot::read_clocks()])?;
         pairs.insert(metadata::CLOCKS.to_owned(), clocks);
         pairs.insert(metadata::COMPLETE.to_owned(), sorted.is_complete().to_string());
         pairs.insert(metadata::LOSS.to_owned(), serde_json::to_string(&losses)?);

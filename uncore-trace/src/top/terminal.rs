@@ -38,7 +38,7 @@ impl Terminal {
     pub(super) fn enter() -> Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read single keys from the terminal")?;
-        held::begin();
+        held::begin_hold();
         // From here on, it is restored on drop.
         let terminal = Self::default();
         execute!(io::stdout(), EnterAlternateScreen, Hide)
@@ -121,7 +121,7 @@ impl Drop for Terminal {
 fn restore() {
     execute!(io::stdout(), LeaveAlternateScreen, Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
-    for line in held::end() {
+    for line in held::end_hold() {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }

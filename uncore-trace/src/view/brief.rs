@@ -14,7 +14,7 @@ use super::tenants::usage_of_tenants;
 use super::usage::{Event, Question};
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::terminal::{cells, mark, shorten, wrap};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units::{self, percent};
 
@@ -70,7 +70,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
         answer = vec![format!("nothing was counted{time}")];
     }
     if is_whole && let Some(credits) = canary::credits(recording)? {
-        let sentence = wrap(&canary::sentence(&credits), width);
+        let sentence = wrap_words(&canary::sentence(&credits), width);
         answer.extend(sentence.lines().map(str::to_owned));
     }
     Ok(answer)
@@ -101,7 +101,7 @@ fn fold_equal_owners<'a>(
 /// `memory 0 in 13.9 GB/s, 40 % full`.
 fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
     let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
-    format!("{} {}{full}", printable(&event.name), units::rate(rate, &printable(&event.unit)))
+    format!("{} {}{full}", printable(&event.name), units::human_rate(rate, &printable(&event.unit)))
 }
 
 /// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.

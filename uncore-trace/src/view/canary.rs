@@ -15,7 +15,7 @@ use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
-use crate::text::{counted, printable};
+use crate::text::{count_noun, printable};
 use crate::units::percent;
 
 /// What the canary moved in one direction of a link, and what it was credited there.
@@ -134,7 +134,7 @@ struct Sum<'a> {
 impl Sum<'_> {
     fn words(&self) -> String {
         let part = percent(self.credited / self.moved as f64);
-        let bursts = counted(self.bursts.values().sum::<u64>() as usize, "burst");
+        let bursts = count_noun(self.bursts.values().sum::<u64>() as usize, "burst");
         format!("{part} of its bytes of {} ({bursts})", self.kind)
     }
 }

@@ -11,7 +11,7 @@ use super::layout::{Column, Kind};
 use super::usage::{By, Event, Line, Usage};
 use crate::terminal::cells;
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// Ends of an interval that differ by no more than this part of the value are the value.
 const SAME: f64 = 1e-9;
@@ -44,15 +44,15 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
     let numbers = |kind: Kind, number: &dyn Fn(&Line) -> Option<f64>, is_rate: bool| {
-        let shared = Shared::of(lines.iter().filter_map(|line| number(line)), &unit);
-        let name = if is_rate { shared.rate_name() } else { shared.name().to_owned() };
-        let cell = |line: &Line| or_dash(number(line).map(|number| shared.figure(number)));
+        let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
+        let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
+        let cell = |line: &Line| or_dash(number(line).map(|number| shared.format_figure(number)));
         Column { unit: name, ..column(kind, kind.word(), &cell) }
     };
     let parts = |kind: Kind, part: &dyn Fn(&Line) -> Option<f64>| {
-        let shared = Shared::percent();
-        let cell = |line: &Line| or_dash(part(line).map(|part| shared.figure(part)));
-        Column { unit: shared.name().to_owned(), ..column(kind, kind.word(), &cell) }
+        let shared = SharedUnit::as_percent();
+        let cell = |line: &Line| or_dash(part(line).map(|part| shared.format_figure(part)));
+        Column { unit: shared.unit_name().to_owned(), ..column(kind, kind.word(), &cell) }
     };
     let times = |kind: Kind, time: &dyn Fn(&Line) -> Option<i64>| {
         let cell = |line: &Line| second(usage, time(line));
@@ -106,10 +106,10 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
 fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
     let all: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
-    let shared = Shared::of(ends, unit);
-    let highs = all.iter().flatten().map(|interval| cells(&shared.figure(interval.high)));
+    let shared = SharedUnit::for_values(ends, unit);
+    let highs = all.iter().flatten().map(|interval| cells(&shared.format_figure(interval.high)));
     let width = highs.max().unwrap_or(0);
-    let range = |it: &Interval| shared.range(it.low, it.high, dash, width);
+    let range = |it: &Interval| shared.format_range(it.low, it.high, dash, width);
     let is_exact = |(line, interval): (&&Line, &Option<Interval>)| {
         let value = line.sum.value;
         interval.is_some_and(|it| {
@@ -120,7 +120,7 @@ fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
     Column {
         kind: Kind::Interval,
         head: Kind::Interval.word().to_owned(),
-        unit: shared.name().to_owned(),
+        unit: shared.unit_name().to_owned(),
         cells: all.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
         noted: !lines.iter().zip(&all).all(is_exact),
     }

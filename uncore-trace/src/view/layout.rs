@@ -3,7 +3,7 @@
 //! Guarantee: name, value, share and confidence of each line are never left out for lack of room.
 
 use super::render::Style;
-use crate::table::{self, draw};
+use crate::table::{self, draw_columns};
 use crate::terminal::{cells, mark};
 
 /// Kinds of columns.
@@ -174,7 +174,7 @@ impl Fit {
 
     /// The lines of one of the tables.
     pub(super) fn draw(&self, columns: &[Column]) -> String {
-        draw(&drawn(columns), &self.widths, self.mark)
+        draw_columns(&drawn(columns), &self.widths, self.mark)
     }
 
     /// A sentence that names hidden columns and shortened names, and how to see them; `None` if

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::marks::Mark;
 use super::render::Style;
-use crate::table::{Fit, Table};
+use crate::table::{Fit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, escape_json, printable};
 
@@ -22,7 +22,7 @@ pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> Strin
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
     let mut table =
-        Table::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
+        TextTable::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
     for mark in marks.iter().take(most) {
         let end = match mark.end_ns {
             Some(end) => second(end),
@@ -31,7 +31,7 @@ pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> Strin
         };
         table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
     }
-    table.draw(style.width, mark(style.ascii))
+    table.to_text(style.width, mark(style.ascii))
 }
 
 /// The object of a mark; `report --help` lists the keys.

@@ -10,7 +10,7 @@ use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
 use super::usage::{Event, Line, Usage};
-use crate::terminal::{cells, mark, shorten, wrap};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
 
@@ -42,7 +42,7 @@ pub fn table(usage: &Usage, style: Style) -> String {
         // Writing to a String cannot fail.
         let width = style.width.unwrap_or(usize::MAX);
         // No line break between a figure and its unit.
-        let wrapped = wrap(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
+        let wrapped = wrap_words(&line.replace(" %", "\u{a0}%"), width).replace('\u{a0}', " ");
         writeln!(out, "{wrapped}\n").unwrap_or_default();
     }
     let left_out: Vec<Kind> = common.iter().map(|(kind, _)| *kind).collect();
@@ -67,7 +67,7 @@ pub fn table(usage: &Usage, style: Style) -> String {
         out.push('\n');
     }
     if let (Some(note), Some(width)) = (fit.note(), style.width) {
-        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+        writeln!(out, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
     out
 }
@@ -130,7 +130,7 @@ fn headline(usage: &Usage, event: &Event, style: Style) -> String {
         }
         _ => known,
     };
-    let rate = event.mean_rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
+    let rate = event.mean_rate(event.total).map_or_else(|| "-".to_owned(), |it| units::human_rate(it, &unit));
     let mut total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     if let Some(line) = sole_owner(usage, event) {
         total = format!("{total}, all of {}", line_name(line));
@@ -141,7 +141,7 @@ fn headline(usage: &Usage, event: &Event, style: Style) -> String {
     match style.width {
         Some(width) if cells(&name) + cells(&total) > width => {
             let (name, total) = (shorten(&name, width, mark(style.ascii)), total.trim_start());
-            format!("{name}\n  {}", wrap(total, width.saturating_sub(2)))
+            format!("{name}\n  {}", wrap_words(total, width.saturating_sub(2)))
         }
         _ => format!("{name}{total}"),
     }

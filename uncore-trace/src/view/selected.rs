@@ -11,7 +11,7 @@ use crate::schema::cgroups::is_within;
 use crate::schema::columns::{Words, words};
 use crate::schema::{fabric, owner};
 use crate::tables::reader::Recording;
-use crate::text::{few, printable};
+use crate::text::{list_few, printable};
 
 /// Number of names in an error.
 const NAMED: usize = 12;
@@ -63,7 +63,7 @@ impl Selected {
                 known_names.iter().any(|name| is_wanted(name)),
                 "no event or link of {} matches {pattern:?}; there are {}",
                 printable(&recording.recording_path().display().to_string()),
-                few(&known_names, NAMED)
+                list_few(&known_names, NAMED)
             );
             let wanted = link_counters.iter().filter(|(name, _)| is_wanted(name));
             self.counters.extend(wanted.filter_map(|(_, counter)| i32::try_from(*counter).ok()));
@@ -79,7 +79,7 @@ impl Selected {
                 paths.iter().any(|candidate| is_within(candidate, path)),
                 "no task of {} was in the cgroup {path:?}; there are {}",
                 printable(&recording.recording_path().display().to_string()),
-                few(&paths, NAMED)
+                list_few(&paths, NAMED)
             );
             self.cgroups.push(path.clone());
         }

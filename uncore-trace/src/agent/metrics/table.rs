@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::counted::{TrafficCounts, OwnerName};
 use super::{MetricsPage, MeteredTraffic};
-use crate::units::name_of;
+use crate::units::unit_identifier;
 
 /// Label of the sum of owners without a series of their own.
 const OTHER: &str = "other";
@@ -171,7 +171,7 @@ pub(super) fn unit_of(unit: &str) -> (String, f64) {
     match unit {
         "ns" => ("seconds".to_owned(), 1e-9),
         "" | "count" => (String::new(), 1.0),
-        unit => (name_of(unit), 1.0),
+        unit => (unit_identifier(unit), 1.0),
     }
 }
 

@@ -12,7 +12,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::Condition;
-use crate::count::{Count, Times};
+use crate::count::{Count, CounterTimes};
 use crate::schema::columns;
 
 /// Ticks that wait for readings of other CPUs. A counter without a reading in this many ticks is no
@@ -91,7 +91,7 @@ struct WatchedCounter {
     /// The meters that it belongs to, and the scale of its counts there.
     meters: Vec<(usize, f64)>,
     last_reading: Option<LastReading>,
-    times: Times,
+    times: CounterTimes,
     /// The last tick in which it was read.
     tick: i64,
     /// Whether it is not waited for.
@@ -100,7 +100,7 @@ struct WatchedCounter {
 
 impl Default for WatchedCounter {
     fn default() -> Self {
-        let (last, times) = (None, Times::default());
+        let (last, times) = (None, CounterTimes::default());
         Self { meters: Vec::new(), last_reading: last, times, tick: i64::MIN, is_absent: false }
     }
 }
@@ -161,7 +161,7 @@ impl ConditionWatch {
             let Some(watched) = watched else { continue };
             let (now, tick) = (times.value(row), ticks.value(row));
             let Some(value) = values.get(row) else {
-                (watched.last_reading, watched.times) = (None, Times::default());
+                (watched.last_reading, watched.times) = (None, CounterTimes::default());
                 continue;
             };
             // A reading that arrived late is logged with a later tick, which also has its own
@@ -171,14 +171,14 @@ impl ConditionWatch {
             }
             watched.tick = tick;
             let enabled_and_running = enabled.get(row).zip(running.get(row));
-            let count = watched.times.count(now.max(0).cast_unsigned(), value, enabled_and_running);
+            let count = watched.times.count_at(now.max(0).cast_unsigned(), value, enabled_and_running);
             let count = watched.last_reading.map_or(count, |last| count.not_below(last.count));
             let previous = watched.last_reading.replace(LastReading { mono_ns: now, count });
             if std::mem::take(&mut watched.is_absent) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited += 1);
             }
             let Some(last) = previous else { continue };
-            let tick_rate = TickRate::new(count.since(last.count), last.mono_ns, now);
+            let tick_rate = TickRate::new(count.count_since(last.count), last.mono_ns, now);
             for index in 0..self.of[counter].meters.len() {
                 let (meter, scale) = self.of[counter].meters[index];
                 let decided = self.add_tick_rate(meter, tick, tick_rate, scale);
@@ -269,7 +269,7 @@ struct TickRate {
 
 impl TickRate {
     fn new(count: Count, from: i64, to: i64) -> Self {
-        let rate = count.factor().map(|factor| {
+        let rate = count.scale_factor().map(|factor| {
             let elapsed_ns = to.saturating_sub(from).max(1) as f64;
             count.value as f64 * factor * 1e9 / elapsed_ns
         });

@@ -7,15 +7,15 @@ const TICK: u64 = 1_000_000;
 
 /// Trigger, and value or errno, of each entry.
 #[derive(Default)]
-struct Logged(Vec<(Trigger, Result<u64, i32>)>);
+struct Logged(Vec<(ReadingTrigger, Result<u64, i32>)>);
 
 impl Log for Logged {
     fn open_tick(&self) -> u64 {
         0
     }
 
-    fn readings(&mut self, readings: &[Reading], _row: &ReadingColumns<'_>) {
-        let logged = |reading: &Reading| (reading.trigger, reading.value.map(|it| it.value));
+    fn readings(&mut self, readings: &[CounterReading], _row: &ReadingColumns<'_>) {
+        let logged = |reading: &CounterReading| (reading.trigger, reading.value.map(|it| it.value));
         self.0.extend(readings.iter().map(logged));
     }
 }
@@ -81,15 +81,15 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
         readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
-    let timer = |value| (Trigger::Timer, value);
+    let timer = |value| (ReadingTrigger::Timer, value);
     let expected = [
         timer(Ok(100)),
         timer(Ok(130)),
         timer(Ok(150)),
         timer(Err(STANDS_STILL)),
         timer(Err(STANDS_STILL)),
-        (Trigger::Stop, Ok(150)),
-        (Trigger::Start, Err(0)),
+        (ReadingTrigger::Stop, Ok(150)),
+        (ReadingTrigger::Start, Err(0)),
         timer(Ok(157)),
         timer(Ok(159)),
     ];
@@ -155,7 +155,7 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     // An older reading of another CPU says nothing new.
     assert_eq!(take(&other(2 * TICK + 10, 19, 4, 4)), Some(false));
     assert!(readers.have(2), "no tick is expected of the other CPU");
-    let (timer, event) = (Trigger::Timer, Trigger::Event);
+    let (timer, event) = (ReadingTrigger::Timer, ReadingTrigger::Event);
     assert_eq!(log.0, [(timer, Ok(10)), (event, Ok(14)), (event, Ok(21)), (timer, Ok(20))]);
     assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
     readers.stop_at(2);

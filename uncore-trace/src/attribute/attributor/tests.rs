@@ -8,7 +8,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 use super::*;
 use crate::attribute::Choice;
 use crate::drain::Comm;
-use crate::entries::{Owner, ROWS_AT_ONCE, Trigger, Value};
+use crate::entries::{Owner, ROWS_AT_ONCE, ReadingTrigger, CounterValue};
 use crate::schema::columns::words;
 
 const COUNTERS: u32 = 50;
@@ -32,24 +32,24 @@ fn plan() -> Plan {
 
 /// A window of all counters and owners, with the rows of the attributor.
 fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
-    let mut take = |entry: Entry<'_>| attributor.take(entry, rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, rows).unwrap();
     for counter in 0..COUNTERS {
         for (tick, value) in [(10, 0), (11, 1_000_000)] {
-            take(Entry::Reading(Reading {
+            take(LogEntry::Reading(CounterReading {
                 tick,
                 time: tick * 1_000_000,
                 counter,
                 cpu: 0,
-                trigger: Trigger::Timer,
-                value: Ok(Value { value, times: None }),
+                trigger: ReadingTrigger::Timer,
+                value: Ok(CounterValue { value, times: None }),
                 owner: None,
             }));
         }
     }
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: 7 };
     let parts: Vec<_> = (1..=OWNERS).map(|pid| (owner(pid), 500)).collect();
-    take(Entry::Usage { cpu: 0, parts: &parts });
-    take(Entry::EndOfTick { tick: 11, is_last: false });
+    take(LogEntry::Usage { cpu: 0, usage: &parts });
+    take(LogEntry::EndOfTick { tick: 11, is_last: false });
 }
 
 fn attributor(plan: &Plan, choice: Choice) -> Attributor {
@@ -76,7 +76,7 @@ fn rows_of_a_large_window_are_made_in_pieces() {
     window(&mut attributor, &mut rows);
     let mut made = Vec::new();
     loop {
-        let is_over = attributor.more(&mut rows);
+        let is_over = attributor.make_rows(&mut rows);
         made.push(rows.len());
         rows.finish();
         if is_over {
@@ -98,8 +98,8 @@ fn the_rest_of_a_window_is_made_before_the_next_entry() {
         path: "/later".into(),
         ..Default::default()
     });
-    attributor.take(Entry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
-    assert!(attributor.more(&mut rows));
+    attributor.take_entry(LogEntry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
+    assert!(attributor.make_rows(&mut rows));
     let batch = rows.finish();
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
     let cgroups = words(&batch, "cgroup").unwrap();
@@ -119,28 +119,28 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let mut value = 0;
     for tick in 10..=3010 {
         let late = if (1500..=2000).contains(&tick) { relief } else { Relief::None };
-        attributor.relieve(late);
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        attributor.set_relief(late);
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         let times = [random.u64(0..800_000), random.u64(0..200_000)];
         if tick > 10 {
             value += times[0] + 5 * times[1];
             let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
-            take(Entry::Usage { cpu: 0, parts: &parts });
+            take(LogEntry::Usage { cpu: 0, usage: &parts });
         }
-        take(Entry::Reading(Reading {
+        take(LogEntry::Reading(CounterReading {
             tick,
             time: tick * 1_000_000,
             counter: 0,
             cpu: 0,
-            trigger: Trigger::Timer,
-            value: Ok(Value { value, times: None }),
+            trigger: ReadingTrigger::Timer,
+            value: Ok(CounterValue { value, times: None }),
             owner: None,
         }));
         if tick > 10 {
-            take(Entry::EndOfTick { tick, is_last: tick == 3010 });
+            take(LogEntry::EndOfTick { tick, is_last: tick == 3010 });
         }
     }
-    attributor.finish(&mut rows);
+    attributor.finish_windows(&mut rows);
     let batch = rows.finish();
     let numbers = |name: &str| {
         batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()

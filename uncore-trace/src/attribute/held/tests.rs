@@ -4,7 +4,7 @@ use super::*;
 use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
+use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
 use crate::plan::Plan;
 use crate::schema::columns::{f64_column, nullable_value, i32_column, words};
 use crate::schema::fabric;
@@ -60,24 +60,24 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
     });
     assert!(attributor.needs_ticks());
     let mut rows = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
     let reading = |tick: u64, value: u64| {
-        let value = Ok(Value { value, times: None });
-        let (time, trigger) = (tick * TICK, Trigger::Timer);
-        Entry::Reading(Reading { tick, time, counter: 0, cpu: 0, trigger, value, owner: None })
+        let value = Ok(CounterValue { value, times: None });
+        let (time, trigger) = (tick * TICK, ReadingTrigger::Timer);
+        LogEntry::Reading(CounterReading { tick, time, counter: 0, cpu: 0, trigger, value, owner: None })
     };
     take(reading(0, 0));
     let mut sum = 0;
     for (tick, (count, changes)) in (1..).zip(ticks) {
         for &(function, owner, ns) in *changes {
-            take(Entry::Held(&Held { function: function.parse().unwrap(), owner, ns }));
+            take(LogEntry::Held(&DeviceHold { function: function.parse().unwrap(), owner, ns }));
         }
         // A tick without a reading.
         if *count != u64::MAX {
             sum += count;
             take(reading(tick, sum));
         }
-        take(Entry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
+        take(LogEntry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
     }
     let rows = rows.finish();
     let (pid, value) = (i32_column(&rows, "pid").unwrap(), f64_column(&rows, "value").unwrap());

@@ -6,7 +6,7 @@ use super::*;
 use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Reading, Trigger, Value};
+use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, words};
 use crate::schema::fabric;
@@ -147,29 +147,29 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         threads: 1,
     });
     let mut rows = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
     for (id, path) in [(1, "/a"), (3, "/ab")] {
-        take(Entry::Cgroup { id, names: &named(path) });
+        take(LogEntry::Cgroup { id, names: &named(path) });
     }
     for tick in 10..=last {
         for (counter, bytes) in (0..).zip([300, 100, 800]) {
             if tick == 10 || read.contains(&tick) {
-                let value = Ok(Value { value: bytes * (tick - 10), times: None });
-                let (cpu, trigger, owner) = (0, Trigger::Timer, None);
+                let value = Ok(CounterValue { value: bytes * (tick - 10), times: None });
+                let (cpu, trigger, owner) = (0, ReadingTrigger::Timer, None);
                 let time = tick;
-                take(Entry::Reading(Reading { tick, time, counter, cpu, trigger, value, owner }));
+                take(LogEntry::Reading(CounterReading { tick, time, counter, cpu, trigger, value, owner }));
             }
         }
         if tick == 10 {
             continue;
         }
-        take(Entry::Usage { cpu: 0, parts: &[(task(1, 1), 50), (task(3, 3), 50)] });
+        take(LogEntry::Usage { cpu: 0, usage: &[(task(1, 1), 50), (task(3, 3), 50)] });
         for (cgroup, bytes) in [(None, 400), (Some("/a".into()), 300)] {
-            take(Entry::Monitored(&Monitored { cgroup: cgroup.clone(), socket: 0, bytes }));
+            take(LogEntry::Monitored(&Monitored { cgroup: cgroup.clone(), socket: 0, bytes }));
             // Another socket's.
-            take(Entry::Monitored(&Monitored { cgroup, socket: 1, bytes: 7 * bytes }));
+            take(LogEntry::Monitored(&Monitored { cgroup, socket: 1, bytes: 7 * bytes }));
         }
-        take(Entry::EndOfTick { tick, is_last: tick == last });
+        take(LogEntry::EndOfTick { tick, is_last: tick == last });
     }
     let rows = rows.finish();
     let (value, method) = (f64_column(&rows, "value").unwrap(), words(&rows, "method").unwrap());

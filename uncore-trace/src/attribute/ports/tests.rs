@@ -4,7 +4,7 @@ use super::super::attributor::{Attributor, RecordingFacts, order};
 use super::super::{Choice, Effort, Methods};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{Consumer as _, Entry, Owner, Reading, Trigger, Value};
+use crate::entries::{LogConsumer as _, LogEntry, Owner, CounterReading, ReadingTrigger, CounterValue};
 use crate::plan::Plan;
 use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, words};
 use crate::schema::fabric;
@@ -91,29 +91,29 @@ fn rows_of(
             if lost(counter, tick) || Some(counter) == failed {
                 continue;
             }
-            let reading = Reading {
+            let reading = CounterReading {
                 tick,
                 time: tick * MS,
                 counter,
                 cpu: 0,
-                trigger: Trigger::Timer,
-                value: Ok(Value { value: count as u64, times: None }),
+                trigger: ReadingTrigger::Timer,
+                value: Ok(CounterValue { value: count as u64, times: None }),
                 owner: None,
             };
-            attributor.take(Entry::Reading(reading), &mut fabric).unwrap();
+            attributor.take_entry(LogEntry::Reading(reading), &mut fabric).unwrap();
         }
         if tick == WINDOW {
             continue;
         }
         for (cpu, who) in [owner(10), Owner::Idle, owner(20), Owner::Idle].into_iter().enumerate() {
             attributor
-                .take(Entry::Usage { cpu: cpu as u32, parts: &[(who, MS)] }, &mut fabric)
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: &[(who, MS)] }, &mut fabric)
                 .unwrap();
         }
-        let end = Entry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
-        attributor.take(end, &mut fabric).unwrap();
+        let end = LogEntry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
+        attributor.take_entry(end, &mut fabric).unwrap();
     }
-    attributor.finish(&mut fabric);
+    attributor.finish_windows(&mut fabric);
     let batch = fabric.finish();
     let methods = words(&batch, "method").unwrap();
     let (counters, pids) = (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());

@@ -9,7 +9,7 @@ use crate::catalog::group::Group;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::doctor;
-use crate::table::{Fit, Table};
+use crate::table::{Fit, TextTable};
 use crate::text::wrapped;
 
 /// The PMUs of one driver, or one family of PMUs.
@@ -55,11 +55,11 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let mut table = Table::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
+        let mut table = TextTable::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
         for row in drivers {
             table.row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
-        text.push_str(&table.listed(view.width));
+        text.push_str(&table.to_listing(view.width));
     }
     if families.is_empty() {
         return text;
@@ -74,11 +74,11 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let columns =
         [("no PMU of family", Fit::Whole), ("group", Fit::Drop(1)), ("what it is", Fit::Wrap)];
-    let mut table = Table::new(columns);
+    let mut table = TextTable::new(columns);
     for row in families {
         let group = row.group.map(Group::name);
         table.row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
-    text + gap + &table.listed(view.width)
+    text + gap + &table.to_listing(view.width)
 }

@@ -13,8 +13,8 @@ use crate::discover::Machine;
 use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{Address, Function};
 use crate::plan::device::{above, counted_with, part};
-use crate::table::{Fit, Table};
-use crate::text::{few, printable, wrapped};
+use crate::table::{Fit, TextTable};
+use crate::text::{list_few, printable, wrapped};
 
 /// One PCI function that is no bridge.
 #[derive(Debug, Serialize)]
@@ -154,7 +154,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     if has_files {
         columns.extend([("files", Fit::Wrap), ("held by", Fit::Wrap)]);
     }
-    let mut table = Table::new(columns);
+    let mut table = TextTable::new(columns);
     for row in rows {
         let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
         let counted = |column: fn(&CountingPmu) -> String| {
@@ -178,7 +178,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         }
         table.row(cells);
     }
-    let mut text = table.listed(view.width);
+    let mut text = table.to_listing(view.width);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
         let note = "?: the open files of some processes cannot be read: who holds a device is shown to root \
                     on the machine itself";
@@ -196,6 +196,6 @@ impl Row {
         let open_holders = self.files.iter().flat_map(|file| file.holders.iter().flatten());
         let pods = self.pods.iter().map(|pod| format!("pod {pod} by assignment"));
         let holder_texts: BTreeSet<String> = open_holders.map(FileHolder::holder_text).chain(pods).collect();
-        if holder_texts.is_empty() { "-".to_owned() } else { few(holder_texts, SHOWN) }
+        if holder_texts.is_empty() { "-".to_owned() } else { list_few(holder_texts, SHOWN) }
     }
 }

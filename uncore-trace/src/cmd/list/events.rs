@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
 use crate::discover::{Machine, name};
-use crate::table::{Fit, Table};
+use crate::table::{Fit, TextTable};
 use crate::text::wrapped;
 use crate::units;
 
@@ -78,7 +78,7 @@ impl Row {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         ("PMU", Fit::Whole),
         ("event", Fit::Whole),
         ("unit", Fit::Drop(4)),
@@ -93,14 +93,14 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             cell_text(Some(&row.pmu)),
             cell_text(Some(&row.event)),
             cell_text(Some(&row.unit)),
-            units::factor(row.scale),
+            units::format_factor(row.scale),
             cell_text(causes_text(row).as_deref()),
             row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
                 + &cell_text(Some(&row.encoding)),
             cell_text(row.about.as_deref()),
         ]);
     }
-    let mut text = table.listed(view.width);
+    let mut text = table.to_listing(view.width);
     let hidden = rows.iter().filter(|row| !shows(row)).count();
     if hidden > 0 {
         let note = format!("{hidden} more by the vendor's names: `list events --all` shows them");

@@ -12,8 +12,8 @@ use crate::catalog::group::Group;
 use crate::discover::{Machine, name};
 use crate::plan::traffic::AUTO;
 use crate::plan::{Request, plan};
-use crate::table::{Fit, Table};
-use crate::text::{few, printable, wrapped};
+use crate::table::{Fit, TextTable};
+use crate::text::{list_few, printable, wrapped};
 
 /// One group.
 #[derive(Debug, Serialize)]
@@ -61,7 +61,7 @@ const NAMES: usize = 6;
 
 /// The rows as a table, then the notes of the groups that open something.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         ("group", Fit::Whole),
         ("counters", Fit::Count(1)),
         ("PMUs", Fit::Wrap),
@@ -69,7 +69,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     ]);
     let joined = |names: &BTreeSet<String>| {
         let limit = if view.all { names.len() } else { NAMES };
-        if names.is_empty() { cell_text(None) } else { few(names, limit) }
+        if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
     for row in rows {
         table.row([
@@ -79,7 +79,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             joined(&row.events),
         ]);
     }
-    let mut text = table.listed(view.width);
+    let mut text = table.to_listing(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
         // Those of auto are mostly those of its groups.
         let is_of_group =

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
-use crate::table::{Fit, Table};
+use crate::table::{Fit, TextTable};
 use crate::text::wrapped;
 
 /// One metric of one family.
@@ -102,7 +102,7 @@ impl Row {
 /// The metrics of PMUs that are here as a table, then the number of the others, or with `--all`
 /// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         ("metric", Fit::Whole),
         ("unit", Fit::Drop(3)),
         ("family", Fit::Drop(4)),
@@ -122,7 +122,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             cell_text(Some(&row.availability())),
         ]);
     }
-    let mut text = if shown_rows.is_empty() { String::new() } else { table.listed(view.width) };
+    let mut text = if shown_rows.is_empty() { String::new() } else { table.to_listing(view.width) };
     let hidden = |vendor| rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count();
     let (vendor_count, missing_count) = (hidden(true), hidden(false));
     if vendor_count > 0 {

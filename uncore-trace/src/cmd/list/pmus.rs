@@ -8,7 +8,7 @@ use crate::catalog::group::Group;
 use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::discover::{CpuList, Machine, Pmu};
-use crate::table::{Fit, Table};
+use crate::table::{Fit, TextTable};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -51,7 +51,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         ("PMU", Fit::Whole),
         ("type", Fit::Count(1)),
         ("cpumask", Fit::Drop(5)),
@@ -79,5 +79,5 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             cell_text(row.about.as_deref()),
         ]);
     }
-    table.listed(view.width)
+    table.to_listing(view.width)
 }

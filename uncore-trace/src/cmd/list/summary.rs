@@ -10,7 +10,7 @@ use crate::discover::Machine;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
 use crate::terminal::cells;
-use crate::text::{few, wrapped};
+use crate::text::{list_few, wrapped};
 
 /// Cells of a line, unless the terminal is narrower.
 const WIDTH: usize = 80;
@@ -82,7 +82,7 @@ fn fit_names(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> Strin
     names.retain(|name| seen.insert(*name));
     let groups: Vec<_> = groups.iter().map(|row| row.group).collect();
     let groups = groups.join(",");
-    let line = |count| format!("{head}-p {groups} ({})", few(&names, count));
+    let line = |count| format!("{head}-p {groups} ({})", list_few(&names, count));
     let best_count = (1..=names.len()).rev().find(|count| cells(&line(*count)) <= WIDTH);
     best_count.map_or_else(|| format!("{head}-p {groups}"), line)
 }

@@ -108,7 +108,7 @@ impl Drm {
                 return !is_full_scan;
             }
             *files_left -= 1;
-            match bounds::bytes(&dir.join(file), super::MOST_BYTES) {
+            match bounds::read_bytes(&dir.join(file), super::MOST_BYTES) {
                 Ok(bytes) => match parse_use(&String::from_utf8_lossy(&bytes)) {
                     Some(client_use) => {
                         uses.push(client_use);

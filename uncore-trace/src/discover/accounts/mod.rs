@@ -115,7 +115,7 @@ impl Found {
 
     /// The number in a file; `None` if it does not exist, or with a note.
     fn read_number(&mut self, source: AccountSource, path: &Path) -> Option<u64> {
-        match bounds::bytes(path, MOST_BYTES) {
+        match bounds::read_bytes(path, MOST_BYTES) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let number = text.trim().parse().ok();

@@ -6,7 +6,7 @@ use super::monitored::{Rows, made_again, rows};
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{Held, Owner, Reading, Trigger, Value};
+use crate::entries::{DeviceHold, Owner, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, held};
@@ -56,29 +56,29 @@ fn live() -> Rows {
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
     for tick in START..=LAST {
-        let value = Ok(Value { value: count(tick), times: None });
-        let (time, trigger) = ((tick * TICK_NS) as u64, Trigger::Timer);
+        let value = Ok(CounterValue { value: count(tick), times: None });
+        let (time, trigger) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer);
         let (counter, cpu, owner) = (0, 0, None);
-        let reading = Reading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
-        take(Entry::Reading(reading));
+        let reading = CounterReading { tick: tick as u64, time, counter, cpu, trigger, value, owner };
+        take(LogEntry::Reading(reading));
         if tick == START {
             continue;
         }
         for &(cgroup_id, ns) in changes(tick) {
             let owner = Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
-            take(Entry::Held(&Held { function: GPU.parse().unwrap(), owner, ns }));
+            take(LogEntry::Held(&DeviceHold { function: GPU.parse().unwrap(), owner, ns }));
         }
         if tick == START + 1 {
             for (id, path) in [(1, "/a"), (2, "/b")] {
                 let names = CgroupNames { path: path.into(), ..CgroupNames::default() };
-                take(Entry::Cgroup { id, names: &Arc::new(names) });
+                take(LogEntry::Cgroup { id, names: &Arc::new(names) });
             }
         }
-        take(Entry::EndOfTick { tick: tick as u64, is_last: tick == LAST });
+        take(LogEntry::EndOfTick { tick: tick as u64, is_last: tick == LAST });
     }
-    while !attributor.more(&mut fabric) {}
+    while !attributor.make_rows(&mut fabric) {}
     rows(&fabric.finish())
 }
 

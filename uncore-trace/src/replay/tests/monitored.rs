@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use super::*;
 use crate::attribute::Methods;
 use crate::drain::Comm;
-use crate::entries::{Monitored, Owner, Reading, Trigger, Value};
+use crate::entries::{Monitored, Owner, CounterReading, ReadingTrigger, CounterValue};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, i64_column, words};
 use crate::schema::origin::RecordingOrigin;
@@ -67,33 +67,33 @@ fn live() -> Rows {
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();
-    let mut take = |entry: Entry<'_>| attributor.take(entry, &mut fabric).unwrap();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
     let task = |cgroup_id| Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
     for tick in START..=LAST {
-        let value = Ok(Value { value: 1000 * (tick - START) as u64, times: None });
-        let (time, trigger, tick) = ((tick * TICK_NS) as u64, Trigger::Timer, tick as u64);
+        let value = Ok(CounterValue { value: 1000 * (tick - START) as u64, times: None });
+        let (time, trigger, tick) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer, tick as u64);
         let (counter, cpu, owner) = (0, 0, None);
-        take(Entry::Reading(Reading { tick, time, counter, cpu, trigger, value, owner }));
+        take(LogEntry::Reading(CounterReading { tick, time, counter, cpu, trigger, value, owner }));
         if tick == START as u64 {
             continue;
         }
         let half = TICK_NS as u64 / 2;
-        take(Entry::Usage { cpu: 0, parts: &[(task(1), half), (task(2), half)] });
+        take(LogEntry::Usage { cpu: 0, usage: &[(task(1), half), (task(2), half)] });
         if let Some(bytes) = moved(tick as i64) {
             for (cgroup, bytes) in [(None, 1000), (Some("/a".into()), bytes)] {
-                take(Entry::Monitored(&Monitored { cgroup, socket: 0, bytes }));
+                take(LogEntry::Monitored(&Monitored { cgroup, socket: 0, bytes }));
             }
         }
         if tick == START as u64 + 1 {
             for (id, path) in [(1, "/a"), (2, "/b")] {
                 let names = CgroupNames { path: path.into(), ..CgroupNames::default() };
-                take(Entry::Cgroup { id, names: &Arc::new(names) });
+                take(LogEntry::Cgroup { id, names: &Arc::new(names) });
             }
         }
-        take(Entry::EndOfTick { tick, is_last: false });
+        take(LogEntry::EndOfTick { tick, is_last: false });
     }
-    attributor.finish(&mut fabric);
-    while !attributor.more(&mut fabric) {}
+    attributor.finish_windows(&mut fabric);
+    while !attributor.make_rows(&mut fabric) {}
     rows(&fabric.finish())
 }
 

@@ -4,7 +4,7 @@ use super::super::app::{App, Focus};
 use super::{Look, StyledText, fit};
 use crate::terminal::cells;
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
 use crate::view::heat::bars;
 use crate::view::live::screen::{Full, OwnerLine, Screen, ThingLine};
@@ -65,11 +65,11 @@ pub(super) fn links(
     let mut columns = Vec::new();
     if is_link {
         let rates = things.iter().flat_map(|thing| [thing.in_per_s, thing.out_per_s, thing.per_s]);
-        let unit = Shared::of(rates.flatten(), "bytes");
+        let unit = SharedUnit::for_values(rates.flatten(), "bytes");
         let head = |what: &str| format!("{what} {}", unit.rate_name());
         let figure = |rate: Option<f64>, thing: &ThingLine| {
             let none = if thing.unknown { "?" } else { "-" };
-            plain(rate.map_or_else(|| none.to_owned(), |rate| unit.figure(rate)))
+            plain(rate.map_or_else(|| none.to_owned(), |rate| unit.format_figure(rate)))
         };
         if app.within.is_some() {
             columns.push(Column::new(
@@ -96,7 +96,7 @@ pub(super) fn links(
         columns.push(Column::new("of peak", things.iter().map(|thing| percent(thing.full))));
     } else {
         let rate = |rate: Option<f64>, thing: &ThingLine| {
-            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::rate(rate, &thing.unit));
+            let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &thing.unit));
             plain(printable(&shown).into_owned())
         };
         if app.within.is_some() {
@@ -135,22 +135,22 @@ pub(super) fn owners(
     let of = |place: usize| owners.iter().filter_map(move |line| *line.per_s.get(place)?);
     if screen.groups.iter().all(|group| group.unit == "bytes") {
         // Groups share a unit, so that they can be compared.
-        let shared = Shared::of((0..screen.groups.len()).flat_map(of), "bytes");
+        let shared = SharedUnit::for_values((0..screen.groups.len()).flat_map(of), "bytes");
         unit = format!(", {}", shared.rate_name());
         for (place, group) in screen.groups.iter().enumerate() {
             columns.push(column(printable(&group.name).into_owned(), &|line| {
                 let rate = line.per_s.get(place).copied().flatten();
-                rate.map_or_else(|| "?".to_owned(), |rate| shared.figure(rate))
+                rate.map_or_else(|| "?".to_owned(), |rate| shared.format_figure(rate))
             }));
         }
     } else if let Some(group) = screen.groups.get(screen.selected) {
-        let shared = Shared::of(of(screen.selected), &group.unit);
+        let shared = SharedUnit::for_values(of(screen.selected), &group.unit);
         columns.push(column(shared.rate_name(), &|line| {
-            line.link_per_s.map_or_else(|| "?".to_owned(), |rate| shared.figure(rate))
+            line.link_per_s.map_or_else(|| "?".to_owned(), |rate| shared.format_figure(rate))
         }));
     }
     let dash = || "-".to_owned();
-    let percent = |part: f64| Shared::percent().figure(part);
+    let percent = |part: f64| SharedUnit::as_percent().format_figure(part);
     columns.push(column("share %".to_owned(), &|line| line.share.map_or_else(dash, percent)));
     columns.push(column("conf.".to_owned(), &|line| {
         line.confidence.map_or_else(dash, |confidence| format!("{confidence:.2}"))
@@ -180,7 +180,7 @@ pub(super) fn owners(
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
 fn percent(full: Option<Full>) -> StyledText {
     let Some(Full { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
-    let number = |part: f64| Shared::percent().figure(part);
+    let number = |part: f64| SharedUnit::as_percent().format_figure(part);
     let look = match part {
         part if part > 1.0 => Look::Hot,
         part if part > FULL => Look::Warm,

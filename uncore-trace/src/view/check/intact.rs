@@ -7,7 +7,7 @@ use crate::schema::fabric;
 use crate::tables::file::TableFile;
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
-use crate::text::counted;
+use crate::text::count_noun;
 
 /// Damaged parts that are listed; further ones are counted.
 const NAMED: usize = 5;
@@ -34,7 +34,7 @@ pub(super) fn bytes(recording: &Recording) -> Outcome {
     damaged.extend(left_out.map(|it| it.why.clone()));
     outcome(damaged, || {
         let what = if recording.is_rollup() { "file" } else { "table" };
-        format!("{} of {}", counted(groups, "row group"), counted(files, what))
+        format!("{} of {}", count_noun(groups, "row group"), count_noun(files, what))
     })
 }
 
@@ -61,7 +61,7 @@ pub(super) fn places(recording: &Recording) -> Option<Outcome> {
     let wrong = recording.left_out().iter().filter(|it| !it.is_damaged);
     let wrong = wrong.map(|it| format!("{}: {}", it.path.display(), it.why)).collect();
     let files = recording.table_files(&fabric::TABLE).map_or(0, |files| files.len());
-    Some(outcome(wrong, || counted(files, "file")))
+    Some(outcome(wrong, || count_noun(files, "file")))
 }
 
 /// Every listed table exists and belongs to this recording.

@@ -14,7 +14,7 @@ use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
-use crate::text::counted;
+use crate::text::count_noun;
 
 /// Relative error of the sum of a window.
 const CONSERVATION: f64 = 1e-9;
@@ -91,7 +91,7 @@ fn read_others(recording: &Recording) -> Result<String> {
             }
         }
     }
-    Ok(format!("{rows} rows in {}", counted(tables.len(), "table")))
+    Ok(format!("{rows} rows in {}", count_noun(tables.len(), "table")))
 }
 
 /// Verifies that a column that is declared as sorted never decreases.

@@ -92,7 +92,7 @@ pub(super) fn compare_counters(
 /// The peak of a link, as a number and in words.
 fn find_peak(compared_side: &SideUsage, link_index: usize, direction: Direction) -> Option<(f64, String)> {
     let peak = limit(compared_side.links.links.get(link_index)?, direction)?.peak;
-    let words = format!("{} ({})", units::rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
+    let words = format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
     Some((peak.bytes_per_s, words))
 }
 

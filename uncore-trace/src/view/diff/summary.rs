@@ -7,7 +7,7 @@ use super::rate::RateChange;
 use super::{Diff, ComparedTenant, DiffSubject};
 use crate::terminal::{mark, shorten};
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// Tenants that are named.
 const NAMED: usize = 2;
@@ -69,7 +69,7 @@ fn describe_tenant(subject: &DiffSubject, tenant: &ComparedTenant, style: Style)
     format!(
         "{} {sign}{}",
         shorten_name(&tenant_label(tenant), style),
-        units::rate(difference, &printable(&subject.unit))
+        units::human_rate(difference, &printable(&subject.unit))
     )
 }
 
@@ -93,15 +93,15 @@ fn describe_total(subject: &DiffSubject, style: Style) -> String {
 pub fn rates(change: &RateChange, unit: &str) -> String {
     let unit = printable(unit);
     let rates_per_s = [change.before.per_s(), change.after.per_s()];
-    let shared = Shared::of(rates_per_s.into_iter().flatten(), &unit);
+    let shared = SharedUnit::for_values(rates_per_s.into_iter().flatten(), &unit);
     let figure = |rate: Option<f64>| {
         rate.map_or_else(
             || "not known".to_owned(),
-            |rate| shared.figure(rate).trim_end().to_owned(),
+            |rate| shared.format_figure(rate).trim_end().to_owned(),
         )
     };
     let name = shared.rate_name();
-    let space = if name.starts_with('/') && shared.name().is_empty() { " " } else { "" };
+    let space = if name.starts_with('/') && shared.unit_name().is_empty() { " " } else { "" };
     let [before_text, after_text] = rates_per_s.map(figure);
     format!("{before_text} -> {after_text} {space}{name}").replace("  ", " ")
 }

@@ -12,15 +12,15 @@ use super::rate::{RateChange, ChangeVerdict};
 use super::summary::tenant_label;
 pub use super::summary::rates;
 use super::{SpanFacts, Diff, ComparedTenant, DiffSubject, summary};
-use crate::terminal::{cells, mark, shorten, wrap};
+use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
 pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
-    let mut output = format!("{}\n\n", wrap(&summary(diff, style), width));
+    let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
     for (word, side_name, facts) in
         [("before: ", called[0], &diff.before), ("after:  ", called[1], &diff.after)]
     {
@@ -48,7 +48,7 @@ pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) ->
     }
     if let Some(note) = fit.note() {
         // Writing to a String cannot fail.
-        writeln!(output, "{}", wrap(&note, width)).unwrap_or_default();
+        writeln!(output, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
     output
 }
@@ -84,7 +84,7 @@ fn subject_headline(subject: &DiffSubject, style: Style) -> String {
 pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
     let mut description = rates(change, unit);
     if let Some(difference) = change.difference_per_s() {
-        write!(description, ", {}", with_sign(difference, &units::rate(difference, &printable(unit))))
+        write!(description, ", {}", with_sign(difference, &units::human_rate(difference, &printable(unit))))
             .unwrap_or_default();
     }
     if let Some(ratio) = change.rate_ratio() {
@@ -124,7 +124,7 @@ pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> Stri
     let differences: Vec<Option<f64>> = hidden_tenants.map(|tenant| tenant.change.difference_per_s()).collect();
     // If one is unknown, so is the sum.
     let sum: Option<f64> = differences.iter().copied().sum();
-    let difference_text = |sum: f64| with_sign(sum, &units::rate(sum, &printable(&subject.unit)));
+    let difference_text = |sum: f64| with_sign(sum, &units::human_rate(sum, &printable(&subject.unit)));
     match (differences.len(), sum.map(difference_text)) {
         (0, _) => String::new(),
         (1, Some(sum)) => format!(" and one other: {sum}\n"),
@@ -140,7 +140,7 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
     let rates = changes.iter().flat_map(|rate_change| [rate_change.before.per_s(), rate_change.after.per_s()]).flatten();
     // All rates have one unit, so that they can be compared.
-    let shared = Shared::of(rates, &unit);
+    let shared = SharedUnit::for_values(rates, &unit);
     let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
         kind,
         head: head.to_owned(),
@@ -157,7 +157,7 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
         ..text_column(kind, cell)
     };
     let dash = if style.ascii { "-" } else { "–" };
-    let difference = |value: f64| with_sign(value, &shared.figure(value));
+    let difference = |value: f64| with_sign(value, &shared.format_figure(value));
     let highs = changes.iter().filter_map(|change| Some(cells(&difference(change.difference_interval()?.high))));
     let width = highs.max().unwrap_or(0);
     let range = |Interval { low, high }: Interval| {
@@ -167,11 +167,11 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
         column(Kind::Name, diff.grouping.name(), String::new(), names),
-        number_column(Kind::Before, &|change| Some(shared.figure(change.before.per_s()?))),
-        number_column(Kind::After, &|change| Some(shared.figure(change.after.per_s()?))),
+        number_column(Kind::Before, &|change| Some(shared.format_figure(change.before.per_s()?))),
+        number_column(Kind::After, &|change| Some(shared.format_figure(change.after.per_s()?))),
         number_column(Kind::Difference, &|change| Some(difference(change.difference_per_s()?))),
         number_column(Kind::Interval, &|change| change.difference_interval().map(range)),
-        text_column(Kind::Ratio, &|change| Some(units::ratio(change.rate_ratio()?))),
+        text_column(Kind::Ratio, &|change| Some(units::format_ratio(change.rate_ratio()?))),
         text_column(Kind::Change, &verdict_text),
     ]
 }

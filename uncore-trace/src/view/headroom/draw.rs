@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{FULL, Way};
-use crate::table::{Fit, Table};
-use crate::terminal::{mark, wrap};
+use crate::table::{Fit, TextTable};
+use crate::terminal::{mark, wrap_words};
 use crate::text::{escape_json, printable};
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 use crate::view::links::Links;
 use crate::view::render::Style;
 
@@ -25,9 +25,9 @@ pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
         return String::new();
     }
     let unit =
-        Shared::of(ways.iter().flat_map(|way| [way.average(), way.highest]).flatten(), "bytes");
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.figure(rate));
-    let mut table = Table::new([
+        SharedUnit::for_values(ways.iter().flat_map(|way| [way.average(), way.highest]).flatten(), "bytes");
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
+    let mut table = TextTable::new([
         ("link".to_owned(), Fit::Shorten),
         (format!("average {}", unit.rate_name()), Fit::Number),
         (format!("highest {}", unit.rate_name()), Fit::Number),
@@ -50,9 +50,9 @@ pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
             },
         ]);
     }
-    let mut text = table.draw(style.width, mark(style.ascii));
+    let mut text = table.to_text(style.width, mark(style.ascii));
     for line in said(ways, links) {
-        let line = style.width.map_or(line.clone(), |width| wrap(&line, width));
+        let line = style.width.map_or(line.clone(), |width| wrap_words(&line, width));
         // Writing to a String cannot fail.
         writeln!(text, "{line}").unwrap_or_default();
     }
@@ -64,7 +64,7 @@ pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
 fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
     let Some(limit) = way.limit(links) else { return "-".to_owned() };
     let Some(rate) = rate else { return "?".to_owned() };
-    let number = |part: f64| Shared::percent().figure(part);
+    let number = |part: f64| SharedUnit::as_percent().format_figure(part);
     match limit.other_part(rate) {
         Some(other) => format!("{} | {} %!", number(limit.part(rate)), number(other)),
         None if limit.part(rate) > 1.0 => format!("{} %!", number(limit.part(rate))),
@@ -98,7 +98,7 @@ fn said(ways: &[Way], links: &Links) -> Vec<String> {
 fn filled(way: &Way, links: &Links) -> Option<String> {
     let full = way.full_ns.filter(|ns| *ns > 0)?;
     let all: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
-    let part = |bytes: f64| format!("{} %", Shared::percent().figure(bytes / all));
+    let part = |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / all));
     // One more name takes no more room than "1 other".
     let count = if way.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
     let (named, rest) = way.fillers.split_at(way.fillers.len().min(count));
@@ -122,7 +122,7 @@ fn peak(way: &Way, links: &Links) -> Option<String> {
     let limit = way.limit(links)?;
     let name = links.links.get(way.link).map(|link| printable(&link.name).into_owned())?;
     let of = |peak: &crate::schema::link::PeakRate| {
-        let rate = units::rate(peak.bytes_per_s, "bytes");
+        let rate = units::human_rate(peak.bytes_per_s, "bytes");
         format!("{rate} ({}: {})", peak.source.source_name(), printable(&peak.detail))
     };
     Some(match limit.other {

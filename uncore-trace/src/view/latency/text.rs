@@ -9,9 +9,9 @@ use super::super::key::By;
 use super::super::layout::{Column, Fit, Kind};
 use super::super::render::Style;
 use super::{LEAST, Latency, Means, Tenant};
-use crate::terminal::{mark, shorten, wrap};
+use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;
-use crate::units::{self, Shared};
+use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
 pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> String {
@@ -30,19 +30,19 @@ pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> 
         lines.extend(rows.first().map(|row| sentence(latency, row, style)));
         for line in lines {
             // Writing to a String cannot fail.
-            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+            writeln!(out, "{}", wrap_words(&line, width)).unwrap_or_default();
         }
         let shown = shown(rows);
         if shown > 0 {
             out.push_str(&fit.draw(columns));
         }
         for line in left_out(rows.len() - shown, latency.tenants.len() - rows.len()) {
-            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+            writeln!(out, "{}", wrap_words(&line, width)).unwrap_or_default();
         }
         out.push('\n');
     }
     if let Some(note) = fit.note() {
-        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+        writeln!(out, "{}", wrap_words(&note, width)).unwrap_or_default();
     }
     out
 }
@@ -113,17 +113,17 @@ fn columns(latency: &Latency, rows: &[Row<'_>], by: By) -> Vec<Column> {
         noted: false,
     };
     let values = rows.iter().flat_map(|(_, parts)| parts).filter_map(|part| part.value);
-    let times = Shared::of(values, &unit);
+    let times = SharedUnit::for_values(values, &unit);
     let time = |kind: Kind, head: &str, of: &dyn Fn(&Row<'_>) -> Option<f64>| {
-        let cell = |row: &Row<'_>| of(row).map_or_else(|| "-".to_owned(), |it| times.figure(it));
-        column(kind, head, times.name().to_owned(), rows.iter().map(cell).collect())
+        let cell = |row: &Row<'_>| of(row).map_or_else(|| "-".to_owned(), |it| times.format_figure(it));
+        column(kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
     let rates = |kind: Kind, head: &str, of: &dyn Fn(&Means) -> f64| {
         let all = rows.iter().flat_map(|(_, parts)| parts).map(of);
-        let shared = Shared::of(all, "bytes");
+        let shared = SharedUnit::for_values(all, "bytes");
         let cell = |(_, [quiet, busy]): &Row<'_>| {
-            let figure = |part| shared.figure(of(part)).trim_end().to_owned();
+            let figure = |part| shared.format_figure(of(part)).trim_end().to_owned();
             format!("{} / {}", figure(quiet), figure(busy))
         };
         column(kind, head, shared.rate_name(), rows.iter().map(cell).collect())
@@ -131,7 +131,7 @@ fn columns(latency: &Latency, rows: &[Row<'_>], by: By) -> Vec<Column> {
     let windows = |(_, [quiet, busy]): &Row<'_>| format!("{} / {}", quiet.windows, busy.windows);
     let ratio = |(_, [quiet, busy]): &Row<'_>| {
         let ratio = quiet.value.zip(busy.value).map(|(quiet, busy)| busy / quiet);
-        ratio.filter(|it| it.is_finite()).map_or_else(|| "-".to_owned(), units::ratio)
+        ratio.filter(|it| it.is_finite()).map_or_else(|| "-".to_owned(), units::format_ratio)
     };
     vec![
         column(Kind::Name, by.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),

@@ -97,7 +97,7 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     let notices = Notices::of(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
     let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());
-    let wall_ns = about::clock(pairs).map(|clock| clock.wall(survey.start_ns));
+    let wall_ns = about::clock(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
     let queries = sql::queries(recording, asked.path, event);
     let data = Data {

@@ -35,7 +35,7 @@ impl Summer {
         let (end_ns, window) = self.open.pop_first()?;
         let ts_us = match wall_source {
             WallTimeSource::Recorded => window.ts_us(end_ns),
-            WallTimeSource::Clock(snapshot) => snapshot.wall(end_ns) / 1000,
+            WallTimeSource::Clock(snapshot) => snapshot.wall_at(end_ns) / 1000,
         };
         self.lines = self.lines.saturating_sub(window.line_count());
         let times = (end_ns, end_ns.saturating_sub(window.begin_ns()), ts_us);

@@ -20,28 +20,28 @@ fn given(
     let mut value = 0;
     for tick in 10..=end {
         let (times, relief) = runs(tick);
-        attributor.relieve(relief);
-        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        attributor.set_relief(relief);
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
         if tick > 10 {
             value += times[0] + 5 * times[1];
             let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
-            take(Entry::Usage { cpu: 0, parts: &parts });
+            take(LogEntry::Usage { cpu: 0, usage: &parts });
         }
-        take(Entry::Reading(Reading {
+        take(LogEntry::Reading(CounterReading {
             tick,
             time: tick * 1_000_000,
             counter: 0,
             cpu: 0,
-            trigger: Trigger::Timer,
-            value: Ok(Value { value, times: None }),
+            trigger: ReadingTrigger::Timer,
+            value: Ok(CounterValue { value, times: None }),
             owner: None,
         }));
         if tick > 10 {
-            take(Entry::EndOfTick { tick, is_last: tick == end });
+            take(LogEntry::EndOfTick { tick, is_last: tick == end });
         }
         look(&attributor);
     }
-    attributor.finish(&mut rows);
+    attributor.finish_windows(&mut rows);
     let batch = rows.finish();
     let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
     let pids = batch.column_by_name("pid").unwrap().as_primitive::<Int32Type>();

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use crate::schema::metadata;
 use crate::text::printable;
-use crate::units::name_of;
+use crate::units::unit_identifier;
 use crate::view::export::parts::CountDescription;
 use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
@@ -98,7 +98,7 @@ fn family_and_scale(family_kind: FamilyKind, counted: &CountDescription) -> (Met
     let (unit, scale) = match counted.unit.as_str() {
         "ns" => ("seconds".to_owned(), 1e-9),
         "" | "count" => (String::new(), 1.0),
-        unit => (name_of(unit), 1.0),
+        unit => (unit_identifier(unit), 1.0),
     };
     let stem = if unit.is_empty() { "events" } else { &unit };
     match family_kind {
