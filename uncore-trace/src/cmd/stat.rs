@@ -23,14 +23,14 @@ use crate::plan::bare::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, Request};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
-use crate::stat::aggregate::{By, Grouping};
+use crate::stat::aggregate::{LineSplit, Grouping};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
 use crate::stat::count::Meter;
-use crate::stat::options::{Delay, Options};
-use crate::stat::output::{Format, Output, Place, Style};
+use crate::stat::options::{Delay, StatOptions};
+use crate::stat::output::{Format, StatOutput, OutputDestination, Style};
 use crate::stat::run;
-use crate::stat::table::{Table, Times, What};
+use crate::stat::table::{StatTable, TimeRows, RowSelection};
 use crate::text::list_few;
 use crate::workload::Workload;
 
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
     messages::log_plan_notices(&plan);
     let typed = parse_events(&request.events);
     let grouping = Grouping {
-        by: args.line_grouping(),
+        split: args.line_grouping(),
         apart: args.no_merge || request.per_port || request.per_device.is_some(),
         named: named_pmus(&machine, &typed),
         labels: typed.iter().filter_map(event_label).collect(),
@@ -81,9 +81,9 @@ pub fn run(args: &Args) -> Result<u8> {
         let bare = typed.iter().filter(|event| event.pmu.is_none());
         bare.flat_map(|event| &event.terms).any(|term| term.name == time)
     };
-    let times = Times { duration: has_term(DURATION), user: has_term(USER), system: has_term(SYSTEM) };
-    let content = What { scale: !args.no_scale, times, events: !args.metric_only };
-    let table = Table::new(&plan, &catalog, &machine.cpus, &grouping, content);
+    let times = TimeRows { duration: has_term(DURATION), user: has_term(USER), system: has_term(SYSTEM) };
+    let content = RowSelection { scale: !args.no_scale, times, events: !args.metric_only };
+    let table = StatTable::new(&plan, &catalog, &machine.cpus, &grouping, content);
     match &args.for_each_cgroup {
         Some(list) => count_by_cgroup(args, list, &machine, &table, catalog.outside),
         None => count_machine(args, &machine, &table),
@@ -107,7 +107,7 @@ impl Args {
     /// What is asked for; the software events of perf and all traffic if that is nothing. With
     /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
     fn plan_request(&self, machine: &Machine) -> Request {
-        let window = attributed::window(self.interval);
+        let window = attributed::choose_window(self.interval);
         let whole = self.for_each_cgroup.is_none();
         let base_request = self.select.plan_request(machine, to_nanos(default_tick(window)), to_nanos(window));
         let mut request = Request { times: whole, ..base_request };
@@ -129,17 +129,17 @@ impl Args {
         Ok(plan)
     }
 
-    fn line_grouping(&self) -> By {
+    fn line_grouping(&self) -> LineSplit {
         let splits = [
-            (self.per_socket, By::Socket),
-            (self.per_die, By::Die),
-            (self.per_cluster, By::Cluster),
-            (self.per_cache, By::Cache),
-            (self.per_core, By::Core),
-            (self.per_node, By::Node),
-            (self.no_aggr, By::Cpu),
+            (self.per_socket, LineSplit::Socket),
+            (self.per_die, LineSplit::Die),
+            (self.per_cluster, LineSplit::Cluster),
+            (self.per_cache, LineSplit::Cache),
+            (self.per_core, LineSplit::Core),
+            (self.per_node, LineSplit::Node),
+            (self.no_aggr, LineSplit::Cpu),
         ];
-        splits.into_iter().find(|(is_given, _)| *is_given).map_or(By::Machine, |(_, grouping)| grouping)
+        splits.into_iter().find(|(is_given, _)| *is_given).map_or(LineSplit::Machine, |(_, grouping)| grouping)
     }
 
     fn install_signals(&self, runtime: &Runtime) -> Result<Signals> {
@@ -152,7 +152,7 @@ impl Args {
         self.output.clone().filter(|path| path != Path::new("-"))
     }
 
-    fn open_output(&self) -> Result<Output> {
+    fn open_output(&self) -> Result<StatOutput> {
         let format = match &self.separator {
             // perf accepts this for a tab, which is hard to type.
             Some(separator) if separator == "\\t" => Format::Csv("\t".to_owned()),
@@ -166,10 +166,10 @@ impl Args {
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
         let destination = match (&self.output, self.log_fd) {
-            _ if self.quiet => Place::Nowhere,
-            (Some(path), _) => Place::File(path, self.permissions.mode),
-            (None, Some(number)) => Place::Descriptor(number),
-            (None, None) => Place::Stderr,
+            _ if self.quiet => OutputDestination::Nowhere,
+            (Some(path), _) => OutputDestination::File(path, self.permissions.mode),
+            (None, Some(number)) => OutputDestination::Descriptor(number),
+            (None, None) => OutputDestination::Stderr,
         };
         let style = Style {
             format,
@@ -178,17 +178,17 @@ impl Args {
             bare: self.no_csv_summary,
             command,
         };
-        Output::open(destination, self.append, style)
+        StatOutput::open(destination, self.append, style)
     }
 }
 
-fn count_machine(args: &Args, machine: &Machine, table: &Table<'_>) -> Result<u8> {
+fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Result<u8> {
     let mut meter = Meter::open(table.plan, &machine.root)?;
     warn_of_unopened(table.plan, meter.unopened());
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
-    let options = Options {
+    let options = StatOptions {
         interval: args.interval,
         interval_count: args.interval_count,
         summary: args.summary,
@@ -240,7 +240,7 @@ fn count_by_cgroup(
     args: &Args,
     list: &str,
     machine: &Machine,
-    table: &Table<'_>,
+    table: &StatTable<'_>,
     catalog: Vec<String>,
 ) -> Result<u8> {
     let whole = |interval: Duration| interval.subsec_nanos().is_multiple_of(1_000_000);
@@ -257,7 +257,7 @@ fn count_by_cgroup(
         Delay::For(delay) => delay,
         Delay::Off => bail!("-D -1 needs --control, which --for-each-cgroup does not support"),
     };
-    let mut options = attributed::Options {
+    let mut options = attributed::AttributedOptions {
         interval: args.interval,
         interval_count: args.interval_count,
         timeout: args.timeout,

@@ -6,7 +6,7 @@ use crate::discover::cpus::Cache;
 
 /// The value of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum RowValue {
     /// A number.
     Number(f64),
     /// The counter never ran.
@@ -19,7 +19,7 @@ pub enum Value {
     Missing(Vec<String>),
 }
 
-impl Value {
+impl RowValue {
     /// The number, if it is one.
     pub const fn number(&self) -> Option<f64> {
         match self {
@@ -29,7 +29,7 @@ impl Value {
     }
 
     /// perf's words for a value that is no number; those for metrics have the same style.
-    pub fn words(&self) -> Option<String> {
+    pub fn as_words(&self) -> Option<String> {
         match self {
             Self::Number(_) => None,
             Self::NotCounted => Some("<not counted>".to_owned()),
@@ -63,7 +63,7 @@ pub enum Location {
 
 impl Location {
     /// What it is, in perf's word; empty for everywhere.
-    pub const fn kind(&self) -> &'static str {
+    pub const fn kind_name(&self) -> &'static str {
         match self {
             Self::Machine => "",
             Self::Socket(_) => "socket",
@@ -77,7 +77,7 @@ impl Location {
     }
 
     /// The width of its column of text.
-    pub const fn width(&self) -> usize {
+    pub const fn column_width(&self) -> usize {
         match self {
             Self::Machine => 0,
             Self::Socket(_) | Self::Node(_) | Self::Cpu(_) => 6,
@@ -104,8 +104,8 @@ impl fmt::Display for Location {
             }
             Self::Cache(socket, die, cache) => {
                 let level = id(cache.map(|cache| i64::from(cache.level)));
-                let first = id(cache.map(|cache| i64::from(cache.first_cpu)));
-                format!("{}-L{level}-ID{first}", Self::Die(socket, die))
+                let first_cpu = id(cache.map(|cache| i64::from(cache.first_cpu)));
+                format!("{}-L{level}-ID{first_cpu}", Self::Die(socket, die))
             }
             Self::Core(socket, die, core) => {
                 format!("{}-C{}", Self::Die(socket, die), id(core.map(i64::from)))
@@ -132,7 +132,7 @@ pub struct CgroupShare {
 
 /// Fields that only rows of counters have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Counted {
+pub struct CounterFields {
     /// Time running, summed over the counters of the row, ns.
     pub running_ns: u64,
     /// Time running / time enabled, 0 to 1; 1 if it was never enabled, as in perf.
@@ -160,13 +160,13 @@ pub struct Row {
     /// The event or metric.
     pub label: String,
     /// The cgroup's part.
-    pub part: Option<CgroupShare>,
+    pub cgroup_share: Option<CgroupShare>,
     /// How much.
-    pub value: Value,
+    pub value: RowValue,
     /// Unit of the value.
     pub unit: String,
     /// `None` for a metric.
-    pub counted: Option<Counted>,
+    pub counted: Option<CounterFields>,
     /// The value per second.
     pub rate: Option<Rate>,
     /// Standard error of the mean over runs, % of the mean.
@@ -176,14 +176,14 @@ pub struct Row {
 impl Row {
     /// Whether it is of an event that counted nothing.
     pub fn is_zero(&self) -> bool {
-        let is_zero = matches!(self.value, Value::NotCounted) || self.value.number() == Some(0.0);
+        let is_zero = matches!(self.value, RowValue::NotCounted) || self.value.number() == Some(0.0);
         is_zero && self.counted.is_some()
     }
 }
 
 /// The time that rows cover.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum When {
+pub enum RowPeriod {
     /// All of it.
     Whole,
     /// An interval that ended this many seconds after the start.
@@ -197,15 +197,15 @@ pub enum When {
 pub mod sample {
     use super::*;
 
-    fn row(label: &str, value: Value, unit: &str) -> Row {
+    fn row(label: &str, value: RowValue, unit: &str) -> Row {
         Row {
             place: Location::Machine,
             members: 2,
             label: label.to_owned(),
-            part: None,
+            cgroup_share: None,
             value,
             unit: unit.to_owned(),
-            counted: Some(Counted { running_ns: 2_000_000_000, running: 1.0, integral: true }),
+            counted: Some(CounterFields { running_ns: 2_000_000_000, running: 1.0, integral: true }),
             rate: None,
             noise: None,
         }
@@ -214,21 +214,21 @@ pub mod sample {
     /// Counts and metrics, with and without numbers.
     pub fn all() -> Vec<Row> {
         let mut bytes =
-            row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", Value::Number(1.5e10), "bytes");
+            row("nvidia_pcie_pmu/rd_bytes_loc,root_port=0x3ff/", RowValue::Number(1.5e10), "bytes");
         bytes.rate = Some(Rate { value: 15.0, unit: "GB/s" });
-        bytes.counted = Some(Counted { running_ns: 999_000_000, running: 0.4995, integral: true });
+        bytes.counted = Some(CounterFields { running_ns: 999_000_000, running: 0.4995, integral: true });
         bytes.noise = Some(1.25);
         let mut flits =
-            row("uncore_upi/unc_upi_txl_flits.all_data/", Value::Number(7.111), "flits");
-        flits.counted = Some(Counted { running_ns: 1, running: 1.0, integral: false });
-        let mut faults = row("page-faults", Value::Number(1_234_567.0), "count");
+            row("uncore_upi/unc_upi_txl_flits.all_data/", RowValue::Number(7.111), "flits");
+        flits.counted = Some(CounterFields { running_ns: 1, running: 1.0, integral: false });
+        let mut faults = row("page-faults", RowValue::Number(1_234_567.0), "count");
         faults.rate = Some(Rate { value: 1_234_567.0, unit: "/s" });
-        let mut idle = row("uncore_imc/\"reads\"/", Value::NotCounted, "bytes");
-        idle.counted = Some(Counted { running_ns: 0, running: 0.0, integral: true });
-        let mut clock = row("cpu-clock", Value::Number(2_000.123_456), "msec");
+        let mut idle = row("uncore_imc/\"reads\"/", RowValue::NotCounted, "bytes");
+        idle.counted = Some(CounterFields { running_ns: 0, running: 0.0, integral: true });
+        let mut clock = row("cpu-clock", RowValue::Number(2_000.123_456), "msec");
         clock.rate = Some(Rate { value: 2.000_123, unit: "CPUs utilized" });
-        clock.counted = Some(Counted { running_ns: 2_000_123_456, running: 1.0, integral: false });
-        let refused = row("cycles\u{1b}[2J", Value::NotSupported, "cycles");
+        clock.counted = Some(CounterFields { running_ns: 2_000_123_456, running: 1.0, integral: false });
+        let refused = row("cycles\u{1b}[2J", RowValue::NotSupported, "cycles");
         let metric = |label, value, unit| Row { counted: None, ..row(label, value, unit) };
         vec![
             bytes,
@@ -237,9 +237,9 @@ pub mod sample {
             idle,
             clock,
             refused,
-            metric("pcie_read_latency [nvidia_pcie_pmu]", Value::Number(612.345), "ns"),
-            metric("ipc", Value::Undefined, "1"),
-            metric("l2_miss_ratio", Value::Missing(vec!["l2d_cache".to_owned()]), "%"),
+            metric("pcie_read_latency [nvidia_pcie_pmu]", RowValue::Number(612.345), "ns"),
+            metric("ipc", RowValue::Undefined, "1"),
+            metric("l2_miss_ratio", RowValue::Missing(vec!["l2d_cache".to_owned()]), "%"),
         ]
     }
 
@@ -247,7 +247,7 @@ pub mod sample {
     pub fn by_socket() -> Vec<Row> {
         let at = |socket| Row {
             place: Location::Socket(socket),
-            ..row("msr/tsc/", Value::Number(2_445_000_000.0), "cycles")
+            ..row("msr/tsc/", RowValue::Number(2_445_000_000.0), "cycles")
         };
         vec![at(Some(0)), at(None)]
     }
@@ -257,7 +257,7 @@ pub mod sample {
         let at = |socket, bytes| Row {
             place: Location::Socket(Some(socket)),
             rate: Some(Rate { value: bytes / 2e9, unit: "GB/s" }),
-            ..row("uncore_imc/cas_count_read/", Value::Number(bytes), "bytes")
+            ..row("uncore_imc/cas_count_read/", RowValue::Number(bytes), "bytes")
         };
         vec![at(0, 61.04e9), at(1, 777e6), at(2, 64e3), at(3, 0.0)]
     }
@@ -265,13 +265,13 @@ pub mod sample {
     /// Two cgroups and the others.
     pub fn by_cgroup() -> Vec<Row> {
         let part = |cgroup: &str, share, method: &str, confidence| Row {
-            part: Some(CgroupShare {
+            cgroup_share: Some(CgroupShare {
                 cgroup: cgroup.to_owned(),
                 share,
                 method: method.to_owned(),
                 confidence,
             }),
-            ..row("page-faults", Value::Number(1_500.0), "count")
+            ..row("page-faults", RowValue::Number(1_500.0), "count")
         };
         vec![
             part("/tenant-a", Some(0.6), "residency", Some(0.05)),

@@ -10,7 +10,7 @@ use super::super::select::SelectArgs;
 use super::perf::Ignored;
 use super::{delay, millis};
 use crate::discover::CpuList;
-use crate::stat::control::Address;
+use crate::stat::control::ControlAddress;
 use crate::stat::options::Delay;
 
 const EXAMPLES: &str = "\
@@ -162,7 +162,7 @@ pub struct Args {
     /// Take `enable`, `disable`, `ping` and `stop` from a FIFO or an inherited descriptor and
     /// answer `ack`; any other command gets a warning and no answer
     #[arg(long, value_name = "fifo:CTL[,ACK]|fd:CTL[,ACK]", help_heading = TIME)]
-    pub(super) control: Option<Address>,
+    pub(super) control: Option<ControlAddress>,
 
     /// A line for each of these cgroups: names or regular expressions, separated by commas
     #[arg(
