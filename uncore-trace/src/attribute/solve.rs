@@ -50,7 +50,7 @@ pub(super) struct SquareMatrix {
     /// Number of rows.
     pub n: usize,
     /// The numbers, row by row.
-    pub of: Vec<f32>,
+    pub data: Vec<f32>,
 }
 
 impl SquareMatrix {
@@ -65,13 +65,13 @@ impl SquareMatrix {
                 of[column * n + row] = value as f32;
             }
         }
-        Self { n, of }
+        Self { n, data: of }
     }
 
     /// The product with a vector, by rows.
     pub(super) fn multiply_vector(&self, vector: &[f32]) -> Vec<f32> {
         run_with_wide_vectors(|| {
-            self.of
+            self.data
                 .chunks_exact(self.n.max(1))
                 .map(|row| dot_product_in_lanes::<f32, 32>(row, vector))
                 .collect()

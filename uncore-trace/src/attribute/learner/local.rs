@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::history::{History, LONG, Use};
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
-use super::solve::Solution;
+use super::solve::RateSolution;
 
 /// Counts from which rates are corrected.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl BlockRates {
     /// The learnt rates, not corrected, for a block. Their prior scales are `spreads`.
     pub(super) fn from_learnt(
         number: u64,
-        solution: &Solution,
+        solution: &RateSolution,
         history: &History,
         spreads: &PriorScales,
     ) -> Self {
@@ -146,7 +146,7 @@ impl BlockRates {
     /// `last` has the rates of the block before it, if they were learnt at the same time.
     pub(super) fn correct_learnt(
         tick: u64,
-        solution: &Solution,
+        solution: &RateSolution,
         (counts, history): (&VecDeque<BlockCounts>, &History),
         error: f64,
         spreads: &mut PriorScales,
@@ -186,12 +186,12 @@ impl BlockRates {
 /// By slot: variances of the relative errors of the fractions `p` that columns have of a count.
 fn relative_variances(
     number: u64,
-    solution: &Solution,
+    solution: &RateSolution,
     rates: &[f64],
     momentary_by_slot: &[f64],
     history: &History,
 ) -> Vec<Variance> {
-    let active = &solution.active;
+    let active = &solution.active_slots;
     let block = history.block(number);
     let use_of_slot = |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
     let expected: Vec<f64> =
@@ -263,7 +263,7 @@ impl CorrectionProblem<'_> {
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);
         let rest = self.right.iter().zip(expected).zip(&scale);
         let scaled_residual = rest.map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
-        let scaled_gram_diagonal = |slot: usize| f64::from(self.gram.of[slot * n + slot]) * scale[slot] * scale[slot];
+        let scaled_gram_diagonal = |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
         let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
         let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =

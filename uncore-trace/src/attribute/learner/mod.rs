@@ -17,7 +17,7 @@ use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, BlockRates, PriorScales};
 pub(super) use self::part::{Contributions, Parted};
-use self::solve::Solution;
+use self::solve::RateSolution;
 use super::history::{History, Use};
 use super::sums::{Counts, add_row, expected};
 use crate::entries::Relief;
@@ -140,7 +140,7 @@ pub(super) struct Learner {
     learnt_ticks: u64,
     /// The number of the column of each slot.
     column_numbers: Vec<Option<u64>>,
-    solution: Solution,
+    solution: RateSolution,
     /// The number of ticks at which the rates were solved, and their covariance.
     solved_at_ticks: u64,
     covariance_at_ticks: u64,
@@ -179,7 +179,7 @@ impl Learner {
             assumed_count: 0.0,
             learnt_ticks: 0,
             column_numbers: Vec::new(),
-            solution: Solution::default(),
+            solution: RateSolution::default(),
             solved_at_ticks: 0,
             covariance_at_ticks: 0,
             blocks: VecDeque::new(),
@@ -245,7 +245,7 @@ impl Learner {
             let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
             let count = if let Some(Observation { after_tick: from, last_tick: to, count, restarts: false }) = observation {
                 let ticks = (to - from).max(1);
-                let column_count = self.solution.active.len() as u64;
+                let column_count = self.solution.active_slots.len() as u64;
                 if ticks == 1 && column_count > 0 && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count {
                     self.bend.add_tick(self.expected_count(row), count);
                 }
@@ -287,7 +287,7 @@ impl Learner {
                 self.blocks.iter_mut().for_each(|block| block.clear_slot(slot));
                 rates.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
                 self.block_rates = None;
-                self.solution.renewed.push(slot);
+                self.solution.renewed_slots.push(slot);
                 new_slots.push(slot);
             }
         }
@@ -373,7 +373,7 @@ impl Learner {
                 continue;
             }
             let block_number = history.block_of(observation.last_tick);
-            let tick_variance = self.noise.variance_within(self.solution.errors[0]);
+            let tick_variance = self.noise.variance_within(self.solution.residual_variances[0]);
             let current_rates = match self.block_rates.take() {
                 Some(same_block) if same_block.number == block_number => same_block,
                 _ if self.relief >= Relief::LastRates => {

@@ -71,32 +71,32 @@ struct RatePrior {
 
 /// The rates that maximize the posterior.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Solution {
+pub(super) struct RateSolution {
     /// Rates by slot. A slot without a column keeps the rate of its last column.
     pub rates: Vec<f64>,
     /// Residual variance of a tick by scale, as if errors were independent, relative to the
     /// square of what is expected of it.
-    pub errors: [f64; SCALES],
+    pub residual_variances: [f64; SCALES],
     /// Slots that have a column, ascending.
-    pub active: Vec<usize>,
+    pub active_slots: Vec<usize>,
     /// Posterior covariance of their log rates.
     pub covariance: SymmetricMatrix<f32>,
     /// Slots that were given another column since.
-    pub renewed: Vec<usize>,
+    pub renewed_slots: Vec<usize>,
     /// By slot: the information of the counts on the log rate, 0 (prior only) to 1 (exactly known).
-    pub known: Vec<f64>,
+    pub information: Vec<f64>,
 }
 
 /// The posterior of the log rates, with the active slots numbered without gaps.
 struct RatePosterior<'a> {
     sums: &'a Sums,
     counts: &'a Counts,
-    active: &'a [usize],
-    expected: Vec<RatePrior>,
-    base: f64,
+    active_slots: &'a [usize],
+    priors: Vec<RatePrior>,
+    baseline_prior_mean: f64,
     /// By scale: whether the use of a column varies enough. Misses are read some time before or after
     /// counts, so those of a tick may be in the next one: the shortest scale tells nothing of them.
-    tells: [Vec<bool>; SCALES],
+    is_informative: [Vec<bool>; SCALES],
 }
 
 /// Finds the rates in at most `max_steps` steps, beginning with those of `previous`; `None` if nothing was
@@ -106,9 +106,9 @@ pub(super) fn solve_rates(
     counts: &Counts,
     columns: &Columns,
     usage: Use,
-    previous: &Solution,
+    previous: &RateSolution,
     (max_steps, keeps_covariance): (usize, bool),
-) -> Option<Solution> {
+) -> Option<RateSolution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
         return None;
@@ -117,10 +117,10 @@ pub(super) fn solve_rates(
         (0..columns.len()).filter(|slot| columns.get(*slot).is_some()).collect();
     let posterior = RatePosterior::new(sums, counts, columns, usage, &active);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
-    let (mut errors, mut equations) = ([0.0; SCALES], Combined::default());
+    let (mut errors, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
     let mut information: Vec<f64> =
-        active.iter().map(|slot| previous.known.get(*slot).copied().unwrap_or(1.0)).collect();
+        active.iter().map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0)).collect();
     let is_first = previous.rates.is_empty();
     for step in 0..max_steps {
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
@@ -142,7 +142,7 @@ pub(super) fn solve_rates(
         if is_first && INFORMATION_STEPS.contains(&step) {
             let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.inverse_diagonal();
             for (known, (variance, prior)) in
-                information.iter_mut().zip(variances.into_iter().zip(&posterior.expected))
+                information.iter_mut().zip(variances.into_iter().zip(&posterior.priors))
             {
                 *known = 1.0 / (1.0 + variance * prior.precision);
             }
@@ -166,9 +166,9 @@ pub(super) fn solve_rates(
     let mut all_known = vec![0.0; columns.len()];
     for (index, slot) in active.iter().enumerate() {
         let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
-        all_known[*slot] = 1.0 / (1.0 + variance * posterior.expected[index].precision);
+        all_known[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
-    Some(Solution { rates: all, errors, active, covariance, renewed: Vec::new(), known: all_known })
+    Some(RateSolution { rates: all, residual_variances: errors, active_slots: active, covariance, renewed_slots: Vec::new(), information: all_known })
 }
 
 impl<'a> RatePosterior<'a> {
@@ -177,10 +177,10 @@ impl<'a> RatePosterior<'a> {
         counts: &'a Counts,
         columns: &Columns,
         usage: Use,
-        active: &'a [usize],
+        active_slots: &'a [usize],
     ) -> Self {
-        let index = |slot: u16| active.binary_search(&usize::from(slot)).ok();
-        let expected = active.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
+        let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
+        let expected = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
             let sd = prior_sd(usage, column.kind);
             RatePrior {
@@ -194,7 +194,7 @@ impl<'a> RatePosterior<'a> {
         });
         let value_at = |values: &[f64], slot: usize| values.get(slot).copied().unwrap_or(0.0);
         let tells = std::array::from_fn(|scale| {
-            active
+            active_slots
                 .iter()
                 .map(|slot| {
                     let edge_variance = match usage {
@@ -208,22 +208,22 @@ impl<'a> RatePosterior<'a> {
                 .collect()
         });
         let base = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
-        Self { sums, counts, active, expected: expected.collect(), base, tells }
+        Self { sums, counts, active_slots: active_slots, priors: expected.collect(), baseline_prior_mean: base, is_informative: tells }
     }
 
     fn total_use(&self, index: usize) -> f64 {
-        self.sums.used.get(self.active[index]).copied().unwrap_or(0.0)
+        self.sums.used.get(self.active_slots[index]).copied().unwrap_or(0.0)
     }
 
     /// Log rates to begin with.
-    fn initial_log_rates(&self, previous: &Solution, mean: f64) -> Vec<f64> {
-        let n = self.active.len();
-        let is_leading = |index: &usize| self.expected[*index].is_leading;
+    fn initial_log_rates(&self, previous: &RateSolution, mean: f64) -> Vec<f64> {
+        let n = self.active_slots.len();
+        let is_leading = |index: &usize| self.priors[*index].is_leading;
         let leading_use: f64 = (1..n).filter(is_leading).map(|index| self.total_use(index)).sum();
         let mean_log_rate = (mean * self.sums.ticks / leading_use.max(1e-9 * self.sums.ticks)).ln();
         let mut log_rates = vec![f64::NAN; n];
-        log_rates[0] = self.base;
-        for (log_rate, slot) in log_rates.iter_mut().zip(self.active) {
+        log_rates[0] = self.baseline_prior_mean;
+        for (log_rate, slot) in log_rates.iter_mut().zip(self.active_slots) {
             if let Some(rate) = previous.rates.get(*slot).filter(|rate| **rate > 0.0) {
                 *log_rate = rate.ln();
             }
@@ -231,7 +231,7 @@ impl<'a> RatePosterior<'a> {
         // Parents first: a column is at most two below a group.
         for _ in 0..3 {
             for index in 1..n {
-                let RatePrior { parent, offset, .. } = self.expected[index];
+                let RatePrior { parent, offset, .. } = self.priors[index];
                 if log_rates[index].is_nan() {
                     log_rates[index] = parent.map_or(mean_log_rate, |parent| log_rates[parent]) + offset;
                 }
@@ -247,11 +247,11 @@ impl<'a> RatePosterior<'a> {
             let (sums, counts) = (&self.sums.products[scale], &self.counts.products[scale]);
             let mut rates_by_counts = 0.0;
             let mut rates_by_gram = 0.0;
-            for (index, slot) in self.active.iter().enumerate() {
+            for (index, slot) in self.active_slots.iter().enumerate() {
                 let row = sums.row(*slot);
                 rates_by_counts += rates[index] * counts.get(*slot).copied().unwrap_or(0.0);
                 let Some((diagonal_entry, _)) = row.split_last() else { continue };
-                let off_diagonal: f64 = self.active[..index]
+                let off_diagonal: f64 = self.active_slots[..index]
                     .iter()
                     .zip(rates)
                     .map(|(other_slot, rate)| row.get(*other_slot).map_or(0.0, |entry| entry * rate))
@@ -267,14 +267,14 @@ impl<'a> RatePosterior<'a> {
     }
 
     /// The normal equations: the sums of all scales, each weighed by one over its residual variance.
-    fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> Combined {
-        let n = self.active.len();
+    fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
+        let n = self.active_slots.len();
         let (mut matrix, mut right) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
         for (scale, residual_variance) in residual_variances.iter().enumerate() {
             let weight = 1.0 / residual_variance;
-            let is_informative = &self.tells[scale];
+            let is_informative = &self.is_informative[scale];
             for index in (0..n).filter(|at| is_informative[*at]) {
-                let slot = self.active[index];
+                let slot = self.active_slots[index];
                 let row = self.sums.products[scale].row(slot);
                 let use_by_count = self.counts.products[scale].get(slot).copied().unwrap_or(0.0);
                 right[index] += weight * use_by_count;
@@ -282,7 +282,7 @@ impl<'a> RatePosterior<'a> {
                     continue;
                 }
                 for ((entry, column_slot), column_is_informative) in
-                    matrix.row_mut(index).iter_mut().zip(self.active).zip(is_informative)
+                    matrix.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
                 {
                     if *column_is_informative {
                         *entry += weight * row[*column_slot];
@@ -291,15 +291,15 @@ impl<'a> RatePosterior<'a> {
             }
         }
         let square = SquareMatrix::from_lower(&matrix);
-        Combined { matrix, square, right }
+        NormalEquations { gram: matrix, approximate_gram: square, rhs: right }
     }
 
     /// The change of the log rates in a step of Newton's method. The gradient of the likelihood makes the curvature larger,
     /// where it says that rates are too large: then the posterior is less curved than it looks.
-    fn newton_step(&self, rates: &[f64], equations: &Combined, likelihood_gradient: &[f64], gradient: &[f64]) -> Vec<f64> {
+    fn newton_step(&self, rates: &[f64], equations: &NormalEquations, likelihood_gradient: &[f64], gradient: &[f64]) -> Vec<f64> {
         let n = rates.len();
         let mut diagonal_terms: Vec<f64> = likelihood_gradient.iter().map(|rate_gradient| rate_gradient.max(0.0)).collect();
-        for (index, prior) in self.expected.iter().enumerate() {
+        for (index, prior) in self.priors.iter().enumerate() {
             diagonal_terms[index] += prior.precision;
             if let Some(parent) = prior.parent {
                 diagonal_terms[parent] += prior.precision;
@@ -308,11 +308,11 @@ impl<'a> RatePosterior<'a> {
         let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =
                 x.iter().zip(rates).map(|(x_i, rate)| (x_i * rate) as f32).collect();
-            let products = equations.square.multiply_vector(&scaled);
+            let products = equations.approximate_gram.multiply_vector(&scaled);
             for i in 0..n {
                 product_vector[i] = f64::from(products[i]) * rates[i] + diagonal_terms[i] * x[i];
             }
-            for (index, prior) in self.expected.iter().enumerate() {
+            for (index, prior) in self.priors.iter().enumerate() {
                 if let Some(parent) = prior.parent {
                     product_vector[index] -= prior.precision * x[parent];
                     product_vector[parent] -= prior.precision * x[index];
@@ -320,24 +320,24 @@ impl<'a> RatePosterior<'a> {
             }
         };
         let diagonal: Vec<f64> =
-            (0..n).map(|i| equations.matrix.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i]).collect();
+            (0..n).map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i]).collect();
         let rhs: Vec<f64> = gradient.iter().map(|component| -component).collect();
         conjugate_gradient(product, &diagonal, rhs, STEP_LIMITS)
     }
 
     /// The covariance of an earlier solution, for the active slots. What was not known
     /// then has its prior variance.
-    fn reorder_covariance(&self, previous: &Solution) -> SymmetricMatrix<f32> {
-        let is_unchanged = |slot: &&usize| !previous.renewed.contains(slot);
-        let previous_indexes = self.active.iter().map(|slot| {
-            Some(slot).filter(is_unchanged).and_then(|active_slot| previous.active.binary_search(active_slot).ok())
+    fn reorder_covariance(&self, previous: &RateSolution) -> SymmetricMatrix<f32> {
+        let is_unchanged = |slot: &&usize| !previous.renewed_slots.contains(slot);
+        let previous_indexes = self.active_slots.iter().map(|slot| {
+            Some(slot).filter(is_unchanged).and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
         });
         let indexes_before: Vec<Option<usize>> = previous_indexes.collect();
-        let mut covariance = SymmetricMatrix::zero(self.active.len());
+        let mut covariance = SymmetricMatrix::zero(self.active_slots.len());
         for (index, previous_index) in indexes_before.iter().enumerate() {
             let row = covariance.row_mut(index);
             let Some(known_index) = previous_index else {
-                row[index] = self.expected[index].precision.recip() as f32;
+                row[index] = self.priors[index].precision.recip() as f32;
                 continue;
             };
             let previous_row = previous.covariance.row(*known_index);
@@ -351,15 +351,15 @@ impl<'a> RatePosterior<'a> {
     /// Gradient of minus the logarithm of the posterior.
     fn gradient(&self, log_rates: &[f64], likelihood_gradient: &[f64], information: &[f64]) -> Vec<f64> {
         let n = log_rates.len();
-        let leading = || (1..n).filter(|index| self.expected[*index].is_leading);
+        let leading = || (1..n).filter(|index| self.priors[*index].is_leading);
         let information_sum: f64 = leading().map(|index| information[index]).sum();
         let leading_mean = leading().map(|index| information[index] * log_rates[index]).sum::<f64>() / information_sum.max(1e-9);
         let mut gradient = likelihood_gradient.to_vec();
         for index in 0..n {
-            let RatePrior { parent, offset, precision: strength, .. } = self.expected[index];
+            let RatePrior { parent, offset, precision: strength, .. } = self.priors[index];
             let prior_mean = match parent {
                 Some(parent) => log_rates[parent] + offset,
-                None if index == 0 => self.base,
+                None if index == 0 => self.baseline_prior_mean,
                 None => leading_mean + offset,
             };
             let prior_gradient = (log_rates[index] - prior_mean) * strength;
@@ -372,15 +372,15 @@ impl<'a> RatePosterior<'a> {
     }
 
     /// Hessian of minus the logarithm of the posterior, without the term of the residuals (Gauss-Newton).
-    fn hessian(&self, rates: &[f64], equations: &Combined) -> SymmetricMatrix<f64> {
-        let mut hessian = equations.matrix.clone();
-        for (index, prior) in self.expected.iter().enumerate() {
+    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> SymmetricMatrix<f64> {
+        let mut hessian = equations.gram.clone();
+        for (index, prior) in self.priors.iter().enumerate() {
             for (entry, rate) in hessian.row_mut(index).iter_mut().zip(rates) {
                 *entry *= rate * rates[index];
             }
             hessian.row_mut(index)[index] += prior.precision;
         }
-        for (index, prior) in self.expected.iter().enumerate() {
+        for (index, prior) in self.priors.iter().enumerate() {
             if let Some(parent) = prior.parent {
                 hessian.row_mut(parent)[parent] += prior.precision;
                 hessian.row_mut(index.max(parent))[index.min(parent)] -= prior.precision;
@@ -392,17 +392,17 @@ impl<'a> RatePosterior<'a> {
 
 /// The normal equations `gram x rates = rhs`, summed over the scales.
 #[derive(Debug, Default)]
-struct Combined {
-    matrix: SymmetricMatrix<f64>,
+struct NormalEquations {
+    gram: SymmetricMatrix<f64>,
     /// The Gram matrix again, for products that need not be exact.
-    square: SquareMatrix,
-    right: Vec<f64>,
+    approximate_gram: SquareMatrix,
+    rhs: Vec<f64>,
 }
 
-impl Combined {
+impl NormalEquations {
     /// The gradient of minus the log likelihood by log rates: `rate x (gram x rates - rhs)`.
     fn likelihood_gradient(&self, rates: &[f64]) -> Vec<f64> {
-        let gram_by_rates = self.matrix.multiply_vector(rates).into_iter().zip(&self.right);
+        let gram_by_rates = self.gram.multiply_vector(rates).into_iter().zip(&self.rhs);
         gram_by_rates.zip(rates).map(|((expected, rhs), rate)| rate * (expected - rhs)).collect()
     }
 }
