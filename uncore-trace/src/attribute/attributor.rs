@@ -375,7 +375,7 @@ impl Attributor {
         for (set, histories) in self.histories.iter_mut().enumerate() {
             let Some(histories) = histories else { continue };
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
+            histories.forget_before(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
         }
     }
 
@@ -392,14 +392,14 @@ impl Attributor {
             let Some(histories) = histories.as_mut().filter(|_| is_one(set, &self.tracks)) else {
                 continue;
             };
-            histories.review();
+            histories.review_use();
             let tracks = self.tracks.iter_mut().filter(|track| track.learns && track.set == set);
             let histories_now = &*histories;
             workers::each(self.threads, &mut tracks.collect::<Vec<_>>(), |track| {
                 track.review(histories_now);
             });
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            histories.told(|by| tracks.clone().filter_map(|track| track.profile(by)).collect());
+            histories.finish_review(|by| tracks.clone().filter_map(|track| track.profile(by)).collect());
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::held::{Claims, TickParts};
-use super::history::Use;
+use super::history::Predictor;
 use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
 use super::names::Names;
@@ -437,7 +437,7 @@ impl Track {
     }
 
     /// What the method's rates make expect of a tick.
-    pub(super) fn profile(&self, by: Use) -> Option<Vec<f64>> {
+    pub(super) fn profile(&self, by: Predictor) -> Option<Vec<f64>> {
         self.method.profile(by)
     }
 

@@ -45,7 +45,7 @@ mod workers;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
 use self::exact::{ByReadings, ByRequests, ByTime};
-use self::history::{Histories, Use};
+use self::history::{Histories, Predictor};
 use self::io::Io;
 pub use self::learner::Effort;
 use self::learner::Parted;
@@ -198,15 +198,15 @@ impl Methods {
             Method::Source => Box::new(SourceMethod::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             by @ (Method::Misses | Method::Ports) => {
-                let by = if by == Method::Ports { Use::Ports } else { Use::Misses };
+                let by = if by == Method::Ports { Predictor::Ports } else { Predictor::Misses };
                 let compare = self.choice == Choice::Auto;
                 Box::new(ByWitness::new(by, plan.tick_ns, self.effort, compare))
             }
             Method::Regression if counter.is_port() => {
-                let method = Regression::new(Use::Time, plan.tick_ns, self.effort);
+                let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
                 Box::new(method.keeping_parted())
             }
-            Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
+            Method::Regression => Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort)),
             Method::Residency | Method::Monitor | Method::Held | Method::None => {
                 Box::new(Residency)
             }
@@ -330,7 +330,7 @@ pub trait Attribution: std::fmt::Debug + Send {
     fn learn(&mut self, _histories: &Histories) {}
 
     /// What its rates for a kind of use make expect of a tick, by place, in any unit.
-    fn profile(&self, _by: Use) -> Option<Vec<f64>> {
+    fn profile(&self, _by: Predictor) -> Option<Vec<f64>> {
         None
     }
 

@@ -125,7 +125,7 @@ impl Ports {
             let Some(port) = its.into_iter().find(|port| port.place == place) else { continue };
             let Some(Some(histories)) = histories.get_mut(*set) else { continue };
             for (tick, shares) in &windows {
-                let said = histories.said.entry(*tick).or_default();
+                let said = histories.port_confidence.entry(*tick).or_default();
                 for share in shares {
                     said.add(share, share.value * port.bytes);
                 }
@@ -165,7 +165,7 @@ impl Ports {
                     }
                 }
                 if let Some(Some(histories)) = histories.get_mut(*set) {
-                    histories.push_ports(tick, used, is_whole);
+                    histories.push_port_bytes(tick, used, is_whole);
                 }
             }
         }

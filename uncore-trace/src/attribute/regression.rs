@@ -34,7 +34,7 @@
 
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
-use super::history::{Histories, History, Use};
+use super::history::{Histories, History, Predictor};
 use super::learner::{Effort, Learner, Parted, Variance};
 use super::ports::Said;
 use super::residency::{add_residency, residency_of};
@@ -57,11 +57,11 @@ struct Weights {
 
 impl Weights {
     /// The weights for this kind of use.
-    const fn of(by: Use) -> Self {
+    const fn of(by: Predictor) -> Self {
         match by {
-            Use::Time => Self { now: 2.2, whole: 0.0005 },
-            Use::Misses => Self { now: 6.0, whole: 0.0 },
-            Use::Ports => Self { now: 2.2, whole: 0.0 },
+            Predictor::Time => Self { now: 2.2, whole: 0.0005 },
+            Predictor::Misses => Self { now: 6.0, whole: 0.0 },
+            Predictor::Ports => Self { now: 2.2, whole: 0.0 },
         }
     }
 }
@@ -87,7 +87,7 @@ const LEAST_PART: f64 = 0.01;
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Regression {
-    by: Use,
+    by: Predictor,
     learner: Learner,
     /// The parts of the window that is to be divided next.
     parts: WindowParts,
@@ -95,7 +95,7 @@ pub(super) struct Regression {
 
 impl Regression {
     /// A method for ticks of `tick_ns`.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
+    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self { by, learner: Learner::new(by, tick_ns, effort), parts: WindowParts::default() }
     }
 
@@ -147,7 +147,7 @@ impl Attribution for Regression {
         self.learner.set_relief(relief);
     }
 
-    fn profile(&self, by: Use) -> Option<Vec<f64>> {
+    fn profile(&self, by: Predictor) -> Option<Vec<f64>> {
         (by == self.by).then(|| self.learner.rate_profile()).flatten()
     }
 
@@ -210,12 +210,12 @@ impl Uncertain {
     fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&Said>) -> Self {
         let OwnerPart { source, amount, unseen, .. } = *part;
         match history.kind() {
-            Use::Time => {
-                let edges = history.edge();
+            Predictor::Time => {
+                let edges = history.edge_ticks();
                 Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
             }
-            Use::Misses => Self { measure: 1.0 / amount, ..self },
-            Use::Ports => {
+            Predictor::Misses => Self { measure: 1.0 / amount, ..self },
+            Predictor::Ports => {
                 let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
                 let measure = variance_of(now / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING).max(0.0);
@@ -251,7 +251,7 @@ impl Regression {
         }
         let total =
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
-        let said = window.histories.and_then(|histories| histories.said.get(&window.to));
+        let said = window.histories.and_then(|histories| histories.port_confidence.get(&window.to));
         let weights = Weights::of(self.by);
         let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
         for owned in &parts.owners {
@@ -275,7 +275,7 @@ impl Regression {
             // Among owners that share a column, this is residency again.
             if owned.within < 0.999 {
                 confidence *= SHARED * owned.within;
-                if columns::is_rest(owned.column) {
+                if columns::is_shared_slot(owned.column) {
                     lasting *= SHARED * owned.within;
                 }
             }
@@ -311,7 +311,7 @@ mod tests {
         let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
         let mut random = Random(7);
         let mut histories = Histories::new(TICK_NS, false);
-        let mut method = Regression::new(Use::Time, TICK_NS, Effort::Live);
+        let mut method = Regression::new(Predictor::Time, TICK_NS, Effort::Live);
         let (mut parts, mut last) = (Vec::new(), Method::None);
         let (mut total, mut time) = (0.0, [0; 2]);
         for tick in 1..=4000 {
@@ -344,11 +344,11 @@ mod tests {
                 (total, time) = (0.0, [0; 2]);
             }
             if tick.is_multiple_of(100) {
-                histories.review();
+                histories.review_use();
                 method.learn(&histories);
-                histories.told(|by| method.profile(by).into_iter().collect());
+                histories.finish_review(|by| method.profile(by).into_iter().collect());
                 method.solve(&histories);
-                histories.forget(method.needs().min(tick));
+                histories.forget_before(method.needs().min(tick));
             }
         }
         (parts, last)

@@ -220,9 +220,9 @@ impl<M: Attribution> Lagged<M> {
         if !is_last && !self.schedule.learns(self.tick) {
             return 0;
         }
-        self.histories.review();
+        self.histories.review_use();
         self.method.learn(&self.histories);
-        self.histories.told(|by| self.method.profile(by).into_iter().collect());
+        self.histories.finish_review(|by| self.method.profile(by).into_iter().collect());
         if !is_last && !self.schedule.is_turn(0, self.tick) {
             return 0;
         }
@@ -235,7 +235,7 @@ impl<M: Attribution> Lagged<M> {
         let divided =
             self.method.divide(&CountedWindow { histories: Some(&self.histories), ..*window });
         self.method.advance(&self.histories, window.to, window.to);
-        self.histories.forget(self.method.needs().min(self.tick));
+        self.histories.forget_before(self.method.needs().min(self.tick));
         divided
     }
 }
@@ -369,7 +369,7 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let mut random = Random(seed);
         for mix in mixes(&mut random) {
             let truth = simulate(&mix, 2500, &mut random);
-            let learnt = run(&mix, &truth, Regression::new(Use::Time, TICK_NS, Effort::Live), 0.0);
+            let learnt = run(&mix, &truth, Regression::new(Predictor::Time, TICK_NS, Effort::Live), 0.0);
             let timed = run(&mix, &truth, Residency, 0.0);
             let both = by_mix.entry(mix.name).or_default();
             both[0].extend(&learnt.errors);
@@ -425,7 +425,7 @@ fn misses_are_near_and_know_how_near() {
                 let outcome = run(
                     &mix,
                     &truth,
-                    ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false),
+                    ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, false),
                     spread,
                 );
                 by_mix.entry(mix.name).or_default().extend(&outcome.errors);
@@ -452,7 +452,7 @@ fn misses_are_near_and_know_how_near() {
 /// One counter of two owners that always run together, and a third owner.
 fn together(apart: bool) -> Vec<Share> {
     let mut random = Random(7);
-    let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false);
+    let mut method = Lagged::new(Regression::new(Predictor::Time, TICK_NS, Effort::Live), false);
     let (mut sums, mut total) = ([0; 3], 0.0);
     let ticks = 2000u64;
     for at in 1..=ticks {
@@ -513,7 +513,7 @@ proptest! {
         compare in any::<bool>(),
     ) {
         let mut random = Random(seed);
-        let method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, compare);
+        let method = ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, compare);
         let mut method = Lagged::new(method, true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
@@ -565,7 +565,7 @@ fn cost_of_six_counters() {
     for owners in [12, 64] {
         let mut random = Random(1);
         let mut methods: Vec<_> = (0..6)
-            .map(|_| Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false))
+            .map(|_| Lagged::new(Regression::new(Predictor::Time, TICK_NS, Effort::Live), false))
             .collect();
         let mut running = [0, 1, 2, 3];
         let begin = std::time::Instant::now();

@@ -34,7 +34,7 @@ pub(super) struct OwnerPart {
 impl OwnerPart {
     /// The part of a piece. Owners of a column have parts in proportion to their use.
     fn of(used: &OwnerUse, by_place: &[f64], contributions: &Contributions) -> Self {
-        let OwnerUse { source, column, amount, unseen } = *used;
+        let OwnerUse { source, slot: column, amount, edge_fraction: unseen } = *used;
         let place = usize::from(column);
         let in_column = |sums: &[f64]| sums.get(place).copied().unwrap_or(0.0);
         let within = amount / in_column(by_place);
@@ -112,9 +112,9 @@ impl WindowParts {
         }
         self.value += value;
         self.noise += contributions.noise.iter().sum::<f64>();
-        let used = history.window(begin, to);
-        let part = |used_by: &OwnerUse| OwnerPart::of(used_by, &used.by_place, contributions);
-        let piece = used.of.iter().map(part).filter(|part| part.value.is_finite());
+        let used = history.window_use(begin, to);
+        let part = |used_by: &OwnerUse| OwnerPart::of(used_by, &used.by_slot, contributions);
+        let piece = used.owners.iter().map(part).filter(|part| part.value.is_finite());
         if self.owners.is_empty() {
             self.owners = piece.collect();
         } else {
@@ -145,7 +145,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::history::{Histories, Use};
+    use super::super::history::{Histories, Predictor};
     use super::super::learner::Effort;
     use super::super::regression::Regression;
     use super::super::simulation::Random;
@@ -167,9 +167,9 @@ mod tests {
 
     /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns are
     /// `offset` ticks after the ends of windows.
-    fn given(by: Use, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
+    fn given(by: Predictor, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
         let mut random = Random(seed);
-        let mut histories = Histories::new(TICK_NS, by == Use::Misses);
+        let mut histories = Histories::new(TICK_NS, by == Predictor::Misses);
         let mut method = Regression::new(by, TICK_NS, Effort::Live);
         let (mut sums, mut all, mut counts) = (BTreeMap::new(), 0.0, BTreeMap::new());
         let (mut window, mut is_begun) = (BEGIN, false);
@@ -192,9 +192,9 @@ mod tests {
             if !(tick + TURN - offset).is_multiple_of(TURN) {
                 continue;
             }
-            histories.review();
+            histories.review_use();
             method.learn(&histories);
-            histories.told(|by| method.profile(by).into_iter().collect());
+            histories.finish_review(|by| method.profile(by).into_iter().collect());
             method.solve(&histories);
             let to = tick.saturating_sub(LAG);
             if to >= BEGIN && !std::mem::replace(&mut is_begun, to >= BEGIN) {
@@ -222,7 +222,7 @@ mod tests {
                 window = end;
             }
             method.advance(&histories, window.min(to), to);
-            histories.forget(method.needs().min(tick));
+            histories.forget_before(method.needs().min(tick));
             let kept = histories.time.last() - histories.time.first();
             assert!(kept <= LAG + 2 * TURN, "{kept} ticks are kept");
             // An owner has one where it has no column of its own yet, and one where it has.
@@ -241,7 +241,7 @@ mod tests {
             length in prop::sample::select(vec![50, 250, 1000, 2500, 5000]),
             offset in 0..TURN,
             seed: u64,
-            by in prop::sample::select(vec![Use::Time, Use::Misses]),
+            by in prop::sample::select(vec![Predictor::Time, Predictor::Misses]),
         ) {
             let (ticks, all) = given(by, 1, offset, seed);
             let (windows, same) = given(by, length, offset, seed);

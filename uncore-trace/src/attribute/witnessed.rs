@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::history::{Histories, History, Use};
+use super::history::{Histories, History, Predictor};
 use super::learner::Effort;
 use super::regression::Regression;
 use super::{Attribution, CountedWindow, Method, Share, trust};
@@ -26,7 +26,7 @@ use crate::entries::Relief;
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
 pub(super) struct ByWitness {
-    by: Use,
+    by: Predictor,
     /// Divides windows whose use is unknown.
     timed: Regression,
     witnessed: Regression,
@@ -56,7 +56,7 @@ impl Seen {
         Self {
             to,
             is_blind: self.is_blind || history.is_blind(self.to.max(from) + 1..=to),
-            begins_whole: self.begins_whole.or_else(|| Some(history.is_whole(from))),
+            begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(from))),
         }
     }
 }
@@ -64,10 +64,10 @@ impl Seen {
 impl ByWitness {
     /// A method for ticks of `tick_ns`. It divides a window if its use is known and, with
     /// `compare`, if its confidence is not lower than that of regression by time.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort, compare: bool) -> Self {
+    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
             by,
-            timed: Regression::new(Use::Time, tick_ns, effort),
+            timed: Regression::new(Predictor::Time, tick_ns, effort),
             witnessed: Regression::new(by, tick_ns, effort),
             compare,
             counts: VecDeque::new(),
@@ -87,7 +87,7 @@ impl ByWitness {
                 continue;
             }
             self.carried += count.unwrap_or(0.0);
-            let is_known = count.is_some() && history.is_whole(tick);
+            let is_known = count.is_some() && history.is_complete(tick);
             let count = is_known.then(|| std::mem::take(&mut self.carried));
             self.witnessed.tick(tick, count, histories);
         }
@@ -122,8 +122,8 @@ impl Attribution for ByWitness {
         self.witnessed.relieve(relief);
     }
 
-    fn profile(&self, by: Use) -> Option<Vec<f64>> {
-        if by == Use::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
+    fn profile(&self, by: Predictor) -> Option<Vec<f64>> {
+        if by == Predictor::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
     }
 
     fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
@@ -160,11 +160,11 @@ impl Attribution for ByWitness {
             !seen.is_blind
                 && seen.begins_whole == Some(true)
                 && history.last() >= window.to
-                && history.is_whole(window.to)
+                && history.is_complete(window.to)
         });
         match self.witnessed.learnt(window).filter(|_| is_known) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
-                let by = if self.by == Use::Ports { Method::Ports } else { Method::Misses };
+                let by = if self.by == Predictor::Ports { Method::Ports } else { Method::Misses };
                 (by, shares)
             }
             _ => other,
@@ -203,7 +203,7 @@ mod tests {
     ) -> ([f64; 2], Method, Vec<Share>) {
         let mut random = Random(7);
         let mut histories = Histories::new(TICK_NS, true);
-        let mut method = ByWitness::new(Use::Misses, TICK_NS, Effort::Live, false);
+        let mut method = ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, false);
         let (mut owed, mut levels) = ([0; 2], [0; 2]);
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {
@@ -241,14 +241,14 @@ mod tests {
             }
             method.tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
-                histories.review();
+                histories.review_use();
                 method.learn(&histories);
-                histories.told(|by| method.profile(by).into_iter().collect());
+                histories.finish_review(|by| method.profile(by).into_iter().collect());
                 method.solve(&histories);
                 if tick < TICKS {
                     method.skip(Some(&histories), tick);
                     method.advance(&histories, tick, tick);
-                    histories.forget(method.needs().min(tick));
+                    histories.forget_before(method.needs().min(tick));
                 }
             }
         }

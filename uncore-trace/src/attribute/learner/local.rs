@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::history::{History, LONG, Use};
+use super::super::history::{History, LONG_BLOCK_LEN, Predictor};
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
 use super::solve::RateSolution;
 
@@ -28,10 +28,10 @@ struct Stage {
 impl Stage {
     /// Least prior standard deviation of a rate. Bytes per miss, or per byte at a port, differ less than
     /// bytes per time.
-    fn min_prior_sd(&self, usage: Use) -> f64 {
+    fn min_prior_sd(&self, usage: Predictor) -> f64 {
         match usage {
-            Use::Time => self.min_time_prior_sd,
-            Use::Misses | Use::Ports => 0.4 * self.min_time_prior_sd,
+            Predictor::Time => self.min_time_prior_sd,
+            Predictor::Misses | Predictor::Ports => 0.4 * self.min_time_prior_sd,
         }
     }
 }
@@ -39,7 +39,7 @@ impl Stage {
 /// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with the
 /// smallest errors on drawn machines of 8 to 144 CPUs.
 const STAGES: [Stage; 3] = [
-    Stage { length: LONG, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], autocorrelation_factor: 16.0, min_time_prior_sd: 0.5 },
+    Stage { length: LONG_BLOCK_LEN, weights: &[1.0, 0.6, 0.37, 0.22, 0.14], autocorrelation_factor: 16.0, min_time_prior_sd: 0.5 },
     Stage { length: 1, weights: &[1.0, 0.67, 0.3, 0.08], autocorrelation_factor: 4.0, min_time_prior_sd: 0.3 },
     Stage { length: 1, weights: &[1.0], autocorrelation_factor: 4.0, min_time_prior_sd: 0.1 },
 ];
@@ -84,7 +84,7 @@ pub(super) struct PriorScales([f64; 3]);
 
 impl PriorScales {
     /// The scales before anything was learnt.
-    pub(super) fn new(usage: Use) -> Self {
+    pub(super) fn new(usage: Predictor) -> Self {
         Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(usage)))
     }
 }
@@ -171,7 +171,7 @@ impl BlockRates {
             let spread = &mut spreads.0[stage_index];
             problem.solve_correction(center_rates, learnt, (stage, history.kind(), error), spread)
         };
-        let long_number = number.div_ceil(LONG);
+        let long_number = number.div_ceil(LONG_BLOCK_LEN);
         let slow_rates = match previous.filter(|last| last.long_block.0 == long_number) {
             Some(same_long) => same_long.long_block.1,
             None => correct_stage(0, learnt).0,
@@ -220,7 +220,7 @@ fn relative_variances(
     };
     let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (index, slot) in active.iter().enumerate() {
-        groups.entry(history.columns().root(*slot)).or_default().push(index);
+        groups.entry(history.columns().group_slot(*slot)).or_default().push(index);
     }
     let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
     for members in groups.values() {
@@ -250,7 +250,7 @@ impl CorrectionProblem<'_> {
         self,
         center_rates: &[f64],
         learnt_rates: &[f64],
-        (stage, usage, tick_variance): (&Stage, Use, f64),
+        (stage, usage, tick_variance): (&Stage, Predictor, f64),
         prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
         let n = self.gram.n;

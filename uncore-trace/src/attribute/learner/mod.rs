@@ -18,8 +18,8 @@ pub(super) use self::local::Variance;
 use self::local::{BlockCounts, BlockRates, PriorScales};
 pub(super) use self::part::{Contributions, Parted};
 use self::solve::RateSolution;
-use super::history::{History, Use};
-use super::sums::{Counts, add_row, expected};
+use super::history::{History, Predictor};
+use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
@@ -121,7 +121,7 @@ impl Noise {
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Learner {
-    by: Use,
+    by: Predictor,
     effort: Effort,
     /// Longest count that is learnt from, in ticks.
     max_count_ticks: u64,
@@ -131,7 +131,7 @@ pub(super) struct Learner {
     undivided: VecDeque<Observation>,
     /// Counts that nothing was learnt from yet, oldest first.
     unlearnt: VecDeque<Observation>,
-    count_sums: Counts,
+    count_sums: CountSums,
     /// The next tick to learn from; 0: none yet.
     next_tick: u64,
     /// The counts that were assumed for ticks that were not read.
@@ -166,7 +166,7 @@ pub(super) struct Learner {
 
 impl Learner {
     /// A learner for ticks of `tick_ns`.
-    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
+    pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self {
             by,
             effort,
@@ -174,7 +174,7 @@ impl Learner {
             solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
             undivided: VecDeque::new(),
             unlearnt: VecDeque::new(),
-            count_sums: Counts::default(),
+            count_sums: CountSums::default(),
             next_tick: 0,
             assumed_count: 0.0,
             learnt_ticks: 0,
@@ -257,13 +257,13 @@ impl Learner {
                 expected
             };
             self.learnt_ticks += 1;
-            self.count_sums.push(count, &mut groups);
+            self.count_sums.push_count(count, &mut groups);
             let block_number = history.block_of(tick);
             if self.blocks.back().is_none_or(|block| block.number < block_number) {
                 self.blocks.push_back(BlockCounts { number: block_number, products: Vec::new() });
             }
             if let Some(block) = self.blocks.back_mut() {
-                add_row(&mut block.products, row, count / history.size(tick));
+                add_row(&mut block.products, row, count / history.relative_size(tick));
             }
         }
         self.next_tick = history.reviewed();
@@ -283,7 +283,7 @@ impl Learner {
             // Stored ticks may refer to a slot without a column: it keeps what was learnt.
             let Some(column) = columns.get(slot) else { continue };
             if known_number.replace(column.number) != Some(column.number) {
-                self.count_sums.clear(slot);
+                self.count_sums.clear_slot(slot);
                 self.blocks.iter_mut().for_each(|block| block.clear_slot(slot));
                 rates.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
                 self.block_rates = None;
@@ -293,7 +293,7 @@ impl Learner {
         }
         for slot in new_slots {
             let rate_of_slot = |parent_slot: u16| rates.get(usize::from(parent_slot)).copied().unwrap_or(0.0);
-            let initial_rate = columns.before(slot, |parent| rate_of_slot(parent) > 0.0).map_or(0.0, rate_of_slot);
+            let initial_rate = columns.previous_slot(slot, |parent| rate_of_slot(parent) > 0.0).map_or(0.0, rate_of_slot);
             rates.get_mut(slot).into_iter().for_each(|rate| *rate = initial_rate);
         }
     }
@@ -303,7 +303,7 @@ impl Learner {
         if self.solution.rates.is_empty() {
             return self.count_sums.sum / self.learnt_ticks.max(1) as f64;
         }
-        expected(&self.solution.rates, row)
+        expected_count(&self.solution.rates, row)
     }
 
     /// Number of ticks after which something is solved anew: some ticks, limited to a number. While the
@@ -326,8 +326,8 @@ impl Learner {
         }
         self.solved_at_ticks = self.learnt_ticks;
         self.bend.update_factor();
-        let (sums, groups) = history.design().closed();
-        let counts = self.count_sums.closed(&groups);
+        let (sums, groups) = history.design().with_open_means();
+        let counts = self.count_sums.with_groups(&groups);
         let max_steps = match self.effort {
             _ if self.solution.rates.is_empty() => 80,
             Effort::Live => 8,
@@ -390,7 +390,7 @@ impl Learner {
                 divided_counts.push(Parted { tick: observation.last_tick, parts: owner_amounts });
             }
             let residual = (self.bend.straighten_count(observation.count, observation.last_tick - observation.after_tick) - expected)
-                / history.size(observation.last_tick);
+                / history.relative_size(observation.last_tick);
             self.noise.add_residual(residual, observation.last_tick - observation.after_tick);
             self.block_rates = Some(current_rates);
         }

@@ -1,7 +1,7 @@
 //! Counts divided by rates, summed over the ticks of a window.
 
 use super::super::columns::BASELINE;
-use super::super::history::{Entry, History};
+use super::super::history::{UseEntry, History};
 use super::Observation;
 use super::local::{BlockRates, Variance};
 use crate::entries::Owner;
@@ -21,10 +21,10 @@ pub struct Parted {
 impl Parted {
     /// Divides a count in proportion to use, where no rates are known.
     pub(super) fn divide_by_use(observation: &Observation, history: &History) -> Self {
-        let entries = || (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.row(tick));
+        let entries = || (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.tick_entries(tick));
         let total_use: f64 = entries().map(|entry| f64::from(entry.amount)).sum();
-        let entry_amount = |entry: &Entry| {
-            let owner = history.source(entry.source)?.owner;
+        let entry_amount = |entry: &UseEntry| {
+            let owner = history.source_of_number(entry.source)?.owner;
             Some((owner, observation.count * f64::from(entry.amount) / total_use))
         };
         let all_unattributed = || vec![(Owner::Unattributed, observation.count)];
@@ -78,7 +78,7 @@ impl Contributions {
             squares += expected * expected;
         }
         for tick in observation.after_tick + 1..=observation.last_tick {
-            noise += tick_variance * history.size(tick).powi(2);
+            noise += tick_variance * history.relative_size(tick).powi(2);
         }
         if sum <= 0.0 || !sum.is_finite() {
             return sum;
@@ -91,11 +91,11 @@ impl Contributions {
             self.noise[usize::from(*slot)] += noise * expected * expected;
         }
         if let Some(amounts) = owner_amounts {
-            let entry_amount = |entry: &Entry| {
-                let owner = history.source(entry.source)?.owner;
-                Some((owner, scale * rate_of_slot(entry.column) * f64::from(entry.amount)))
+            let entry_amount = |entry: &UseEntry| {
+                let owner = history.source_of_number(entry.source)?.owner;
+                Some((owner, scale * rate_of_slot(entry.slot) * f64::from(entry.amount)))
             };
-            let entries = (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.row(tick));
+            let entries = (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.tick_entries(tick));
             let baseline = rate_of_slot(BASELINE) * (observation.last_tick - observation.after_tick) as f64;
             amounts.push((Owner::Unattributed, scale * baseline));
             amounts.extend(entries.filter_map(entry_amount));

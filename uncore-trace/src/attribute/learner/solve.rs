@@ -5,10 +5,10 @@
 //! rate on near ones. The maximum is found by Newton's method for the logarithms of the rates, so
 //! they stay positive. The variance of the errors at each time scale weighs its sums.
 
-use super::super::columns::{Columns, Kind};
-use super::super::history::Use;
+use super::super::columns::{RateColumns, ColumnKind};
+use super::super::history::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
-use super::super::sums::{Counts, SCALES, Sums};
+use super::super::sums::{CountSums, SCALES, DesignSums};
 use super::super::symmetric::SymmetricMatrix;
 
 /// Expected fraction of the mean count that no owner causes.
@@ -43,16 +43,16 @@ const INFORMATION_STEPS: [usize; 2] = [4, 20];
 const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 
 /// Prior standard deviation of a log rate.
-fn prior_sd(usage: Use, kind: Kind) -> f64 {
+fn prior_sd(usage: Predictor, kind: ColumnKind) -> f64 {
     match (usage, kind) {
-        (_, Kind::Baseline) => 1.0,
-        (Use::Time, Kind::Group) => 1.6,
-        (Use::Time, Kind::Process) => 0.7,
-        (Use::Misses, Kind::Group) => 0.5,
-        (Use::Misses, Kind::Process) => 0.3,
-        (Use::Ports, Kind::Group) => 0.2,
-        (Use::Ports, Kind::Process) => 0.1,
-        (_, Kind::Far) => 1.8,
+        (_, ColumnKind::Baseline) => 1.0,
+        (Predictor::Time, ColumnKind::Group) => 1.6,
+        (Predictor::Time, ColumnKind::Process) => 0.7,
+        (Predictor::Misses, ColumnKind::Group) => 0.5,
+        (Predictor::Misses, ColumnKind::Process) => 0.3,
+        (Predictor::Ports, ColumnKind::Group) => 0.2,
+        (Predictor::Ports, ColumnKind::Process) => 0.1,
+        (_, ColumnKind::Far) => 1.8,
     }
 }
 
@@ -89,8 +89,8 @@ pub(super) struct RateSolution {
 
 /// The posterior of the log rates, with the active slots numbered without gaps.
 struct RatePosterior<'a> {
-    sums: &'a Sums,
-    counts: &'a Counts,
+    sums: &'a DesignSums,
+    counts: &'a CountSums,
     active_slots: &'a [usize],
     priors: Vec<RatePrior>,
     baseline_prior_mean: f64,
@@ -102,10 +102,10 @@ struct RatePosterior<'a> {
 /// Finds the rates in at most `max_steps` steps, beginning with those of `previous`; `None` if nothing was
 /// counted. `keeps_covariance` says whether the covariance of `previous` is kept.
 pub(super) fn solve_rates(
-    sums: &Sums,
-    counts: &Counts,
-    columns: &Columns,
-    usage: Use,
+    sums: &DesignSums,
+    counts: &CountSums,
+    columns: &RateColumns,
+    usage: Predictor,
     previous: &RateSolution,
     (max_steps, keeps_covariance): (usize, bool),
 ) -> Option<RateSolution> {
@@ -173,10 +173,10 @@ pub(super) fn solve_rates(
 
 impl<'a> RatePosterior<'a> {
     fn new(
-        sums: &'a Sums,
-        counts: &'a Counts,
-        columns: &Columns,
-        usage: Use,
+        sums: &'a DesignSums,
+        counts: &'a CountSums,
+        columns: &RateColumns,
+        usage: Predictor,
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
@@ -185,10 +185,10 @@ impl<'a> RatePosterior<'a> {
             let sd = prior_sd(usage, column.kind);
             RatePrior {
                 parent,
-                offset: if column.kind == Kind::Far { FAR.ln() } else { 0.0 },
+                offset: if column.kind == ColumnKind::Far { FAR.ln() } else { 0.0 },
                 precision: 1.0 / (sd * sd),
-                is_leading: column.kind != Kind::Baseline
-                    && column.kind != Kind::Far
+                is_leading: column.kind != ColumnKind::Baseline
+                    && column.kind != ColumnKind::Far
                     && parent.is_none(),
             }
         });
@@ -198,11 +198,11 @@ impl<'a> RatePosterior<'a> {
                 .iter()
                 .map(|slot| {
                     let edge_variance = match usage {
-                        Use::Time => EDGE_TICKS * EDGE_TICKS * value_at(&sums.used, *slot) / sums.ticks,
-                        Use::Misses | Use::Ports => 0.0,
+                        Predictor::Time => EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks,
+                        Predictor::Misses | Predictor::Ports => 0.0,
                     };
-                    let use_variance = value_at(&sums.spread[scale], *slot) / sums.free[scale].max(1.0);
-                    let is_measured = usage != Use::Misses || scale > 0;
+                    let use_variance = value_at(&sums.squared_deviations[scale], *slot) / sums.degrees_of_freedom[scale].max(1.0);
+                    let is_measured = usage != Predictor::Misses || scale > 0;
                     is_measured && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
                 .collect()
@@ -212,7 +212,7 @@ impl<'a> RatePosterior<'a> {
     }
 
     fn total_use(&self, index: usize) -> f64 {
-        self.sums.used.get(self.active_slots[index]).copied().unwrap_or(0.0)
+        self.sums.total_use.get(self.active_slots[index]).copied().unwrap_or(0.0)
     }
 
     /// Log rates to begin with.
@@ -244,7 +244,7 @@ impl<'a> RatePosterior<'a> {
     /// Residual variance by scale: `(y'y - 2 r'X'y + r'X'X r) / degrees of freedom`, with the use `X`, counts `y`, rates `r`.
     fn residual_variances(&self, rates: &[f64]) -> [f64; SCALES] {
         let variance_of_scale = |scale: usize| {
-            let (sums, counts) = (&self.sums.products[scale], &self.counts.products[scale]);
+            let (sums, counts) = (&self.sums.gram[scale], &self.counts.use_by_count[scale]);
             let mut rates_by_counts = 0.0;
             let mut rates_by_gram = 0.0;
             for (index, slot) in self.active_slots.iter().enumerate() {
@@ -258,9 +258,9 @@ impl<'a> RatePosterior<'a> {
                     .sum();
                 rates_by_gram += rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
             }
-            let count_squares = self.counts.square[scale];
+            let count_squares = self.counts.count_squares[scale];
             (count_squares - 2.0 * rates_by_counts + rates_by_gram).max(1e-12 * count_squares + 1e-30)
-                / self.sums.free[scale].max(1.0)
+                / self.sums.degrees_of_freedom[scale].max(1.0)
         };
         let variances: [f64; SCALES] = std::array::from_fn(variance_of_scale);
         variances.map(|variance| variance.max(MIN_ERROR_RATIO * variances[0]).max(1e-12))
@@ -275,8 +275,8 @@ impl<'a> RatePosterior<'a> {
             let is_informative = &self.is_informative[scale];
             for index in (0..n).filter(|at| is_informative[*at]) {
                 let slot = self.active_slots[index];
-                let row = self.sums.products[scale].row(slot);
-                let use_by_count = self.counts.products[scale].get(slot).copied().unwrap_or(0.0);
+                let row = self.sums.gram[scale].row(slot);
+                let use_by_count = self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
                 right[index] += weight * use_by_count;
                 if row.is_empty() {
                     continue;
