@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::counter::{self, Close, Track};
 use super::credit::Credit;
-use super::held::Holders;
+use super::held::DeviceHolders;
 use super::history::Histories;
-use super::monitor::Monitors;
+use super::monitor::LinkMonitors;
 use super::names::Names;
 use super::pool::Pools;
 use super::ports::Ports;
@@ -80,8 +80,8 @@ pub struct Attributor {
     pools: Pools,
     ports: Ports,
     moved: MovedSum,
-    holders: Holders,
-    monitors: Monitors,
+    holders: DeviceHolders,
+    monitors: LinkMonitors,
     credit: Credit,
     /// The use of each set of CPUs, if a counter that sees the set learns from it.
     histories: Vec<Option<Histories>>,
@@ -121,9 +121,9 @@ impl LogConsumer for Attributor {
             LogEntry::Switches { cpu, switches: parts } => self.switches.add(cpu, parts),
             LogEntry::Reading(reading) => self.reading(reading)?,
             LogEntry::Moved(moved) => self.moved.add_moved(moved),
-            LogEntry::Held(held) => self.holders.take(held),
-            LogEntry::Monitored(monitored) => self.monitors.add(monitored),
-            LogEntry::Account(accounted) => self.holders.account(accounted),
+            LogEntry::Held(held) => self.holders.apply_change(held),
+            LogEntry::Monitored(monitored) => self.monitors.add_bytes(monitored),
+            LogEntry::Account(accounted) => self.holders.add_account(accounted),
             LogEntry::Cgroup { id, names } => self.names.cgroup(id, names),
             LogEntry::Interrupt { number, name } => self.names.interrupt(number, name),
             LogEntry::EndOfTick { tick, is_last } => {
@@ -225,7 +225,7 @@ impl Attributor {
         let ports = Ports::new(&tracks, &sets, start_tick);
         let history = |(set, (learnt, has)): (usize, (bool, bool))| {
             let empty = || Histories::new(plan.tick_ns, has);
-            let divided = |its: Histories| if ports.divide(set) { its.with_ports() } else { its };
+            let divided = |its: Histories| if ports.divides_set(set) { its.with_ports() } else { its };
             learnt.then(|| divided(empty()))
         };
         let histories = learnt.iter().copied().zip(has_misses.iter().copied()).enumerate();
@@ -234,8 +234,8 @@ impl Attributor {
             clock,
             wall,
             origin: origin.clone(),
-            holders: Holders::new(&mut tracks, plan.tick_ns),
-            monitors: Monitors::new(plan, &tracks, start_tick),
+            holders: DeviceHolders::new(&mut tracks, plan.tick_ns),
+            monitors: LinkMonitors::new(plan, &tracks, start_tick),
             index_of,
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),
@@ -329,7 +329,7 @@ impl Attributor {
         for track in &mut self.tracks {
             track.settle(tick, is_last);
         }
-        self.holders.settle(&mut self.tracks);
+        self.holders.divide_ticks(&mut self.tracks);
         let ticks = self.usage.take_ticks();
         self.count(&ticks);
     }
@@ -358,7 +358,7 @@ impl Attributor {
     /// Has the methods learn whose turn it is, and divides windows that need not wait any longer.
     /// Ports come first, because the others learn from what these have divided.
     fn learn(&mut self, tick: u64, is_last: bool) {
-        let ports = self.ports.places();
+        let ports = self.ports.counter_indexes();
         let of_ports = |set: usize, tracks: &[Track]| {
             ports.iter().filter_map(|at| tracks.get(*at)).any(|track| track.set == set)
         };
@@ -367,7 +367,7 @@ impl Attributor {
             let to = ports.iter().filter_map(|at| self.divides(*at, tick, is_last)).min();
             let to = to.unwrap_or(tick);
             self.turns(tick, is_last, |at| ports.contains(&at).then_some(to));
-            self.ports.gather(to, &mut self.tracks, &mut self.histories);
+            self.ports.gather_ticks(to, &mut self.tracks, &mut self.histories);
         }
         self.review(|set, tracks| !of_ports(set, tracks));
         let known = self.ports.to();
@@ -418,7 +418,7 @@ impl Attributor {
             let to = match track.kind {
                 _ if track.counter.is_port() => known,
                 _ if !is_turn => continue,
-                Method::Ports if self.ports.divide(track.set) => to.min(known),
+                Method::Ports if self.ports.divides_set(track.set) => to.min(known),
                 _ => to,
             };
             plans[at] = Some((is_turn, to));
@@ -443,8 +443,8 @@ impl Attributor {
         let turns = self.tracks.iter_mut().zip(slots).zip(plans);
         let mut turns: Vec<Turn<'_>> = turns.filter_map(turn).collect();
         workers::each(self.threads, &mut turns, |turn| turn.take(tick_ns, names));
-        for at in self.ports.places() {
-            self.ports.note(at, &mut self.tracks[at], &mut self.histories);
+        for at in self.ports.counter_indexes() {
+            self.ports.note_confidence(at, &mut self.tracks[at], &mut self.histories);
         }
     }
 
@@ -467,7 +467,7 @@ impl Attributor {
             self.credit.add_time(times);
         }
         self.pools.divide(&self.tracks, &mut ended);
-        self.monitors.measure(tick, &self.tracks, &mut ended);
+        self.monitors.measure_window(tick, &self.tracks, &mut ended);
         let mut slots: Vec<Slot> = self.tracks.iter().map(|_| Slot::Nothing).collect();
         let (ports, others): (Vec<_>, Vec<_>) =
             ended.into_iter().enumerate().partition(|(at, _)| self.tracks[*at].counter.is_port());
@@ -498,7 +498,7 @@ impl Attributor {
                 let histories = self.histories.get(track.set).and_then(Option::as_ref);
                 let Close { tick, tick_ns, .. } = *window;
                 let divided = track.divide(tick, tick_ns, &span, histories, &self.names);
-                self.ports.note(at, track, &mut self.histories);
+                self.ports.note_confidence(at, track, &mut self.histories);
                 if counts { Slot::Divided(divided) } else { Slot::Nothing }
             }
         }
@@ -506,13 +506,13 @@ impl Attributor {
 
     /// Has the ports divide the ticks up to `tick`, if no window waits.
     fn gather(&mut self, tick: u64) {
-        for at in self.ports.places() {
+        for at in self.ports.counter_indexes() {
             let track = &mut self.tracks[at];
             if let Some(Some(histories)) = self.histories.get(track.set) {
                 track.advance(histories, tick);
             }
         }
-        self.ports.gather(tick, &mut self.tracks, &mut self.histories);
+        self.ports.gather_ticks(tick, &mut self.tracks, &mut self.histories);
     }
 
     /// Appends rows of the windows that all counters have divided, until `fabric` has `most` rows.
@@ -532,7 +532,7 @@ impl Attributor {
                 let window = self.ready.pop_front()?;
                 for (at, slot) in window.slots.iter().enumerate() {
                     if let Slot::Divided(divided) = slot
-                        && self.monitors.sees(at)
+                        && self.monitors.measures_counter(at)
                     {
                         self.credit.add(&divided.shares);
                     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
-use super::held::{Claims, TickParts};
+use super::held::{HolderClaims, TickFractions};
 use super::history::Predictor;
 use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
@@ -42,7 +42,7 @@ pub(super) struct Track {
     /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
     /// What the holders of its devices have of its counts in the window.
-    claims: Claims,
+    claims: HolderClaims,
     /// The shares of its windows since they were last taken, if it is a port.
     said: Vec<(u64, Vec<Share>)>,
     method: Box<dyn Attribution>,
@@ -82,7 +82,7 @@ pub(super) struct Span {
     /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
     /// What the holders of its devices have of it.
-    claims: Box<Claims>,
+    claims: Box<HolderClaims>,
     /// The parts of its count that monitors measured.
     pub measured: Vec<MeasuredPart>,
 }
@@ -183,7 +183,7 @@ impl Track {
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
-            claims: Claims::default(),
+            claims: HolderClaims::default(),
             said: Vec::new(),
             schedule: Schedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
             begin: clock.start_tick,
@@ -205,7 +205,7 @@ impl Track {
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
-            self.claims = Claims::default();
+            self.claims = HolderClaims::default();
             // Counts from readings are only those since the restart; switches are seen all the time.
             if self.counter.exact_by.is_some() {
                 self.counts.clear();
@@ -256,7 +256,7 @@ impl Track {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        let claims = Box::new(self.claims.take());
+        let claims = Box::new(self.claims.take_counted());
         Ended::Read(Span {
             from,
             delta,
@@ -355,10 +355,10 @@ impl Track {
                 share.lasting *= io_part as f32;
             }
         }
-        claims.apply(&mut shares);
+        claims.apply_to_shares(&mut shares);
         if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
         {
-            monitor::apply(total.unwrap_or_default(), running, measured, names, &mut shares);
+            monitor::apply_measured(total.unwrap_or_default(), running, measured, names, &mut shares);
         }
         Divided { from, to, total, running, method, shares }
     }
@@ -406,9 +406,9 @@ impl Track {
     }
 
     /// Gives the holders of its devices their parts of the count of a tick.
-    pub(super) fn hold(&mut self, tick: u64, parts: TickParts) {
+    pub(super) fn hold(&mut self, tick: u64, parts: TickFractions) {
         let count = self.series.of_tick(tick).and_then(|(count, _)| self.since_tick(count));
-        self.claims.tick(parts, count.map(|(delta, factor)| delta as f64 * factor));
+        self.claims.add_tick_count(parts, count.map(|(delta, factor)| delta as f64 * factor));
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use super::calibration::{Used, calibrate};
 use super::cgroups::cgroup;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
-use super::ports::Said;
+use super::ports::PortConfidence;
 use super::solve::SquareMatrix;
 use super::sums::{Design, UseRow, sum_by_slot};
 use super::symmetric::{RowBatch, SymmetricMatrix};
@@ -139,7 +139,7 @@ pub struct Histories {
     /// last that all ports have divided.
     pub ports: Option<History>,
     /// How sure the ports are, for windows that are not divided yet.
-    pub port_confidence: BTreeMap<u64, Said>,
+    pub port_confidence: BTreeMap<u64, PortConfidence>,
 }
 
 impl Histories {

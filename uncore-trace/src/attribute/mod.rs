@@ -46,7 +46,7 @@ mod workers;
 pub use self::attributor::{Attributor, RecordingFacts, order};
 use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Predictor};
-use self::io::Io;
+use self::io::IoMethod;
 pub use self::learner::Effort;
 use self::learner::Parted;
 use self::regression::Regression;
@@ -196,7 +196,7 @@ impl Methods {
                 Some(ExactBy::Readings) | None => Box::new(ByReadings),
             },
             Method::Source => Box::new(SourceMethod::of(counter.cause)),
-            Method::Io => Box::<Io>::default(),
+            Method::Io => Box::<IoMethod>::default(),
             by @ (Method::Misses | Method::Ports) => {
                 let by = if by == Method::Ports { Predictor::Ports } else { Predictor::Misses };
                 let compare = self.choice == Choice::Auto;

@@ -41,38 +41,38 @@ use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
 
-/// The part of a counter's count that a cgroup moved.
+/// The fraction of a counter's count that a cgroup moved.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MeasuredPart {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
-    /// Its part of the count, 0 to 1. The parts of a counter sum to 1 at most.
-    pub part: f64,
+    /// Its fraction of the count, 0 to 1. The fractions of a counter sum to 1 at most.
+    pub fraction: f64,
     /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
     pub confidence: f64,
-    /// Whether the cgroup has this part at most, rather than this part.
+    /// Whether the cgroup has at most this fraction, rather than this fraction.
     pub is_bound: bool,
 }
 
 /// A link whose bytes are measured, if any are.
 #[derive(Debug)]
-struct Link {
+struct MonitoredLink {
     socket: i16,
     /// Indexes of its counters, with their directions.
     members: Vec<(usize, Direction)>,
     agreement: Agreement,
     /// The tick at which `bytes` begin.
-    since: u64,
+    begin_tick: u64,
     bytes: MonitoredSum,
 }
 
-/// What was measured.
+/// The links whose bytes are measured.
 #[derive(Debug)]
-pub(super) struct Monitors {
-    links: Vec<Link>,
+pub(super) struct LinkMonitors {
+    links: Vec<MonitoredLink>,
 }
 
-impl Monitors {
+impl LinkMonitors {
     /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
     /// count nothing that is measured.
     pub(super) fn new(plan: &Plan, tracks: &[Track], start_tick: u64) -> Self {
@@ -81,20 +81,20 @@ impl Monitors {
         let index_of: HashMap<u32, usize> =
             divided.map(|(index, track)| (track.counter.id, index)).collect();
         let links = plan.links.iter().filter(|link| link.kind == MEMORY).filter_map(|link| {
-            let of = |both: bool| {
-                let its = link.counters.iter();
-                let its = its.filter(|its| (its.direction == Direction::Both) == both);
+            let members_with = |is_bidirectional: bool| {
+                let counters = link.counters.iter();
+                let matching = counters.filter(|member| (member.direction == Direction::Both) == is_bidirectional);
                 let index = |counter: u32| index_of.get(&counter).copied();
-                its.filter_map(|its| Some((index(its.counter)?, its.direction))).collect::<Vec<_>>()
+                matching.filter_map(|member| Some((index(member.counter)?, member.direction))).collect::<Vec<_>>()
             };
             // A counter of both directions counts the bytes of the others again.
-            let single = of(false);
-            let members = if single.is_empty() { of(true) } else { single };
-            Some(Link {
+            let single = members_with(false);
+            let members = if single.is_empty() { members_with(true) } else { single };
+            Some(MonitoredLink {
                 socket: link.socket.filter(|_| !members.is_empty())?,
                 members,
                 agreement: Agreement::default(),
-                since: start_tick,
+                begin_tick: start_tick,
                 bytes: MonitoredSum::default(),
             })
         });
@@ -102,27 +102,27 @@ impl Monitors {
     }
 
     /// Whether the counter at this index counts bytes of memory that can be measured.
-    pub(super) fn sees(&self, at: usize) -> bool {
-        self.links.iter().any(|link| link.members.iter().any(|(member, _)| *member == at))
+    pub(super) fn measures_counter(&self, counter_index: usize) -> bool {
+        self.links.iter().any(|link| link.members.iter().any(|(member, _)| *member == counter_index))
     }
 
-    /// Takes bytes of the current window.
-    pub(super) fn add(&mut self, monitored: &Monitored) {
-        let is_seen = |link: &&mut Link| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
+    /// Adds bytes of the current window.
+    pub(super) fn add_bytes(&mut self, monitored: &Monitored) {
+        let is_seen = |link: &&mut MonitoredLink| [link.socket, ALL_SOCKETS].contains(&monitored.socket);
         for link in self.links.iter_mut().filter(is_seen) {
             link.bytes.add_bytes(monitored);
         }
     }
 
-    /// Notes in each counter's window, which ends at `tick`, the parts that were measured.
-    pub(super) fn measure(&mut self, tick: u64, tracks: &[Track], ended: &mut [Ended]) {
+    /// Notes in each counter's window, which ends at `tick`, the fractions that were measured.
+    pub(super) fn measure_window(&mut self, tick: u64, tracks: &[Track], window_ends: &mut [Ended]) {
         for link in &mut self.links {
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()
-                .map(|(at, _)| match ended.get(*at) {
+                .map(|(counter_index, _)| match window_ends.get(*counter_index) {
                     Some(Ended::Read(span)) => {
-                        Some((span.from, tracks.get(*at)?.total(span).unwrap_or_default()))
+                        Some((span.from, tracks.get(*counter_index)?.total(span).unwrap_or_default()))
                     }
                     _ => None,
                 })
@@ -131,21 +131,21 @@ impl Monitors {
             if counts.iter().all(Option::is_none) {
                 continue;
             }
-            let whole = counts.iter().all(|its| its.is_some_and(|(from, _)| from == link.since));
-            if whole {
+            let is_complete = counts.iter().all(|begin_and_count| begin_and_count.is_some_and(|(window_begin, _)| window_begin == link.begin_tick));
+            if is_complete {
                 let counts: Vec<f64> =
                     counts.into_iter().flatten().map(|(_, count)| count).collect();
-                link.note(&counts, ended);
+                link.note_fractions(&counts, window_ends);
             }
-            link.since = tick;
+            link.begin_tick = tick;
             link.bytes.clear_bytes();
         }
     }
 }
 
-impl Link {
-    /// Notes the parts in the windows of its counters, which have these counts.
-    fn note(&mut self, counts: &[f64], ended: &mut [Ended]) {
+impl MonitoredLink {
+    /// Notes the fractions in the windows of its counters, which have these counts.
+    fn note_fractions(&mut self, counts: &[f64], window_ends: &mut [Ended]) {
         let total: f64 = counts.iter().sum();
         let mut all = None;
         let mut groups: Vec<(Arc<str>, u64)> = Vec::new();
@@ -160,22 +160,22 @@ impl Link {
             .of_socket(ALL_SOCKETS)
             .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
             .collect();
-        for ((at, _), count) in self.members.iter().zip(counts) {
-            if let Some(Ended::Read(span)) = ended.get_mut(*at).filter(|_| *count > 0.0) {
-                span.measured = bounds.iter().map(|its| bound(its, *count)).collect();
+        for ((counter_index, _), count) in self.members.iter().zip(counts) {
+            if let Some(Ended::Read(span)) = window_ends.get_mut(*counter_index).filter(|_| *count > 0.0) {
+                span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
             }
         }
         let parts = parts(total, &groups, all, &mut self.agreement);
         if parts.is_empty() {
             return;
         }
-        for (at, direction) in &self.members {
-            let same = self.members.iter().zip(counts).filter(|((_, other), _)| other == direction);
-            let by = same.map(|(_, count)| count).sum::<f64>() / total;
-            if let Some(Ended::Read(span)) = ended.get_mut(*at) {
-                let scaled = |its: &MeasuredPart| MeasuredPart {
-                    confidence: its.confidence * by,
-                    ..its.clone()
+        for (counter_index, direction) in &self.members {
+            let same_direction = self.members.iter().zip(counts).filter(|((_, member_direction), _)| member_direction == direction);
+            let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
+            if let Some(Ended::Read(span)) = window_ends.get_mut(*counter_index) {
+                let scaled = |measured: &MeasuredPart| MeasuredPart {
+                    confidence: measured.confidence * direction_fraction,
+                    ..measured.clone()
                 };
                 span.measured = parts.iter().map(scaled).collect();
             }
@@ -183,133 +183,133 @@ impl Link {
     }
 }
 
-/// The part of each cgroup in the count of a link; empty if nothing was counted or measured.
+/// The fraction of each cgroup in the count of a link; empty if nothing was counted or measured.
 fn parts(
     total: f64,
     groups: &[(Arc<str>, u64)],
-    all: Option<f64>,
+    all_bytes: Option<f64>,
     agreement: &mut Agreement,
 ) -> Vec<MeasuredPart> {
     let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
     // The groups are read one after another, so their sum may be a little more than all.
-    let measured = all.unwrap_or_default().max(sum);
+    let measured = all_bytes.unwrap_or_default().max(sum);
     if total <= 0.0 || measured <= 0.0 {
         return Vec::new();
     }
     let ratio = total / measured;
-    if all.is_some() {
+    if all_bytes.is_some() {
         agreement.learn(ratio);
     }
-    let off = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
+    let disagreement = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
     let part = |(cgroup, bytes): &(Arc<str>, u64)| {
         let bytes = *bytes as f64;
-        let agrees = all.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
+        let agrees = all_bytes.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
         MeasuredPart {
             cgroup: Arc::clone(cgroup),
-            part: (bytes / measured.max(total)).clamp(0.0, 1.0),
-            confidence: agrees * within_rest(off),
+            fraction: (bytes / measured.max(total)).clamp(0.0, 1.0),
+            confidence: agrees * within_rest(disagreement),
             is_bound: false,
         }
     };
     groups.iter().map(part).collect()
 }
 
-/// The part that a cgroup has at most of the count of one counter.
-fn bound((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart {
+/// The fraction that a cgroup has at most of the count of one counter.
+fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart {
     let part = (*bytes as f64 / count).min(1.0);
-    MeasuredPart { cgroup: Arc::clone(cgroup), part, confidence: 0.0, is_bound: true }
+    MeasuredPart { cgroup: Arc::clone(cgroup), fraction: part, confidence: 0.0, is_bound: true }
 }
 
-/// The innermost of the cgroups with a part that an owner is in.
-fn part_of(who: &Owner, parts: &[MeasuredPart], names: &Names) -> Option<usize> {
-    let Owner::Task { cgroup_id, .. } = who else { return None };
+/// The index of the innermost of the cgroups with a fraction that an owner is in.
+fn find_innermost(owner: &Owner, parts: &[MeasuredPart], names: &Names) -> Option<usize> {
+    let Owner::Task { cgroup_id, .. } = owner else { return None };
     let path = &names.of_cgroup(*cgroup_id)?.path;
-    let holds = |part: &&(usize, &MeasuredPart)| is_in(path, &part.1.cgroup);
-    let found = parts.iter().enumerate().filter(|part| holds(&part));
-    found.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
+    let holds_owner = |part: &&(usize, &MeasuredPart)| is_in_cgroup(path, &part.1.cgroup);
+    let candidates = parts.iter().enumerate().filter(|part| holds_owner(&part));
+    candidates.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
 }
 
 /// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
 /// then reach theirs. The shares sum to `total` before and after.
-fn limit(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut Vec<Share>) {
-    let places: Vec<Option<usize>> =
-        shares.iter().map(|share| part_of(&share.who, bounds, names)).collect();
-    let before: Vec<f64> = shares.iter().map(|share| share.value).collect();
-    let sums = |values: &[f64]| {
+fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut Vec<Share>) {
+    let bound_indexes: Vec<Option<usize>> =
+        shares.iter().map(|share| find_innermost(&share.who, bounds, names)).collect();
+    let original_values: Vec<f64> = shares.iter().map(|share| share.value).collect();
+    let sum_by_bound = |values: &[f64]| {
         let mut sums = vec![0.0; bounds.len()];
-        for (value, place) in values.iter().zip(&places) {
-            if let Some(number) = *place {
+        for (value, bound_index) in values.iter().zip(&bound_indexes) {
+            if let Some(number) = *bound_index {
                 sums[number] += value;
             }
         }
         sums
     };
-    let original = sums(&before);
+    let original = sum_by_bound(&original_values);
     let mut factors: Vec<Option<f64>> = vec![None; bounds.len()];
     loop {
         let values: Vec<f64> = shares.iter().map(|share| share.value).collect();
         let mut is_new = false;
-        for (number, sum) in sums(&values).into_iter().enumerate() {
-            let most = bounds[number].part * total;
+        for (number, sum) in sum_by_bound(&values).into_iter().enumerate() {
+            let max_value = bounds[number].fraction * total;
             // Rounding is no excess.
-            if factors[number].is_none() && sum > most * (1.0 + 1e-9) {
-                factors[number] = Some(most / original[number]);
+            if factors[number].is_none() && sum > max_value * (1.0 + 1e-9) {
+                factors[number] = Some(max_value / original[number]);
                 is_new = true;
             }
         }
         if !is_new {
             return leave_rest(shares, total);
         }
-        let factor = |place: &Option<usize>| place.and_then(|number| factors[number]);
-        let cut = |(value, place): (&f64, &Option<usize>)| factor(place).map(|by| value * by);
-        let given: f64 = before.iter().zip(&places).filter_map(cut).sum();
-        let is_other = |(_, place): &(&f64, &Option<usize>)| factor(place).is_none();
-        let others: f64 = before.iter().zip(&places).filter(is_other).map(|(value, _)| value).sum();
-        let grown = if others > 0.0 { (total - given).max(0.0) / others } else { 0.0 };
-        for ((share, value), place) in shares.iter_mut().zip(&before).zip(&places) {
-            share.value = value * factor(place).unwrap_or(grown);
+        let factor = |bound_index: &Option<usize>| bound_index.and_then(|number| factors[number]);
+        let cut = |(value, bound_index): (&f64, &Option<usize>)| factor(bound_index).map(|ratio| value * ratio);
+        let bounded_value: f64 = original_values.iter().zip(&bound_indexes).filter_map(cut).sum();
+        let is_unbounded = |(_, bound_index): &(&f64, &Option<usize>)| factor(bound_index).is_none();
+        let unbounded_value: f64 = original_values.iter().zip(&bound_indexes).filter(is_unbounded).map(|(value, _)| value).sum();
+        let growth = if unbounded_value > 0.0 { (total - bounded_value).max(0.0) / unbounded_value } else { 0.0 };
+        for ((share, value), bound_index) in shares.iter_mut().zip(&original_values).zip(&bound_indexes) {
+            share.value = value * factor(bound_index).unwrap_or(growth);
         }
     }
 }
 
-/// Gives the measured parts of a count to their cgroups, and divides the rest among the others as
+/// Gives the measured fractions of a count to their cgroups, and divides the rest among the others as
 /// it was divided. The shares sum to `total` before and after.
 ///
-/// A cgroup without an owner among the shares has no part: its bytes remain in the rest.
-pub(super) fn apply(
+/// A cgroup without an owner among the shares has no fraction: its bytes remain in the rest.
+pub(super) fn apply_measured(
     total: f64,
     running: f32,
-    parts: &[MeasuredPart],
+    fractions: &[MeasuredPart],
     names: &Names,
     shares: &mut Vec<Share>,
 ) {
-    if parts.iter().any(|part| part.is_bound) {
-        return limit(total, parts, names, shares);
+    if fractions.iter().any(|part| part.is_bound) {
+        return apply_bounds(total, fractions, names, shares);
     }
-    let places: Vec<Option<usize>> =
-        shares.iter().map(|share| part_of(&share.who, parts, names)).collect();
-    let mut before = vec![(0.0, 0_usize); parts.len()];
-    let mut others = 0.0;
-    for (share, place) in shares.iter().zip(&places) {
-        match place.and_then(|at| before.get_mut(at)) {
+    let fraction_indexes: Vec<Option<usize>> =
+        shares.iter().map(|share| find_innermost(&share.who, fractions, names)).collect();
+    let mut sums_before = vec![(0.0, 0_usize); fractions.len()];
+    let mut unmeasured_value = 0.0;
+    for (share, fraction_index) in shares.iter().zip(&fraction_indexes) {
+        match fraction_index.and_then(|index| sums_before.get_mut(index)) {
             Some((sum, count)) => (*sum, *count) = (*sum + share.value, *count + 1),
-            None => others += share.value,
+            None => unmeasured_value += share.value,
         }
     }
-    let with_owners = || parts.iter().zip(&before).filter(|(_, (_, count))| *count > 0);
+    let with_owners = || fractions.iter().zip(&sums_before).filter(|(_, (_, count))| *count > 0);
     if with_owners().next().is_none() {
         return;
     }
-    let given: f64 = with_owners().map(|(part, _)| part.part * total).sum();
-    let rest = (total - given).max(0.0);
-    for (share, place) in shares.iter_mut().zip(&places) {
-        let Some((part, (sum, count))) = place.and_then(|at| parts.get(at).zip(before.get(at)))
+    let measured_value: f64 = with_owners().map(|(part, _)| part.fraction * total).sum();
+    let unmeasured_total = (total - measured_value).max(0.0);
+    for (share, fraction_index) in shares.iter_mut().zip(&fraction_indexes) {
+        let Some((part, (sum, count))) = fraction_index.and_then(|index| fractions.get(index).zip(sums_before.get(index)))
         else {
-            share.value *= if others > 0.0 { rest / others } else { 0.0 };
+            share.value *= if unmeasured_value > 0.0 { unmeasured_total / unmeasured_value } else { 0.0 };
             continue;
         };
-        let own = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
-        share.value = part.part * total * own;
+        let fraction_of_cgroup = if *sum > 0.0 { share.value / sum } else { (*count as f64).recip() };
+        share.value = part.fraction * total * fraction_of_cgroup;
         let confidence = part.confidence as f32 * running;
         share.confidence = if *count == 1 { confidence } else { share.confidence.min(confidence) };
         share.lasting = confidence;
@@ -318,9 +318,9 @@ pub(super) fn apply(
     leave_rest(shares, total);
 }
 
-/// Whether a cgroup is `above`, or below it.
-fn is_in(path: &str, above: &str) -> bool {
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Whether a cgroup is `ancestor`, or below it.
+fn is_in_cgroup(path: &str, ancestor: &str) -> bool {
+    path.strip_prefix(ancestor).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
 }
 
 #[cfg(test)]

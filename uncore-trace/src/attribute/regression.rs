@@ -36,7 +36,7 @@ use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, Predictor};
 use super::learner::{Effort, Learner, Parted, Variance};
-use super::ports::Said;
+use super::ports::PortConfidence;
 use super::residency::{add_residency, residency_of};
 use super::window_parts::{OwnerPart, WindowParts};
 use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
@@ -116,7 +116,7 @@ impl Regression {
         let history = window.histories?.of(self.by)?;
         self.learner.divide_counts(history, window.to);
         let contributions = self.learner.take_contributions();
-        self.parts.add(&contributions, history, (window.from(history.tick_ns()), window.to));
+        self.parts.add_piece(&contributions, history, (window.from(history.tick_ns()), window.to));
         let parts = std::mem::take(&mut self.parts);
         self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
     }
@@ -156,8 +156,8 @@ impl Attribution for Regression {
         self.learner.divide_counts(history, to);
         // A count that begins before and ends after `to` is in the next piece.
         let end = self.learner.divided_tick();
-        if end > self.parts.end(from) {
-            self.parts.add(&self.learner.take_contributions(), history, (from, end));
+        if end > self.parts.piece_begin_tick(from) {
+            self.parts.add_piece(&self.learner.take_contributions(), history, (from, end));
         }
     }
 
@@ -207,8 +207,8 @@ struct Uncertain {
 
 impl Uncertain {
     /// Adds the uncertainty of the use of an owner in the window.
-    fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&Said>) -> Self {
-        let OwnerPart { source, amount, unseen, .. } = *part;
+    fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&PortConfidence>) -> Self {
+        let OwnerPart { source, amount, edge_fraction: unseen, .. } = *part;
         match history.kind() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
@@ -216,7 +216,7 @@ impl Uncertain {
             }
             Predictor::Misses => Self { measure: 1.0 / amount, ..self },
             Predictor::Ports => {
-                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.of(source.owner));
+                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.mean_of_owner(source.owner));
                 let measure = variance_of(now / CALIBRATION);
                 let lasting = (variance_of(lasting) - LASTING).max(0.0);
                 Self { measure, lasting, ..self }
@@ -273,10 +273,10 @@ impl Regression {
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if owned.within < 0.999 {
-                confidence *= SHARED * owned.within;
-                if columns::is_shared_slot(owned.column) {
-                    lasting *= SHARED * owned.within;
+            if owned.column_fraction < 0.999 {
+                confidence *= SHARED * owned.column_fraction;
+                if columns::is_shared_slot(owned.slot) {
+                    lasting *= SHARED * owned.column_fraction;
                 }
             }
             let share = Share {

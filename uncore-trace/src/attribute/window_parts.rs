@@ -10,64 +10,64 @@ use super::cgroups::cgroup;
 use super::history::{History, OwnerUse, TrafficSource};
 use super::learner::{Contributions, Variance};
 
-/// The part of an owner, on near or on far CPUs, in one column. Sums over pieces, or means weighed by value.
+/// The part of an owner, on near or on far CPUs, in one column: sums over pieces, or means by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerPart {
     /// The owner.
     pub source: TrafficSource,
-    /// The place of its column.
-    pub column: u16,
+    /// The slot of its column.
+    pub slot: u16,
     /// Its part of the count.
     pub value: f64,
     /// The variance that its traffic adds to the count.
     pub noise: f64,
     /// Its use.
     pub amount: f64,
-    /// Its part of the use of its column, 0 to 1.
-    pub within: f64,
-    /// [`OwnerUse::unseen`] of the last piece.
-    pub unseen: f64,
+    /// Its fraction of the use of its column, 0 to 1.
+    pub column_fraction: f64,
+    /// [`OwnerUse::edge_fraction`] of the last piece.
+    pub edge_fraction: f64,
     /// The variance of its column's part.
     pub variance: Variance,
 }
 
 impl OwnerPart {
     /// The part of a piece. Owners of a column have parts in proportion to their use.
-    fn of(used: &OwnerUse, by_place: &[f64], contributions: &Contributions) -> Self {
-        let OwnerUse { source, slot: column, amount, edge_fraction: unseen } = *used;
-        let place = usize::from(column);
-        let in_column = |sums: &[f64]| sums.get(place).copied().unwrap_or(0.0);
-        let within = amount / in_column(by_place);
+    fn from_piece(owner_use: &OwnerUse, use_by_slot: &[f64], contributions: &Contributions) -> Self {
+        let OwnerUse { source, slot: column, amount, edge_fraction: unseen } = *owner_use;
+        let slot_index = usize::from(column);
+        let in_column = |sums: &[f64]| sums.get(slot_index).copied().unwrap_or(0.0);
+        let within = amount / in_column(use_by_slot);
         Self {
             source,
-            column,
+            slot: column,
             value: in_column(&contributions.value) * within,
             noise: in_column(&contributions.noise) * within * within,
             amount,
-            within,
-            unseen,
-            variance: contributions.variance.get(place).copied().unwrap_or(Variance::UNKNOWN),
+            column_fraction: within,
+            edge_fraction: unseen,
+            variance: contributions.variance.get(slot_index).copied().unwrap_or(Variance::UNKNOWN),
         }
     }
 
-    /// By cgroup, then by owner.
-    fn compare(&self, other: &Self) -> Ordering {
-        let key = |part: &Self| (cgroup(&part.source.owner), part.source, part.column);
+    /// The order of two owners: by cgroup, then by owner.
+    fn compare_owners(&self, other: &Self) -> Ordering {
+        let key = |part: &Self| (cgroup(&part.source.owner), part.source, part.slot);
         key(self).cmp(&key(other))
     }
 
-    /// Adds the part of a later piece.
-    fn unite(&mut self, later: &Self) {
+    /// Adds the same owner's part of a later piece.
+    fn add_later(&mut self, later: &Self) {
         let sum = self.value + later.value;
         if sum > 0.0 {
             let weight = later.value / sum;
-            self.within += weight * (later.within - self.within);
+            self.column_fraction += weight * (later.column_fraction - self.column_fraction);
             self.variance.move_towards(&later.variance, weight);
         }
         self.value = sum;
         self.noise += later.noise;
         self.amount += later.amount;
-        self.unseen = later.unseen;
+        self.edge_fraction = later.edge_fraction;
     }
 }
 
@@ -83,28 +83,28 @@ pub(super) struct WindowParts {
     /// Sorted by cgroup, then by owner.
     pub owners: Vec<OwnerPart>,
     /// The last tick of the last piece.
-    to: u64,
+    last_tick: u64,
 }
 
 impl WindowParts {
-    /// The tick after which the next piece begins, of a window that begins after `from`.
-    pub(super) fn end(&self, from: u64) -> u64 {
-        self.to.max(from)
+    /// The tick after which the next piece begins, of a window that begins after `after_tick`.
+    pub(super) fn piece_begin_tick(&self, after_tick: u64) -> u64 {
+        self.last_tick.max(after_tick)
     }
 
-    /// Adds the next piece of a window that begins after `from`: the ticks up to `to`.
-    pub(super) fn add(
+    /// Adds the next piece of a window that begins after `after_tick`: the ticks up to `last_tick`.
+    pub(super) fn add_piece(
         &mut self,
         contributions: &Contributions,
         history: &History,
-        (from, to): (u64, u64),
+        (after_tick, to): (u64, u64),
     ) {
-        let begin = self.end(from);
+        let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {
             // What was counted before belongs to other owners.
             *self = Self::default();
         }
-        self.to = to;
+        self.last_tick = to;
         self.unknown += contributions.unknown;
         let value: f64 = contributions.value.iter().sum();
         if value <= 0.0 || !value.is_finite() {
@@ -112,28 +112,28 @@ impl WindowParts {
         }
         self.value += value;
         self.noise += contributions.noise.iter().sum::<f64>();
-        let used = history.window_use(begin, to);
-        let part = |used_by: &OwnerUse| OwnerPart::of(used_by, &used.by_slot, contributions);
-        let piece = used.owners.iter().map(part).filter(|part| part.value.is_finite());
+        let window_use = history.window_use(begin_tick, to);
+        let owner_part = |owner_use: &OwnerUse| OwnerPart::from_piece(owner_use, &window_use.by_slot, contributions);
+        let piece = window_use.owners.iter().map(owner_part).filter(|piece_part| piece_part.value.is_finite());
         if self.owners.is_empty() {
             self.owners = piece.collect();
         } else {
-            self.merge(piece);
+            self.merge_piece(piece);
         }
     }
 
     /// Adds sorted parts of a later piece.
-    fn merge(&mut self, piece: impl Iterator<Item = OwnerPart>) {
+    fn merge_piece(&mut self, piece: impl Iterator<Item = OwnerPart>) {
         let mut earlier = std::mem::take(&mut self.owners).into_iter().peekable();
-        for mut part in piece {
-            while let Some(before) = earlier.next_if(|before| before.compare(&part).is_lt()) {
-                self.owners.push(before);
+        for mut later_part in piece {
+            while let Some(earlier_part) = earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_lt()) {
+                self.owners.push(earlier_part);
             }
-            if let Some(mut same) = earlier.next_if(|same| same.compare(&part).is_eq()) {
-                same.unite(&part);
-                part = same;
+            if let Some(mut united) = earlier.next_if(|candidate| candidate.compare_owners(&later_part).is_eq()) {
+                united.add_later(&later_part);
+                later_part = united;
             }
-            self.owners.push(part);
+            self.owners.push(later_part);
         }
         self.owners.extend(earlier);
     }

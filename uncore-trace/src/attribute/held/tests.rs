@@ -205,7 +205,7 @@ fn a_tick_without_a_reading_is_in_the_next_count() {
 #[test]
 fn the_chance_is_that_of_a_uniform_division() {
     let right =
-        |alone: f64, shared: f64, of: f64| Claim { alone, shared, of, fair: shared }.right();
+        |alone: f64, shared: f64, of: f64| HolderClaim { alone, shared, shared_count: of, fair: shared }.right_probability();
     assert!((right(0.0, 50.0, 100.0) - 0.1).abs() < 1e-12);
     // Beta(1, 3) between 0.225 and 0.275.
     let four = (1.0_f64 - 0.225).powi(3) - (1.0_f64 - 0.275).powi(3);
@@ -231,7 +231,7 @@ fn what_devices_count_themselves_divides_what_several_hold() {
         let parts =
             Parts::of((&[behind(gpu), behind(nic)], false), &holders, (&counted, None), TICK);
         let part =
-            |who| parts.of.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
+            |who| parts.by_owner.iter().find(|(its, _)| *its == Some(who)).map_or(0.0, |(_, part)| *part);
         [one, two, three].map(|who| (1000.0 * part(who)) as u32)
     };
     assert_eq!(of(&[], &[]), [250, 250, 500]);
@@ -253,11 +253,11 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
-    let mut claims = Claims::default();
+    let mut claims = HolderClaims::default();
     let parts = Arc::new(Parts::of((&behind, false), &holders, (&counted, None), TICK));
-    claims.tick(TickParts(parts), Some(1000.0));
+    claims.add_tick_count(TickFractions(parts), Some(1000.0));
     let mut shares = vec![Share::new(Owner::Device, 1000.0, 1.0)];
-    claims.take().apply(&mut shares);
+    claims.take_counted().apply_to_shares(&mut shares);
     let said: Vec<_> = shares.iter().map(|its| (its.who, its.value.round())).collect();
     assert_eq!(said, [(one, 1000.0)]);
     assert!(shares[0].lasting < 0.2, "{shares:?}");
@@ -266,7 +266,7 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
     let processes = BTreeMap::from([(1, 1), (5, 90), (6, 9)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
     let parts = Parts::of((&behind, false), &holders, (&counted, None), TICK);
-    let others = parts.of.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
+    let others = parts.by_owner.iter().find(|part| part.0 == Some(Owner::OtherTasks)).unwrap();
     assert!((others.1 - 0.99).abs() < 1e-9, "{parts:?}");
 }
 
@@ -277,7 +277,7 @@ fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
         |name: &str, requests| Behind { function: name.parse().unwrap(), unseen: false, requests };
     let behind = [of(GPU, false), of(NIC, true)];
     let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
-    let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).of.len();
+    let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).by_owner.len();
     assert_eq!((parts(false), parts(true)), (1, 2));
 }
 

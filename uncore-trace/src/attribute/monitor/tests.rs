@@ -30,7 +30,7 @@ fn names() -> Names {
 }
 
 fn part(cgroup: &str, part: f64) -> MeasuredPart {
-    MeasuredPart { cgroup: cgroup.into(), part, confidence: 0.9, is_bound: false }
+    MeasuredPart { cgroup: cgroup.into(), fraction: part, confidence: 0.9, is_bound: false }
 }
 
 fn values(shares: &[Share]) -> Vec<f64> {
@@ -45,7 +45,7 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
         Share::new(task(3, 3), 20.0, 0.3),
         Share::new(Owner::Idle, 40.0, 0.1),
     ];
-    apply(100.0, 0.5, &[part("/a", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 0.5, &[part("/a", 0.7)], &names(), &mut shares);
     let right = [17.5, 52.5, 10.0, 20.0];
     assert!(values(&shares).iter().zip(right).all(|(its, right)| (its - right).abs() < 1e-9));
     assert_eq!(
@@ -60,7 +60,7 @@ fn a_cgroup_has_what_was_measured_and_the_others_the_rest() {
 #[test]
 fn the_innermost_cgroup_with_a_group_has_an_owner() {
     let mut shares = vec![Share::new(task(1, 1), 50.0, 0.2), Share::new(task(2, 2), 50.0, 0.2)];
-    apply(100.0, 1.0, &[part("/a", 0.2), part("/a/x", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 1.0, &[part("/a", 0.2), part("/a/x", 0.7)], &names(), &mut shares);
     assert_eq!(values(&shares), [20.0, 70.0, 10.0]);
     assert_eq!(shares[2].who, Owner::Unattributed);
 }
@@ -69,7 +69,7 @@ fn the_innermost_cgroup_with_a_group_has_an_owner() {
 fn a_cgroup_that_is_not_there_takes_nothing() {
     let mut shares = vec![Share::new(task(1, 3), 50.0, 0.2), Share::new(task(2, 9), 50.0, 0.2)];
     let before = shares.clone();
-    apply(100.0, 1.0, &[part("/a", 0.7)], &names(), &mut shares);
+    apply_measured(100.0, 1.0, &[part("/a", 0.7)], &names(), &mut shares);
     assert_eq!(shares, before);
 }
 
@@ -81,12 +81,12 @@ fn more_than_was_counted_is_scaled_and_trusted_less() {
     for _ in 0..60 {
         last = parts(1000.0, &groups, Some(1000.0), &mut steady);
     }
-    assert!((last[0].part - 0.3).abs() < 1e-9 && last[0].confidence > 0.95, "{last:?}");
+    assert!((last[0].fraction - 0.3).abs() < 1e-9 && last[0].confidence > 0.95, "{last:?}");
     // The count is half of what was measured.
     let over = parts(500.0, &groups, Some(1000.0), &mut steady);
-    assert!((over[0].part - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
+    assert!((over[0].fraction - 0.3).abs() < 1e-9 && over[0].confidence < 0.2, "{over:?}");
     let sum = parts(200.0, &groups, None, &mut steady);
-    assert!((sum[0].part + sum[1].part - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5, "{sum:?}");
+    assert!((sum[0].fraction + sum[1].fraction - 1.0).abs() < 1e-9 && sum[0].confidence <= 0.5, "{sum:?}");
     assert!(parts(0.0, &groups, None, &mut steady).is_empty());
     assert!(parts(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
 }
@@ -101,7 +101,7 @@ fn bytes_of_all_sockets_cut_what_is_more_and_nothing_else() {
             .iter()
             .map(|(cgroup, most)| MeasuredPart { is_bound: true, ..part(cgroup, *most) })
             .collect();
-        apply(100.0, 1.0, &bounds, &names(), &mut shares);
+        apply_measured(100.0, 1.0, &bounds, &names(), &mut shares);
         assert!(shares.iter().all(|share| share.by.is_none()), "{shares:?}");
         values(&shares)
     };
@@ -224,7 +224,7 @@ proptest! {
             .map(|(pid, (id, value))| Share::new(task(pid as u32, *id), value / whole * total, 0.5))
             .collect();
         leave_rest(&mut shares, total);
-        apply(total, 1.0, &measured, &names(), &mut shares);
+        apply_measured(total, 1.0, &measured, &names(), &mut shares);
         let sum: f64 = shares.iter().map(|share| share.value).sum();
         prop_assert!((sum - total).abs() <= total * 1e-9, "{sum} {total}");
         for share in shares {
