@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order,
+    self, Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
@@ -390,7 +390,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let mut sink = Sink::new(&writer, false, RecordingOrigin::from_metadata(&pairs));
     let attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |_| false),
+        counters: &order_counters(&plan, |_| false),
         methods: Methods {
             choice: method,
             io: false,
@@ -401,7 +401,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         start_tick: START,
         clock,
         origin: &sink.origin,
-        threads: attribute::available(),
+        threads: attribute::available_threads(),
     });
     let setup = Setup {
         plan: &plan,

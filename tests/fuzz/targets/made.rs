@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{
-    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order,
+    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::clock::Snapshot;
@@ -33,7 +33,7 @@ pub(crate) fn plan() -> Plan {
 pub(crate) fn attributor(plan: &Plan) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
-        counters: &order(plan, |_| false),
+        counters: &order_counters(plan, |_| false),
         methods: Methods {
             choice: Choice::Auto,
             io: true,

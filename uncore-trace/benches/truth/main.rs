@@ -18,7 +18,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
 use uncore_trace::plan::{Plan, Role};
@@ -170,7 +170,7 @@ fn attribute(
     mut ticks: Ticks<'_>,
     (mut scores, mut monitors): (Scores, Option<Monitors<'_>>),
 ) -> Result<Line> {
-    let choice = Choice::of_name(&case.method)
+    let choice = Choice::from_name(&case.method)
         .with_context(|| format!("there is no method {}", case.method))?;
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = [
@@ -191,7 +191,7 @@ fn attribute(
     let start = case.start();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan,
-        counters: &order(plan, |_| false),
+        counters: &order_counters(plan, |_| false),
         methods: Methods {
             choice,
             io: false,

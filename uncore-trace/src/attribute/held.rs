@@ -26,8 +26,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::cgroups::cgroup;
-use super::counter::Track;
+use super::cgroups::cgroup_of_owner;
+use super::counter::TrackedCounter;
 use super::{Method, Share};
 use crate::discover::pci::Address;
 use crate::drain::Comm;
@@ -112,9 +112,9 @@ const MAX_PROCESSES: usize = 64;
 
 impl DeviceHolders {
     /// The holders before the first tick, for these counters.
-    pub(super) fn new(tracks: &mut [Track], tick_ns: u64) -> Self {
-        let is_of_devices = |track: &Track| {
-            matches!(track.kind, Method::Source | Method::Io) && !track.counter.behind.is_empty()
+    pub(super) fn new(tracks: &mut [TrackedCounter], tick_ns: u64) -> Self {
+        let is_of_devices = |track: &TrackedCounter| {
+            matches!(track.planned_method, Method::Source | Method::Io) && !track.counter.behind.is_empty()
         };
         let mut parts = Vec::new();
         for (index, track) in tracks.iter_mut().enumerate().filter(|(_, track)| is_of_devices(track)) {
@@ -150,7 +150,7 @@ impl DeviceHolders {
     }
 
     /// Uses what devices counted since the last time.
-    fn use_new_accounts(&mut self, tracks: &[Track]) {
+    fn use_new_accounts(&mut self, tracks: &[TrackedCounter]) {
         let tracks_behind = self.fractions.iter().filter_map(|(index, _)| tracks.get(*index));
         let functions: BTreeSet<Address> =
             tracks_behind.flat_map(|track| &track.counter.behind).map(|device| device.function).collect();
@@ -168,7 +168,7 @@ impl DeviceHolders {
     }
 
     /// Ends the current tick.
-    pub(super) fn end_tick(&mut self, tick: u64, tracks: &[Track]) {
+    pub(super) fn end_tick(&mut self, tick: u64, tracks: &[TrackedCounter]) {
         if self.fractions.is_empty() {
             return;
         }
@@ -178,7 +178,7 @@ impl DeviceHolders {
         let (now, accounts, tick_ns) = (&self.held_ns, &self.accounts, self.tick_ns);
         let of = |(index, parts): &mut (usize, Option<Arc<Parts>>)| {
             let compute = || {
-                let Some(Track { counter, kind, .. }) = tracks.get(*index) else {
+                let Some(TrackedCounter { counter, planned_method: kind, .. }) = tracks.get(*index) else {
                     return Arc::default();
                 };
                 let direction = counter.io.as_ref().map(|io| io.direction);
@@ -192,11 +192,11 @@ impl DeviceHolders {
     }
 
     /// Divides the counts of the ticks since the last call among the holders.
-    pub(super) fn divide_ticks(&mut self, tracks: &mut [Track]) {
+    pub(super) fn divide_ticks(&mut self, tracks: &mut [TrackedCounter]) {
         for (tick, parts) in std::mem::take(&mut self.open_ticks) {
             for ((index, _), parts) in self.fractions.iter().zip(parts) {
                 if let Some(track) = tracks.get_mut(*index) {
-                    track.hold(tick, TickFractions(parts));
+                    track.claim_tick(tick, TickFractions(parts));
                 }
             }
         }
@@ -239,7 +239,7 @@ impl Parts {
                 *parts.entry(Some(owner)).or_default() += function_fraction * fraction;
             }
         }
-        let tenants: BTreeSet<_> = parts.keys().map(|holder| holder.as_ref().map(cgroup)).collect();
+        let tenants: BTreeSet<_> = parts.keys().map(|holder| holder.as_ref().map(cgroup_of_owner)).collect();
         let (owners, tenants) = (parts.len(), tenants.len());
         parts.retain(|_, fraction| *fraction > 0.0);
         Self { by_owner: parts.into_iter().collect(), owners, tenants }
@@ -275,13 +275,13 @@ fn divide_by_time(owners: &BTreeMap<Owner, u64>, tick_ns: u64) -> Vec<(Owner, f6
     // For each tenant, how long the longest of its processes holds it, and all of them together.
     let mut tenants: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
     for (owner, ns) in owners {
-        let (longest, sum) = tenants.entry(cgroup(owner)).or_default();
+        let (longest, sum) = tenants.entry(cgroup_of_owner(owner)).or_default();
         *longest = (*longest).max(*ns);
         *sum += ns;
     }
     let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
     let fraction_of = |(owner, ns): (&Owner, &u64)| {
-        let (longest, sum_ns) = tenants.get(&cgroup(owner))?;
+        let (longest, sum_ns) = tenants.get(&cgroup_of_owner(owner))?;
         let tenant_fraction = *longest as f64 / sum.max(tick_ns) as f64;
         Some((*owner, tenant_fraction * *ns as f64 / *sum_ns as f64))
     };
@@ -350,7 +350,7 @@ impl HolderClaims {
         for (owner, fraction) in &parts.by_owner {
             self.owners.entry(*owner).or_default().add_fraction(*fraction, count, parts.owners);
             if let Some(holder) = owner {
-                *tenants.entry(cgroup(holder)).or_default() += fraction;
+                *tenants.entry(cgroup_of_owner(holder)).or_default() += fraction;
             }
         }
         for (tenant, fraction) in tenants {
@@ -372,12 +372,12 @@ impl HolderClaims {
             let value = device.value * (claim.alone + claim.shared) / self.total;
             let Some(owner) = holder.filter(|_| value > 0.0) else { continue };
             remaining -= value;
-            let tenant = self.tenants.get(&cgroup(&owner)).copied().unwrap_or(*claim);
+            let tenant = self.tenants.get(&cgroup_of_owner(&owner)).copied().unwrap_or(*claim);
             let confidence = device.confidence * (SEEN_PROBABILITY * claim.right_probability()) as f32;
             let lasting = device.lasting * (SEEN_PROBABILITY * tenant.right_probability()) as f32;
             let method = Some(Method::Held);
             let share = Share { who: owner, value, confidence, lasting, by: method, processes: None };
-            shares_by_tenant.entry(cgroup(&owner)).or_default().push(share);
+            shares_by_tenant.entry(cgroup_of_owner(&owner)).or_default().push(share);
         }
         for (cgroup, tenant_shares) in shares_by_tenant {
             match cgroup {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
-use super::calibration::{Used, calibrate};
-use super::cgroups::cgroup;
+use super::calibration::{SourceUse, calibrate_misses};
+use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
 use super::ports::PortConfidence;
 use super::solve::SquareMatrix;
@@ -211,7 +211,7 @@ impl Histories {
         if let Some(misses) = &mut self.misses {
             let first = misses.review_end_tick;
             let of = |tick| {
-                let mut used = Used::new();
+                let mut used = SourceUse::new();
                 if misses.is_blind(tick..=tick) {
                     return used;
                 }
@@ -223,8 +223,8 @@ impl Histories {
                 }
                 used
             };
-            let mut ticks: Vec<Used> = (first..=misses.last()).map(of).collect();
-            calibrate(&mut ticks);
+            let mut ticks: Vec<SourceUse> = (first..=misses.last()).map(of).collect();
+            calibrate_misses(&mut ticks);
             for (tick, used) in (first..).zip(ticks) {
                 misses
                     .replace_use(tick, used.into_iter().map(|(source, (_, missed))| (source, missed)));
@@ -586,7 +586,7 @@ impl History {
             Some(OwnerUse { source, slot: column, amount, edge_fraction: unseen })
         };
         let mut owners: Vec<_> = amounts.into_iter().filter_map(of).collect();
-        owners.sort_unstable_by_key(|used| (cgroup(&used.source.owner), used.source, used.slot));
+        owners.sort_unstable_by_key(|used| (cgroup_of_owner(&used.source.owner), used.source, used.slot));
         WindowUse { owners: owners, by_slot: by_place }
     }
 

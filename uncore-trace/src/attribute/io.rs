@@ -27,7 +27,7 @@
 
 use std::collections::HashMap;
 
-use super::agreement::{Agreement, within_rest};
+use super::agreement::{ByteAgreement, probability_within};
 use super::source::SourceMethod;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::source::Cause;
@@ -37,15 +37,15 @@ use crate::entries::Owner;
 #[derive(Debug, Default)]
 pub(super) struct IoMethod {
     /// How well the count agrees with the bytes.
-    agreement: Agreement,
+    agreement: ByteAgreement,
     /// Each owner's fraction `x / X` in the last window with bytes.
     previous_fractions: HashMap<Owner, f64>,
 }
 
 impl Attribution for IoMethod {
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
-            return SourceMethod::of(Some(Cause::Device)).divide(window);
+            return SourceMethod::from_cause(Some(Cause::Device)).divide_window(window);
         };
         (Method::Io, self.divide_by_bytes(window.total, window.running, moved))
     }
@@ -56,14 +56,14 @@ impl IoMethod {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let ratio = if sum > 0.0 { total / sum } else { 0.0 };
         let (owner_fraction, excess_ratio) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
-        self.agreement.learn(ratio);
+        self.agreement.add_ratio(ratio);
         let fraction_of_others =
             |owner: Owner, fraction: f64| 1.0 - self.previous_fractions.get(&owner).map_or(0.0, |previous| fraction.min(*previous));
         let mut shares: Vec<Share> = moved
             .iter()
             .filter(|(owner, bytes)| *owner != Owner::Device && bytes * owner_fraction > 0.0)
             .map(|&(owner, bytes)| {
-                let probability = self.agreement.agree(fraction_of_others(owner, bytes / sum)) * within_rest(excess_ratio);
+                let probability = self.agreement.probability(fraction_of_others(owner, bytes / sum)) * probability_within(excess_ratio);
                 let probability_for_owner = if owner == Owner::Unattributed { 0.0 } else { probability };
                 Share::new(owner, bytes * owner_fraction, probability_for_owner as f32 * running)
             })
@@ -75,7 +75,7 @@ impl IoMethod {
         let device_value = total - owners_value;
         if device_value > total * 1e-12 {
             let owners_per_device = owners_value / device_value;
-            let device_probability = self.agreement.agree(owners_per_device) * within_rest(excess_ratio * owners_per_device);
+            let device_probability = self.agreement.probability(owners_per_device) * probability_within(excess_ratio * owners_per_device);
             shares.push(Share::new(Owner::Device, device_value, device_probability as f32 * running));
         }
         shares

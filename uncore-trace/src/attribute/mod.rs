@@ -43,7 +43,7 @@ mod witnessed;
 mod witnesses;
 mod workers;
 
-pub use self::attributor::{Attributor, RecordingFacts, order};
+pub use self::attributor::{Attributor, RecordingFacts, order_counters};
 use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Predictor};
 use self::io::IoMethod;
@@ -55,7 +55,7 @@ pub use self::small::MIN_SHARE;
 use self::source::SourceMethod;
 use self::switches::BySwitches;
 use self::witnessed::ByWitness;
-pub use self::workers::{available, live};
+pub use self::workers::{available_threads, live_threads};
 use crate::catalog::exact::ExactBy;
 use crate::entries::{Owner, Relief};
 use crate::plan::{Counter, Plan};
@@ -141,8 +141,8 @@ impl Choice {
     pub const ALL: [Self; 5] =
         [Self::Auto, Self::Residency, Self::Io, Self::Misses, Self::Regression];
 
-    /// The method of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    /// The choice of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
     }
 
@@ -163,7 +163,7 @@ impl Choice {
     }
 
     /// Whether the method needs I/O to be recorded for a counter of the plan.
-    pub fn sees_io(self, plan: &Plan) -> bool {
+    pub fn needs_io(self, plan: &Plan) -> bool {
         plan.counters
             .iter()
             .any(|counter| counter.is_statistic() || self.wants_io() && counter.io.is_some())
@@ -187,15 +187,15 @@ pub struct Methods {
 
 impl Methods {
     /// The method for a counter of the plan.
-    pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
-        match self.kind(plan, counter) {
+    pub fn make_attribution(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+        match self.method_for(plan, counter) {
             Method::Exact => match counter.exact_by {
                 Some(ExactBy::Time) => Box::new(ByTime),
                 Some(ExactBy::Switches) => Box::<BySwitches>::default(),
                 Some(ExactBy::Requests) => Box::new(ByRequests),
                 Some(ExactBy::Readings) | None => Box::new(ByReadings),
             },
-            Method::Source => Box::new(SourceMethod::of(counter.cause)),
+            Method::Source => Box::new(SourceMethod::from_cause(counter.cause)),
             Method::Io => Box::<IoMethod>::default(),
             by @ (Method::Misses | Method::Ports) => {
                 let by = if by == Method::Ports { Predictor::Ports } else { Predictor::Misses };
@@ -215,12 +215,12 @@ impl Methods {
 
     /// Whether the method for a counter learns from ticks. `misses` and `ports` do, because they
     /// fall back to `regression`.
-    pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
-        matches!(self.kind(plan, counter), Method::Misses | Method::Ports | Method::Regression)
+    pub fn learns_from_ticks(self, plan: &Plan, counter: &Counter) -> bool {
+        matches!(self.method_for(plan, counter), Method::Misses | Method::Ports | Method::Regression)
     }
 
     /// The method that divides a counter, if it can.
-    pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
+    pub fn method_for(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;
         if counter.at_switch || counter.exact_by.is_some() {
             Method::Exact
@@ -267,12 +267,12 @@ impl Share {
     }
 
     /// Adds another share of the same owner. Confidences are weighed by value.
-    fn unite(&mut self, other: &Self) {
-        let sum = self.value + other.value;
+    fn add_share(&mut self, addend: &Self) {
+        let sum = self.value + addend.value;
         if sum > 0.0 {
-            let part = (other.value / sum) as f32;
-            self.confidence += part * (other.confidence - self.confidence);
-            self.lasting += part * (other.lasting - self.lasting);
+            let weight = (addend.value / sum) as f32;
+            self.confidence += weight * (addend.confidence - self.confidence);
+            self.lasting += weight * (addend.lasting - self.lasting);
         }
         self.value = sum;
     }
@@ -292,7 +292,7 @@ pub struct CountedWindow<'a> {
     /// Length, ns.
     pub len_ns: u64,
     /// The tick at which it ends.
-    pub to: u64,
+    pub end_tick: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
     pub time: &'a [(Owner, u64)],
     /// Raw counts by owner, sorted, if it is read at every context switch; context switches, if it
@@ -307,71 +307,71 @@ pub struct CountedWindow<'a> {
 
 impl CountedWindow<'_> {
     /// The raw count, scaled for multiplexing.
-    fn raw(&self) -> u64 {
+    fn raw_count(&self) -> u64 {
         (self.total / self.factor).round() as u64
     }
 
     /// The tick at which it begins.
-    fn from(&self, tick_ns: u64) -> u64 {
-        self.to.saturating_sub(self.len_ns / tick_ns)
+    fn begin_tick(&self, tick_ns: u64) -> u64 {
+        self.end_tick.saturating_sub(self.len_ns / tick_ns)
     }
 }
 
 /// A method, with what it has learnt about one counter.
 pub trait Attribution: std::fmt::Debug + Send {
-    /// Takes the count of a tick; `None` if there is no reading at its end, so that the next count
+    /// Adds the count of a tick; `None` if there is no reading at its end, so that the next count
     /// covers both. Ticks come in order.
-    fn tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
+    fn observe_tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
 
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
-    fn restart(&mut self) {}
+    fn note_restart(&mut self) {}
 
-    /// Adds the ticks since the last review to what it has seen.
-    fn learn(&mut self, _histories: &Histories) {}
+    /// Learns the ticks since the last review.
+    fn learn_ticks(&mut self, _histories: &Histories) {}
 
-    /// What its rates for a kind of use make expect of a tick, by place, in any unit.
-    fn profile(&self, _by: Predictor) -> Option<Vec<f64>> {
+    /// Its rates for a predictor, by slot, in any unit.
+    fn rate_profile(&self, _predictor: Predictor) -> Option<Vec<f64>> {
         None
     }
 
-    /// Finds rates from the ticks so far.
-    fn solve(&mut self, _histories: &Histories) {}
+    /// Solves the rates from the ticks so far.
+    fn solve_rates(&mut self, _histories: &Histories) {}
 
     /// Sets what is left out from now on.
-    fn relieve(&mut self, _relief: Relief) {}
+    fn set_relief(&mut self, _relief: Relief) {}
 
-    /// Divides the ticks up to `to` with the current rates, for a window that began at the tick `from` and
+    /// Divides the ticks up to a last one with the current rates, for a window that began at a tick and
     /// is not over. The use of these ticks may be forgotten then.
-    fn advance(&mut self, _histories: &Histories, _from: u64, _to: u64) {}
+    fn divide_ticks(&mut self, _histories: &Histories, _begin_tick: u64, _last_tick: u64) {}
 
-    /// The parts of each tick's count that it divided since the last call, if it is a port.
-    fn take_parted(&mut self) -> Vec<Parted> {
+    /// The counts of ticks that it divided since the last call, if it is a port.
+    fn take_divided_counts(&mut self) -> Vec<Parted> {
         Vec::new()
     }
 
     /// The oldest tick whose history is still needed.
-    fn needs(&self) -> u64 {
+    fn oldest_needed_tick(&self) -> u64 {
         u64::MAX
     }
 
-    /// Skips a window that ends at the tick `to` and has nothing to divide.
-    fn skip(&mut self, _histories: Option<&Histories>, _to: u64) {}
+    /// Skips a window that ends at this tick and has nothing to divide.
+    fn skip_window(&mut self, _histories: Option<&Histories>, _end_tick: u64) {}
 
     /// Divides the next window. The shares sum to its total, and none is negative.
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
 }
 
 /// Adds the rest of `total` as an unattributed share, so that the shares sum to it.
-fn leave_rest(shares: &mut Vec<Share>, total: f64) {
-    let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
+fn add_unattributed(shares: &mut Vec<Share>, total: f64) {
+    let remainder = total - shares.iter().map(|share| share.value).sum::<f64>();
     // A smaller difference is a rounding error.
-    if rest > total * 1e-12 {
-        shares.push(Share::new(Owner::Unattributed, rest, 0.0));
+    if remainder > total * 1e-12 {
+        shares.push(Share::new(Owner::Unattributed, remainder, 0.0));
     }
 }
 
-/// Sum of value x confidence.
-fn trust(shares: &[Share]) -> f64 {
+/// The sum of value x confidence.
+fn confident_value(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }
 
@@ -395,7 +395,7 @@ mod tests {
         let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
         let kind = |choice| {
             Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
-                .kind(&plan, &plan.counters[0])
+                .method_for(&plan, &plan.counters[0])
         };
         choices.map(kind).to_vec()
     }
@@ -412,13 +412,13 @@ mod tests {
             running: 0.5,
             own_cpu: false,
             len_ns: 1,
-            to: 1,
+            end_tick: 1,
             time: &[(Owner::Idle, 1)],
             counts: &[],
             io: None,
             histories: None,
         };
-        let whose = |cause| SourceMethod::of(cause).divide(&window).1;
+        let whose = |cause| SourceMethod::from_cause(cause).divide_window(&window).1;
         let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
         assert_eq!(whose(Some(Cause::Device)), all(Owner::Device, 0.5));
         assert_eq!(whose(Some(Cause::Remote)), all(Owner::Unattributed, 0.0));

@@ -33,10 +33,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::agreement::{Agreement, within_rest};
-use super::counter::{Ended, Track};
-use super::names::Names;
-use super::{Method, Share, leave_rest};
+use super::agreement::{ByteAgreement, probability_within};
+use super::counter::{WindowEnd, TrackedCounter};
+use super::names::OwnerNames;
+use super::{Method, Share, add_unattributed};
 use crate::entries::{ALL_SOCKETS, Monitored, MonitoredSum, Owner};
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
@@ -60,7 +60,7 @@ struct MonitoredLink {
     socket: i16,
     /// Indexes of its counters, with their directions.
     members: Vec<(usize, Direction)>,
-    agreement: Agreement,
+    agreement: ByteAgreement,
     /// The tick at which `bytes` begin.
     begin_tick: u64,
     bytes: MonitoredSum,
@@ -75,8 +75,8 @@ pub(super) struct LinkMonitors {
 impl LinkMonitors {
     /// Before the first tick. Counters of traffic that CPUs do not cause, or whose parts are known,
     /// count nothing that is measured.
-    pub(super) fn new(plan: &Plan, tracks: &[Track], start_tick: u64) -> Self {
-        let is_divided = |track: &Track| !matches!(track.kind, Method::Exact | Method::Source);
+    pub(super) fn new(plan: &Plan, tracks: &[TrackedCounter], start_tick: u64) -> Self {
+        let is_divided = |track: &TrackedCounter| !matches!(track.planned_method, Method::Exact | Method::Source);
         let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
         let index_of: HashMap<u32, usize> =
             divided.map(|(index, track)| (track.counter.id, index)).collect();
@@ -93,7 +93,7 @@ impl LinkMonitors {
             Some(MonitoredLink {
                 socket: link.socket.filter(|_| !members.is_empty())?,
                 members,
-                agreement: Agreement::default(),
+                agreement: ByteAgreement::default(),
                 begin_tick: start_tick,
                 bytes: MonitoredSum::default(),
             })
@@ -115,14 +115,14 @@ impl LinkMonitors {
     }
 
     /// Notes in each counter's window, which ends at `tick`, the fractions that were measured.
-    pub(super) fn measure_window(&mut self, tick: u64, tracks: &[Track], window_ends: &mut [Ended]) {
+    pub(super) fn measure_window(&mut self, tick: u64, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
         for link in &mut self.links {
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()
                 .map(|(counter_index, _)| match window_ends.get(*counter_index) {
-                    Some(Ended::Read(span)) => {
-                        Some((span.from, tracks.get(*counter_index)?.total(span).unwrap_or_default()))
+                    Some(WindowEnd::Read(span)) => {
+                        Some((span.begin_tick, tracks.get(*counter_index)?.total_count(span).unwrap_or_default()))
                     }
                     _ => None,
                 })
@@ -145,7 +145,7 @@ impl LinkMonitors {
 
 impl MonitoredLink {
     /// Notes the fractions in the windows of its counters, which have these counts.
-    fn note_fractions(&mut self, counts: &[f64], window_ends: &mut [Ended]) {
+    fn note_fractions(&mut self, counts: &[f64], window_ends: &mut [WindowEnd]) {
         let total: f64 = counts.iter().sum();
         let mut all = None;
         let mut groups: Vec<(Arc<str>, u64)> = Vec::new();
@@ -161,7 +161,7 @@ impl MonitoredLink {
             .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
             .collect();
         for ((counter_index, _), count) in self.members.iter().zip(counts) {
-            if let Some(Ended::Read(span)) = window_ends.get_mut(*counter_index).filter(|_| *count > 0.0) {
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index).filter(|_| *count > 0.0) {
                 span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
             }
         }
@@ -172,7 +172,7 @@ impl MonitoredLink {
         for (counter_index, direction) in &self.members {
             let same_direction = self.members.iter().zip(counts).filter(|((_, member_direction), _)| member_direction == direction);
             let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
-            if let Some(Ended::Read(span)) = window_ends.get_mut(*counter_index) {
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
                 let scaled = |measured: &MeasuredPart| MeasuredPart {
                     confidence: measured.confidence * direction_fraction,
                     ..measured.clone()
@@ -188,7 +188,7 @@ fn parts(
     total: f64,
     groups: &[(Arc<str>, u64)],
     all_bytes: Option<f64>,
-    agreement: &mut Agreement,
+    agreement: &mut ByteAgreement,
 ) -> Vec<MeasuredPart> {
     let sum: f64 = groups.iter().map(|(_, bytes)| *bytes as f64).sum();
     // The groups are read one after another, so their sum may be a little more than all.
@@ -198,16 +198,16 @@ fn parts(
     }
     let ratio = total / measured;
     if all_bytes.is_some() {
-        agreement.learn(ratio);
+        agreement.add_ratio(ratio);
     }
     let disagreement = if ratio < 1.0 { ratio.recip() } else { ratio } - 1.0;
     let part = |(cgroup, bytes): &(Arc<str>, u64)| {
         let bytes = *bytes as f64;
-        let agrees = all_bytes.map_or(0.5, |_| agreement.agree(1.0 - bytes / measured));
+        let agrees = all_bytes.map_or(0.5, |_| agreement.probability(1.0 - bytes / measured));
         MeasuredPart {
             cgroup: Arc::clone(cgroup),
             fraction: (bytes / measured.max(total)).clamp(0.0, 1.0),
-            confidence: agrees * within_rest(disagreement),
+            confidence: agrees * probability_within(disagreement),
             is_bound: false,
         }
     };
@@ -221,9 +221,9 @@ fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredPart
 }
 
 /// The index of the innermost of the cgroups with a fraction that an owner is in.
-fn find_innermost(owner: &Owner, parts: &[MeasuredPart], names: &Names) -> Option<usize> {
+fn find_innermost(owner: &Owner, parts: &[MeasuredPart], names: &OwnerNames) -> Option<usize> {
     let Owner::Task { cgroup_id, .. } = owner else { return None };
-    let path = &names.of_cgroup(*cgroup_id)?.path;
+    let path = &names.cgroup_names(*cgroup_id)?.path;
     let holds_owner = |part: &&(usize, &MeasuredPart)| is_in_cgroup(path, &part.1.cgroup);
     let candidates = parts.iter().enumerate().filter(|part| holds_owner(&part));
     candidates.max_by_key(|(_, part)| part.cgroup.len()).map(|(number, _)| number)
@@ -231,7 +231,7 @@ fn find_innermost(owner: &Owner, parts: &[MeasuredPart], names: &Names) -> Optio
 
 /// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
 /// then reach theirs. The shares sum to `total` before and after.
-fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut Vec<Share>) {
+fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &OwnerNames, shares: &mut Vec<Share>) {
     let bound_indexes: Vec<Option<usize>> =
         shares.iter().map(|share| find_innermost(&share.who, bounds, names)).collect();
     let original_values: Vec<f64> = shares.iter().map(|share| share.value).collect();
@@ -258,7 +258,7 @@ fn apply_bounds(total: f64, bounds: &[MeasuredPart], names: &Names, shares: &mut
             }
         }
         if !is_new {
-            return leave_rest(shares, total);
+            return add_unattributed(shares, total);
         }
         let factor = |bound_index: &Option<usize>| bound_index.and_then(|number| factors[number]);
         let cut = |(value, bound_index): (&f64, &Option<usize>)| factor(bound_index).map(|ratio| value * ratio);
@@ -280,7 +280,7 @@ pub(super) fn apply_measured(
     total: f64,
     running: f32,
     fractions: &[MeasuredPart],
-    names: &Names,
+    names: &OwnerNames,
     shares: &mut Vec<Share>,
 ) {
     if fractions.iter().any(|part| part.is_bound) {
@@ -315,7 +315,7 @@ pub(super) fn apply_measured(
         share.lasting = confidence;
         share.by = Some(Method::Monitor);
     }
-    leave_rest(shares, total);
+    add_unattributed(shares, total);
 }
 
 /// Whether a cgroup is `ancestor`, or below it.

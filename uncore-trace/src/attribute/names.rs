@@ -25,7 +25,7 @@ struct CachedCgroup {
 /// looked up since its last turn; then it gets another turn (second chance, or CLOCK: Corbató,
 /// 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct OwnerNames {
     cgroups: HashMap<u64, CachedCgroup>,
     /// Their ids, in the order of their turns.
     order: VecDeque<u64>,
@@ -34,19 +34,19 @@ pub(super) struct Names {
     is_short: bool,
 }
 
-impl Names {
+impl OwnerNames {
     /// Sets the path of a cgroup from now on.
-    pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
+    pub(super) fn set_cgroup(&mut self, id: u64, names: &Arc<CgroupNames>) {
         let known = CachedCgroup { names: Arc::clone(names), used: AtomicBool::new(false) };
         if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
         if self.order.len() > MOST_CGROUPS {
-            self.remove_one();
+            self.remove_oldest();
         }
     }
 
-    fn remove_one(&mut self) {
+    fn remove_oldest(&mut self) {
         for _ in 0..self.order.len() {
             let Some(id) = self.order.pop_front() else { return };
             let is_used =
@@ -67,19 +67,19 @@ impl Names {
     }
 
     /// The path, container, pod and job of a cgroup, if the log has it.
-    pub(super) fn of_cgroup(&self, id: u64) -> Option<&CgroupNames> {
+    pub(super) fn cgroup_names(&self, id: u64) -> Option<&CgroupNames> {
         let known = self.cgroups.get(&id)?;
         known.used.store(true, Relaxed);
         Some(&known.names)
     }
 
     /// Sets the name of an interrupt.
-    pub(super) fn interrupt(&mut self, number: u32, name: &str) {
+    pub(super) fn set_interrupt(&mut self, number: u32, name: &str) {
         self.interrupts.entry(number).or_insert_with(|| name.to_owned());
     }
 
     /// The name of an interrupt; `irq:NUMBER` if the log does not have it.
-    pub(super) fn irq(&self, number: u32) -> Cow<'_, str> {
+    pub(super) fn interrupt_name(&self, number: u32) -> Cow<'_, str> {
         let known = self.interrupts.get(&number);
         known.map_or_else(|| format!("irq:{number}").into(), |name| name.as_str().into())
     }
@@ -91,26 +91,26 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut names = Names::default();
+        let mut names = OwnerNames::default();
         let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
         for id in 0..MOST_CGROUPS as u64 {
-            names.cgroup(id, &root);
+            names.set_cgroup(id, &root);
         }
-        assert!(names.of_cgroup(0).is_some());
+        assert!(names.cgroup_names(0).is_some());
         // The first one is in use, and short-lived ones come and go.
         for id in 0..3 * MOST_CGROUPS as u64 {
-            names.cgroup(id + MOST_CGROUPS as u64, &root);
-            assert!(names.of_cgroup(0).is_some(), "{id}");
+            names.set_cgroup(id + MOST_CGROUPS as u64, &root);
+            assert!(names.cgroup_names(0).is_some(), "{id}");
         }
         assert_eq!((names.cgroups.len(), names.order.len()), (MOST_CGROUPS, MOST_CGROUPS));
-        assert!(names.of_cgroup(1).is_none());
+        assert!(names.cgroup_names(1).is_none());
     }
 
     #[test]
     fn an_interrupt_without_a_name_has_its_number() {
-        let mut names = Names::default();
-        assert_eq!(names.irq(9), "irq:9");
-        names.interrupt(9, "irq:acpi");
-        assert_eq!(names.irq(9), "irq:acpi");
+        let mut names = OwnerNames::default();
+        assert_eq!(names.interrupt_name(9), "irq:9");
+        names.set_interrupt(9, "irq:acpi");
+        assert_eq!(names.interrupt_name(9), "irq:acpi");
     }
 }

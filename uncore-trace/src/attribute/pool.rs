@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::Method;
-use super::counter::{Ended, Track};
+use super::counter::{WindowEnd, TrackedCounter};
 use crate::plan::IoScope;
 
 /// The pool of each counter.
@@ -20,12 +20,12 @@ pub(super) struct Pools {
 
 impl Pools {
     /// Finds the pools of the counters.
-    pub(super) fn new(tracks: &[Track]) -> Self {
+    pub(super) fn new(tracks: &[TrackedCounter]) -> Self {
         let mut first_of = HashMap::new();
         let mut first = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
             let counter = &track.counter;
-            let io = counter.io.as_ref().filter(|_| track.kind == Method::Io);
+            let io = counter.io.as_ref().filter(|_| track.planned_method == Method::Io);
             let sharing = io.and_then(IoScope::sharing);
             let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
             first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
@@ -34,21 +34,21 @@ impl Pools {
     }
 
     /// Leaves each counter its part of the bytes moved on the devices of its pool.
-    pub(super) fn divide(&self, tracks: &[Track], ended: &mut [Ended]) {
+    pub(super) fn divide(&self, tracks: &[TrackedCounter], ended: &mut [WindowEnd]) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first.iter().zip(tracks);
         for ((first, track), end) in members().zip(ended.iter()) {
-            if let (Some(first), Ended::Read(span)) = (first, end) {
-                let total = track.total(span).unwrap_or_default();
-                *sums.entry((*first, span.from)).or_default() += total;
+            if let (Some(first), WindowEnd::Read(span)) = (first, end) {
+                let total = track.total_count(span).unwrap_or_default();
+                *sums.entry((*first, span.begin_tick)).or_default() += total;
             }
         }
         for ((first, track), end) in members().zip(ended.iter_mut()) {
-            if let (Some(first), Ended::Read(span)) = (first, end) {
-                let total = track.total(span).unwrap_or_default();
-                let sum = sums.get(&(*first, span.from)).copied().unwrap_or_default();
+            if let (Some(first), WindowEnd::Read(span)) = (first, end) {
+                let total = track.total_count(span).unwrap_or_default();
+                let sum = sums.get(&(*first, span.begin_tick)).copied().unwrap_or_default();
                 if sum > 0.0 {
-                    span.keep_part(total / sum);
+                    span.keep_io_fraction(total / sum);
                 }
             }
         }
@@ -60,7 +60,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
     use crate::clock::Snapshot;
     use crate::entries::{LogConsumer as _, LogEntry, MovedBytes, Owner, CounterReading, ReadingTrigger, CounterValue};
     use crate::plan::{IoDirection, Plan};
@@ -92,7 +92,7 @@ mod tests {
         let plan = plan(is_shared);
         let mut attributor = Attributor::new(&RecordingFacts {
             plan: &plan,
-            counters: &order(&plan, |_| false),
+            counters: &order_counters(&plan, |_| false),
             methods: Methods {
                 choice: Choice::Auto,
                 io: true,

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::counter::Track;
+use super::counter::TrackedCounter;
 use super::history::{Histories, TrafficSource};
 use super::learner::Parted;
 use super::usage::CpuSet;
@@ -69,8 +69,8 @@ pub(super) struct Ports {
 impl Ports {
     /// Those of the counters that were opened. A set of CPUs is divided by ports only if each of
     /// its CPUs has one.
-    pub(super) fn new(tracks: &[Track], sets: &[CpuSet], start_tick: u64) -> Self {
-        let is_port = |track: &Track| track.counter.is_port() && track.learns;
+    pub(super) fn new(tracks: &[TrackedCounter], sets: &[CpuSet], start_tick: u64) -> Self {
+        let is_port = |track: &TrackedCounter| track.counter.is_port() && track.learns;
         let ports = tracks.iter().enumerate().filter(|(_, track)| is_port(track));
         let all: Vec<CpuPort> = ports
             .map(|(place, track)| CpuPort {
@@ -81,7 +81,7 @@ impl Ports {
             .collect();
         let ports_of_set = |(set_index, set): (usize, &CpuSet)| {
             let mut users = tracks.iter();
-            let user = users.find(|its| its.set == set_index && its.kind == Method::Ports)?;
+            let user = users.find(|its| its.set == set_index && its.planned_method == Method::Ports)?;
             let port_of = |(port_index, cpu_port): (usize, &CpuPort)| {
                 let counter = &tracks.get(cpu_port.counter_index)?.counter;
                 let is_far = set.is_far(counter.sees.first_cpu()?)?;
@@ -116,10 +116,10 @@ impl Ports {
     pub(super) fn note_confidence(
         &self,
         place: usize,
-        track: &mut Track,
+        track: &mut TrackedCounter,
         histories: &mut [Option<Histories>],
     ) {
-        let windows = track.take_said();
+        let windows = track.take_port_shares();
         for (set, ports) in &self.sets {
             let ports_of_set = ports.iter().filter_map(|(port, _)| self.cpu_ports.get(*port));
             let Some(port) = ports_of_set.into_iter().find(|port| port.counter_index == place) else { continue };
@@ -137,12 +137,12 @@ impl Ports {
     pub(super) fn gather_ticks(
         &mut self,
         to: u64,
-        tracks: &mut [Track],
+        tracks: &mut [TrackedCounter],
         histories: &mut [Option<Histories>],
     ) {
         for port in &mut self.cpu_ports {
             if let Some(track) = tracks.get_mut(port.counter_index) {
-                port.divided_counts.extend(track.take_parted());
+                port.divided_counts.extend(track.take_divided_counts());
             }
         }
         for tick in self.gathered_tick + 1..=to {

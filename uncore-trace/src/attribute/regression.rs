@@ -37,9 +37,9 @@ use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, Predictor};
 use super::learner::{Effort, Learner, Parted, Variance};
 use super::ports::PortConfidence;
-use super::residency::{add_residency, residency_of};
+use super::residency::{add_residency, residency_shares};
 use super::window_parts::{OwnerPart, WindowParts};
-use super::{Attribution, CountedWindow, Method, Share, leave_rest, trust};
+use super::{Attribution, CountedWindow, Method, Share, add_unattributed, confident_value};
 use crate::entries::{Owner, Relief};
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
@@ -114,44 +114,44 @@ impl Regression {
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
-        self.learner.divide_counts(history, window.to);
+        self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.parts.add_piece(&contributions, history, (window.from(history.tick_ns()), window.to));
+        self.parts.add_piece(&contributions, history, (window.begin_tick(history.tick_ns()), window.end_tick));
         let parts = std::mem::take(&mut self.parts);
         self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
     }
 }
 
 impl Attribution for Regression {
-    fn tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
+    fn observe_tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
         self.learner.observe_count(tick, count);
     }
 
-    fn restart(&mut self) {
+    fn note_restart(&mut self) {
         self.learner.note_restart();
     }
 
-    fn learn(&mut self, histories: &Histories) {
+    fn learn_ticks(&mut self, histories: &Histories) {
         if let Some(history) = histories.of(self.by) {
             self.learner.learn_counts(history);
         }
     }
 
-    fn solve(&mut self, histories: &Histories) {
+    fn solve_rates(&mut self, histories: &Histories) {
         if let Some(history) = histories.of(self.by) {
             self.learner.update_rates(history);
         }
     }
 
-    fn relieve(&mut self, relief: Relief) {
+    fn set_relief(&mut self, relief: Relief) {
         self.learner.set_relief(relief);
     }
 
-    fn profile(&self, by: Predictor) -> Option<Vec<f64>> {
+    fn rate_profile(&self, by: Predictor) -> Option<Vec<f64>> {
         (by == self.by).then(|| self.learner.rate_profile()).flatten()
     }
 
-    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
+    fn divide_ticks(&mut self, histories: &Histories, from: u64, to: u64) {
         let Some(history) = histories.of(self.by) else { return };
         self.learner.divide_counts(history, to);
         // A count that begins before and ends after `to` is in the next piece.
@@ -161,15 +161,15 @@ impl Attribution for Regression {
         }
     }
 
-    fn take_parted(&mut self) -> Vec<Parted> {
+    fn take_divided_counts(&mut self) -> Vec<Parted> {
         self.learner.take_divided_counts()
     }
 
-    fn needs(&self) -> u64 {
+    fn oldest_needed_tick(&self) -> u64 {
         self.learner.oldest_needed_tick()
     }
 
-    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+    fn skip_window(&mut self, histories: Option<&Histories>, to: u64) {
         if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
             self.learner.divide_counts(history, to);
         }
@@ -177,10 +177,10 @@ impl Attribution for Regression {
         self.parts = WindowParts::default();
     }
 
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let by_time = residency_of(window.total, window);
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+        let by_time = residency_shares(window.total, window);
         match self.learnt(window) {
-            Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
+            Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
         }
     }
@@ -251,7 +251,7 @@ impl Regression {
         }
         let total =
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
-        let said = window.histories.and_then(|histories| histories.port_confidence.get(&window.to));
+        let said = window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::of(self.by);
         let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
         for owned in &parts.owners {
@@ -284,14 +284,14 @@ impl Regression {
                 ..Share::new(owner, total * part, confidence as f32 * window.running)
             };
             match shares.last_mut() {
-                Some(last) if last.who == owner => last.unite(&share),
+                Some(last) if last.who == owner => last.add_share(&share),
                 _ => shares.push(share),
             }
         }
         if unknown > 0.0 {
             add_residency(&mut shares, window.total - total, window);
         }
-        leave_rest(&mut shares, window.total);
+        add_unattributed(&mut shares, window.total);
         Some(shares)
     }
 }
@@ -319,18 +319,18 @@ mod tests {
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             histories.push(tick, &times, || (Vec::new(), true));
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             total += count;
             (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
             if tick.is_multiple_of(WINDOW) && total > 0.0 {
                 let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
-                let (by, shares) = method.divide(&CountedWindow {
+                let (by, shares) = method.divide_window(&CountedWindow {
                     total,
                     factor: 1.0,
                     running: 1.0,
                     own_cpu: false,
                     len_ns: WINDOW * TICK_NS,
-                    to: tick,
+                    end_tick: tick,
                     time: &time,
                     counts: &[],
                     io: None,
@@ -345,10 +345,10 @@ mod tests {
             }
             if tick.is_multiple_of(100) {
                 histories.review_use();
-                method.learn(&histories);
-                histories.finish_review(|by| method.profile(by).into_iter().collect());
-                method.solve(&histories);
-                histories.forget_before(method.needs().min(tick));
+                method.learn_ticks(&histories);
+                histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+                method.solve_rates(&histories);
+                histories.forget_before(method.oldest_needed_tick().min(tick));
             }
         }
         (parts, last)

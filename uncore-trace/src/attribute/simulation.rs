@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::history::TrafficSource;
-use super::waiting::Schedule;
+use super::waiting::LearnSchedule;
 use super::*;
 
 /// Seeds of the mixes.
@@ -191,13 +191,13 @@ struct Outcome {
 struct Lagged<M> {
     method: M,
     histories: Histories,
-    schedule: Schedule,
+    schedule: LearnSchedule,
     tick: u64,
 }
 
 impl<M: Attribution> Lagged<M> {
     fn new(method: M, has_misses: bool) -> Self {
-        let schedule = Schedule::new(0, TICK_NS, 1000 * TICK_NS);
+        let schedule = LearnSchedule::new(0, TICK_NS, 1000 * TICK_NS);
         Self { method, histories: Histories::new(TICK_NS, has_misses), schedule, tick: 0 }
     }
 
@@ -216,26 +216,26 @@ impl<M: Attribution> Lagged<M> {
         };
         let of_tick = near(misses.unwrap_or_default());
         self.histories.push(self.tick, &near(times), || (of_tick, misses.is_some()));
-        self.method.tick(self.tick, count, &self.histories);
-        if !is_last && !self.schedule.learns(self.tick) {
+        self.method.observe_tick(self.tick, count, &self.histories);
+        if !is_last && !self.schedule.is_learn_tick(self.tick) {
             return 0;
         }
         self.histories.review_use();
-        self.method.learn(&self.histories);
-        self.histories.finish_review(|by| self.method.profile(by).into_iter().collect());
+        self.method.learn_ticks(&self.histories);
+        self.histories.finish_review(|by| self.method.rate_profile(by).into_iter().collect());
         if !is_last && !self.schedule.is_turn(0, self.tick) {
             return 0;
         }
-        self.method.solve(&self.histories);
+        self.method.solve_rates(&self.histories);
         let columns = self.histories.time.columns().len();
-        if is_last { self.tick } else { self.schedule.divides(self.tick, columns) }
+        if is_last { self.tick } else { self.schedule.last_divisible_tick(self.tick, columns) }
     }
 
     fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let divided =
-            self.method.divide(&CountedWindow { histories: Some(&self.histories), ..*window });
-        self.method.advance(&self.histories, window.to, window.to);
-        self.histories.forget_before(self.method.needs().min(self.tick));
+            self.method.divide_window(&CountedWindow { histories: Some(&self.histories), ..*window });
+        self.method.divide_ticks(&self.histories, window.end_tick, window.end_tick);
+        self.histories.forget_before(self.method.oldest_needed_tick().min(self.tick));
         divided
     }
 }
@@ -308,7 +308,7 @@ fn divide<M: Attribution>(
         running: 1.0,
         own_cpu: false,
         len_ns,
-        to,
+        end_tick: to,
         time: &time,
         counts: &[],
         io: None,
@@ -478,7 +478,7 @@ const fn window(total: f64, time: &[(Owner, u64)], to: u64) -> CountedWindow<'_>
         running: 1.0,
         own_cpu: false,
         len_ns: WINDOW as u64 * TICK_NS,
-        to,
+        end_tick: to,
         time,
         counts: &[],
         io: None,

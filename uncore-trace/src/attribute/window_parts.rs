@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use super::cgroups::cgroup;
+use super::cgroups::cgroup_of_owner;
 use super::history::{History, OwnerUse, TrafficSource};
 use super::learner::{Contributions, Variance};
 
@@ -52,7 +52,7 @@ impl OwnerPart {
 
     /// The order of two owners: by cgroup, then by owner.
     fn compare_owners(&self, other: &Self) -> Ordering {
-        let key = |part: &Self| (cgroup(&part.source.owner), part.source, part.slot);
+        let key = |part: &Self| (cgroup_of_owner(&part.source.owner), part.source, part.slot);
         key(self).cmp(&key(other))
     }
 
@@ -187,18 +187,18 @@ mod tests {
             let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;
             let count = 1e5 + times.iter().enumerate().map(moved).sum::<f64>();
             histories.push(tick, &times, || (times.clone(), true));
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             counts.insert(tick, count);
             if !(tick + TURN - offset).is_multiple_of(TURN) {
                 continue;
             }
             histories.review_use();
-            method.learn(&histories);
-            histories.finish_review(|by| method.profile(by).into_iter().collect());
-            method.solve(&histories);
+            method.learn_ticks(&histories);
+            histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+            method.solve_rates(&histories);
             let to = tick.saturating_sub(LAG);
             if to >= BEGIN && !std::mem::replace(&mut is_begun, to >= BEGIN) {
-                method.skip(Some(&histories), BEGIN);
+                method.skip_window(Some(&histories), BEGIN);
             }
             while window + length <= to.min(END) {
                 let end = window + length;
@@ -210,7 +210,7 @@ mod tests {
                     running: 1.0,
                     own_cpu: false,
                     len_ns: length * TICK_NS,
-                    to: end,
+                    end_tick: end,
                     time: &[],
                     counts: &[],
                     io: None,
@@ -221,8 +221,8 @@ mod tests {
                 }
                 window = end;
             }
-            method.advance(&histories, window.min(to), to);
-            histories.forget_before(method.needs().min(tick));
+            method.divide_ticks(&histories, window.min(to), to);
+            histories.forget_before(method.oldest_needed_tick().min(tick));
             let kept = histories.time.last() - histories.time.first();
             assert!(kept <= LAG + 2 * TURN, "{kept} ticks are kept");
             // An owner has one where it has no column of its own yet, and one where it has.

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use super::history::{Histories, History, Predictor};
 use super::learner::Effort;
 use super::regression::Regression;
-use super::{Attribution, CountedWindow, Method, Share, trust};
+use super::{Attribution, CountedWindow, Method, Share, confident_value};
 use crate::entries::Relief;
 
 /// The method, with what it has learnt about one counter.
@@ -83,87 +83,87 @@ impl ByWitness {
             if history.is_blind(tick..=tick) {
                 // Nobody knows how much of it belongs to which use.
                 self.carried = 0.0;
-                self.witnessed.tick(tick, None, histories);
+                self.witnessed.observe_tick(tick, None, histories);
                 continue;
             }
             self.carried += count.unwrap_or(0.0);
             let is_known = count.is_some() && history.is_complete(tick);
             let count = is_known.then(|| std::mem::take(&mut self.carried));
-            self.witnessed.tick(tick, count, histories);
+            self.witnessed.observe_tick(tick, count, histories);
         }
     }
 }
 
 impl Attribution for ByWitness {
-    fn tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
-        self.timed.tick(tick, count, histories);
+    fn observe_tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
+        self.timed.observe_tick(tick, count, histories);
         self.counts.push_back((tick, count));
         self.catch_up(histories);
     }
 
-    fn restart(&mut self) {
-        self.timed.restart();
-        self.witnessed.restart();
+    fn note_restart(&mut self) {
+        self.timed.note_restart();
+        self.witnessed.note_restart();
     }
 
-    fn learn(&mut self, histories: &Histories) {
+    fn learn_ticks(&mut self, histories: &Histories) {
         self.catch_up(histories);
-        self.timed.learn(histories);
-        self.witnessed.learn(histories);
+        self.timed.learn_ticks(histories);
+        self.witnessed.learn_ticks(histories);
     }
 
-    fn solve(&mut self, histories: &Histories) {
-        self.timed.solve(histories);
-        self.witnessed.solve(histories);
+    fn solve_rates(&mut self, histories: &Histories) {
+        self.timed.solve_rates(histories);
+        self.witnessed.solve_rates(histories);
     }
 
-    fn relieve(&mut self, relief: Relief) {
-        self.timed.relieve(relief);
-        self.witnessed.relieve(relief);
+    fn set_relief(&mut self, relief: Relief) {
+        self.timed.set_relief(relief);
+        self.witnessed.set_relief(relief);
     }
 
-    fn profile(&self, by: Predictor) -> Option<Vec<f64>> {
-        if by == Predictor::Time { self.timed.profile(by) } else { self.witnessed.profile(by) }
+    fn rate_profile(&self, by: Predictor) -> Option<Vec<f64>> {
+        if by == Predictor::Time { self.timed.rate_profile(by) } else { self.witnessed.rate_profile(by) }
     }
 
-    fn advance(&mut self, histories: &Histories, from: u64, to: u64) {
+    fn divide_ticks(&mut self, histories: &Histories, from: u64, to: u64) {
         if let Some(history) = histories.of(self.by).filter(|_| to > from) {
             self.seen = self.seen.up_to(history, from, to);
         }
-        self.timed.advance(histories, from, to);
-        self.witnessed.advance(histories, from, to);
+        self.timed.divide_ticks(histories, from, to);
+        self.witnessed.divide_ticks(histories, from, to);
     }
 
-    fn needs(&self) -> u64 {
-        self.timed.needs().min(self.witnessed.needs())
+    fn oldest_needed_tick(&self) -> u64 {
+        self.timed.oldest_needed_tick().min(self.witnessed.oldest_needed_tick())
     }
 
-    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+    fn skip_window(&mut self, histories: Option<&Histories>, to: u64) {
         if let Some(histories) = histories {
             self.catch_up(histories);
         }
         self.seen = Seen::default();
-        self.timed.skip(histories, to);
-        self.witnessed.skip(histories, to);
+        self.timed.skip_window(histories, to);
+        self.witnessed.skip_window(histories, to);
     }
 
-    fn divide(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         if let Some(histories) = window.histories {
             self.catch_up(histories);
         }
         // Both learn from every window, whichever divides it.
-        let other = self.timed.divide(window);
+        let other = self.timed.divide_window(window);
         let history = window.histories.and_then(|histories| histories.of(self.by));
         let seen = std::mem::take(&mut self.seen);
         let is_known = history.is_some_and(|history| {
-            let seen = seen.up_to(history, window.from(history.tick_ns()), window.to);
+            let seen = seen.up_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
             !seen.is_blind
                 && seen.begins_whole == Some(true)
-                && history.last() >= window.to
-                && history.is_complete(window.to)
+                && history.last() >= window.end_tick
+                && history.is_complete(window.end_tick)
         });
         match self.witnessed.learnt(window).filter(|_| is_known) {
-            Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
+            Some(shares) if !self.compare || confident_value(&shares) >= confident_value(&other.1) => {
                 let by = if self.by == Predictor::Ports { Method::Ports } else { Method::Misses };
                 (by, shares)
             }
@@ -239,28 +239,28 @@ mod tests {
             } else {
                 histories.push(tick, &times, || (told, !unknown(tick)));
             }
-            method.tick(tick, Some(count), &histories);
+            method.observe_tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
                 histories.review_use();
-                method.learn(&histories);
-                histories.finish_review(|by| method.profile(by).into_iter().collect());
-                method.solve(&histories);
+                method.learn_ticks(&histories);
+                histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
+                method.solve_rates(&histories);
                 if tick < TICKS {
-                    method.skip(Some(&histories), tick);
-                    method.advance(&histories, tick, tick);
-                    histories.forget_before(method.needs().min(tick));
+                    method.skip_window(Some(&histories), tick);
+                    method.divide_ticks(&histories, tick, tick);
+                    histories.forget_before(method.oldest_needed_tick().min(tick));
                 }
             }
         }
-        method.skip(Some(&histories), TICKS - 10);
+        method.skip_window(Some(&histories), TICKS - 10);
         let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
-        let (by, shares) = method.divide(&CountedWindow {
+        let (by, shares) = method.divide_window(&CountedWindow {
             total,
             factor: 1.0,
             running: 1.0,
             own_cpu: false,
             len_ns: 10 * TICK_NS,
-            to: TICKS,
+            end_tick: TICKS,
             time: &time,
             counts: &[],
             io: None,

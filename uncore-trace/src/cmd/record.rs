@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let cpus = machine.cpus.online.len();
     let buffer = ring_buffer_bytes(args, cpus, &plan)?;
     let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
-    options.io |= args.method.sees_io(&plan);
+    options.io |= args.method.needs_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
     super::messages::log_plan_notices(&plan);
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());

@@ -53,7 +53,7 @@ pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
 /// Parses the name of a method.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Choice::of_name(&text).ok_or_else(|| {
+    Choice::from_name(&text).ok_or_else(|| {
         let names = Choice::ALL.iter().map(|choice| choice.name());
         de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
     })

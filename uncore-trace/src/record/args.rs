@@ -178,7 +178,7 @@ impl RecordOptions {
             lag: Duration::ZERO,
             min_share: MIN_SHARE,
             witness_budget: None,
-            io: Choice::Auto.sees_io(plan),
+            io: Choice::Auto.needs_io(plan),
             canary: false,
             monitor: None,
             timer: Timer::Auto,

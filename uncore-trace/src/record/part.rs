@@ -16,7 +16,7 @@ use super::marks::PartMarks;
 use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
 use crate::assemble::{Assigned, Setup, Sink, Timeline};
-use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order};
+use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::entries::Relief;
@@ -151,7 +151,7 @@ impl Draft {
         link_rows(plan, &mut sink);
         let attributor = Attributor::new(&RecordingFacts {
             plan,
-            counters: &order(plan, |id| !common.opened.contains(&id)),
+            counters: &order_counters(plan, |id| !common.opened.contains(&id)),
             methods: Methods {
                 choice: options.method,
                 io: options.io,
@@ -162,7 +162,7 @@ impl Draft {
             start_tick,
             clock,
             origin: &sink.origin,
-            threads: attribute::live(),
+            threads: attribute::live_threads(),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now_ns = mono_ns() as u64;

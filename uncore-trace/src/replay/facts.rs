@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context as _, Result};
 
 use super::{Overrides, json, number, recorded};
-use crate::attribute::{Methods, order};
+use crate::attribute::{Methods, order_counters};
 use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
 use crate::schema::origin::RecordingOrigin;
@@ -104,5 +104,5 @@ fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
         let rows = (0..batch.num_rows()).filter(|&row| state.get(row) == Some("failed"));
         failed.extend(rows.map(|row| counter.value(row) as u32));
     }
-    Ok(order(plan, |id| failed.contains(&id)))
+    Ok(order_counters(plan, |id| failed.contains(&id)))
 }

@@ -128,7 +128,7 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
             start_tick: facts.start_tick,
             clock: facts.clock,
             origin: &facts.origin,
-            threads: crate::attribute::available(),
+            threads: crate::attribute::available_threads(),
         }),
         fabric: fabric::Builder::default(),
     };
@@ -184,7 +184,7 @@ fn json<T: serde::de::DeserializeOwned>(
 /// The method of the recording; `residency` if the metadata have none.
 fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
     let name = pairs.get(metadata::METHOD);
-    name.and_then(|name| Choice::of_name(name)).unwrap_or(Choice::Residency)
+    name.and_then(|name| Choice::from_name(name)).unwrap_or(Choice::Residency)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn attributor(plan: &Plan, choice: Choice) -> Attributor {
 fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
-        counters: &order(plan, |_| false),
+        counters: &order_counters(plan, |_| false),
         methods,
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },

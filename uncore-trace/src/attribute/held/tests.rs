@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
@@ -45,7 +45,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
     let plan = plan(functions);
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |_| false),
+        counters: &order_counters(&plan, |_| false),
         methods: Methods {
             choice: Choice::Auto,
             io: false,

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order_counters};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{LogConsumer as _, LogEntry, CounterReading, ReadingTrigger, CounterValue};
@@ -21,10 +21,10 @@ fn named(path: &str) -> Arc<CgroupNames> {
 }
 
 /// `/a` is 1, `/a/x` 2, `/ab` 3.
-fn names() -> Names {
-    let mut names = Names::default();
+fn names() -> OwnerNames {
+    let mut names = OwnerNames::default();
     for (id, path) in [(1, "/a"), (2, "/a/x"), (3, "/ab")] {
-        names.cgroup(id, &named(path));
+        names.set_cgroup(id, &named(path));
     }
     names
 }
@@ -76,7 +76,7 @@ fn a_cgroup_that_is_not_there_takes_nothing() {
 #[test]
 fn more_than_was_counted_is_scaled_and_trusted_less() {
     let groups = [("/a".into(), 300), ("/b".into(), 100)];
-    let mut steady = Agreement::default();
+    let mut steady = ByteAgreement::default();
     let mut last = Vec::new();
     for _ in 0..60 {
         last = parts(1000.0, &groups, Some(1000.0), &mut steady);
@@ -139,7 +139,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let plan = plan();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |_| false),
+        counters: &order_counters(&plan, |_| false),
         methods: Methods { choice: Choice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
@@ -216,14 +216,14 @@ proptest! {
     ) {
         let groups: Vec<(Arc<str>, u64)> =
             ["/a", "/a/x", "/ab"].into_iter().map(Arc::from).zip(bytes).collect();
-        let measured = parts(total, &groups, all, &mut Agreement::default());
+        let measured = parts(total, &groups, all, &mut ByteAgreement::default());
         let whole: f64 = values.iter().map(|(_, value)| value).sum::<f64>().max(1e-9);
         let mut shares: Vec<Share> = values
             .iter()
             .enumerate()
             .map(|(pid, (id, value))| Share::new(task(pid as u32, *id), value / whole * total, 0.5))
             .collect();
-        leave_rest(&mut shares, total);
+        add_unattributed(&mut shares, total);
         apply_measured(total, 1.0, &measured, &names(), &mut shares);
         let sum: f64 = shares.iter().map(|share| share.value).sum();
         prop_assert!((sum - total).abs() <= total * 1e-9, "{sum} {total}");

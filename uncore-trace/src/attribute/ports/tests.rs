@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::super::attributor::{Attributor, RecordingFacts, order};
+use super::super::attributor::{Attributor, RecordingFacts, order_counters};
 use super::super::{Choice, Effort, Methods};
 use crate::clock::Snapshot;
 use crate::drain::Comm;
@@ -66,7 +66,7 @@ fn rows_of(
     let plan = plan();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
-        counters: &order(&plan, |id| Some(id) == failed),
+        counters: &order_counters(&plan, |id| Some(id) == failed),
         methods: Methods {
             choice: Choice::Auto,
             io: false,
