@@ -15,7 +15,7 @@ use super::names::OwnerNames;
 use super::pool::Pools;
 use super::ports::Ports;
 use super::rows::{WindowRows, RowContext};
-use super::series::Clock;
+use super::series::WindowClock;
 use super::small::LargeOwners;
 use super::switches::Switches;
 use super::turn::CounterTurn;
@@ -64,7 +64,7 @@ pub fn order_counters(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
 /// Makes `fabric` from the entries of a log.
 #[derive(Debug)]
 pub struct Attributor {
-    clock: Clock,
+    clock: WindowClock,
     wall: Snapshot,
     origin: RecordingOrigin,
     tracks: Vec<TrackedCounter>,
@@ -203,7 +203,7 @@ impl Attributor {
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
         let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin, threads } =
             facts;
-        let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
+        let clock = WindowClock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
         let (sets, set_of) = usage::distinct_cpu_sets(plan);
         let track = |id: &u32| {
             let counter = plan.counters.get(*id as usize)?.clone();
@@ -466,7 +466,7 @@ impl Attributor {
         for times in &times {
             self.credit.add_time(times);
         }
-        self.pools.divide(&self.tracks, &mut ended);
+        self.pools.divide_bytes(&self.tracks, &mut ended);
         self.monitors.measure_window(tick, &self.tracks, &mut ended);
         let mut slots: Vec<WindowState> = self.tracks.iter().map(|_| WindowState::Nothing).collect();
         let (port_ends, other_ends): (Vec<_>, Vec<_>) =

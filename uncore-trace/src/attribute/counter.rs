@@ -9,7 +9,7 @@ use super::history::Predictor;
 use super::learner::Parted;
 use super::monitor::{self, MeasuredPart};
 use super::names::OwnerNames;
-use super::series::{Clock, End, Series};
+use super::series::{WindowClock, SeriesEnd, ReadingSeries};
 use super::waiting::LearnSchedule;
 use super::{Attribution, CountedWindow, Histories, Method, Methods, Share, cgroups, grid, small};
 use crate::catalog::exact::ExactBy;
@@ -25,7 +25,7 @@ pub(super) struct TrackedCounter {
     /// Index of the set of CPUs that it sees.
     pub set: usize,
     /// Its readings.
-    pub series: Series,
+    pub series: ReadingSeries,
     /// The method that divides it, if it can.
     pub planned_method: Method,
     /// Whether the method learns from ticks.
@@ -164,7 +164,7 @@ impl TrackedCounter {
         plan: &Plan,
         counter: Counter,
         set: usize,
-        clock: Clock,
+        clock: WindowClock,
         methods: Methods,
     ) -> Self {
         let io = counter.io.clone().filter(|_| methods.io);
@@ -175,7 +175,7 @@ impl TrackedCounter {
             planned_method: methods.method_for(plan, &counter),
             method: methods.make_attribution(plan, &counter),
             learns,
-            series: Series::new(clock, learns),
+            series: ReadingSeries::new(clock, learns),
             counter,
             window_begin: (clock.start_tick, Count::default()),
             learnt_count: None,
@@ -194,8 +194,8 @@ impl TrackedCounter {
 
     /// Applies the entries up to the end of `tick`.
     pub(super) fn apply_entries(&mut self, tick: u64, is_last: bool) {
-        self.series.settle(tick, is_last);
-        if let Some(begin) = self.series.take_begin() {
+        self.series.apply_entries(tick, is_last);
+        if let Some(begin) = self.series.take_first_reading() {
             // Readings count from before a part of a rotated recording.
             if !self.learns {
                 self.learnt_count.get_or_insert(begin.1);
@@ -223,13 +223,13 @@ impl TrackedCounter {
     ) -> WindowEnd {
         self.add_io(window.moved);
         self.add_switches(window.switches);
-        let read_count = match self.series.end(window.tick, self.window_begin.1) {
-            End::Counted(count, counts) => {
+        let read_count = match self.series.end_window(window.tick, self.window_begin.1) {
+            SeriesEnd::Counted(count, counts) => {
                 add_counts(&mut self.counts, counts);
                 self.is_failing = false;
                 count
             }
-            End::Missing { expected, errno } => {
+            SeriesEnd::Missing { expected, errno } => {
                 add_counts(&mut self.time, time.iter().copied());
                 self.report_missing(window, expected, errno, missing);
                 return if window.is_last { WindowEnd::Unread } else { WindowEnd::No };

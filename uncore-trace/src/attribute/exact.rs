@@ -21,7 +21,7 @@ pub(super) struct ByReadings;
 
 impl Attribution for ByReadings {
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        (Method::Exact, exact(window.counts, window.factor, window.running))
+        (Method::Exact, shares_of_counts(window.counts, window.factor, window.running))
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) struct ByTime;
 impl Attribution for ByTime {
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let counts = divide_by_time(window.raw_count(), window.time);
-        (Method::Exact, exact(&counts, window.factor, window.running))
+        (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
     }
 }
 
@@ -80,13 +80,13 @@ fn divide_by_time(total: u64, time: &[(Owner, u64)]) -> Vec<(Owner, u64)> {
 
 /// Turns raw counts by owner into shares. `factor` converts a raw count to the unit, including the
 /// correction for multiplexing.
-pub(super) fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
+pub(super) fn shares_of_counts(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()
         .filter(|(_, count)| *count > 0)
-        .map(|&(who, count)| {
-            let confidence = if who == Owner::Unattributed { 0.0 } else { running };
-            Share::new(who, count as f64 * factor, confidence)
+        .map(|&(owner, count)| {
+            let confidence = if owner == Owner::Unattributed { 0.0 } else { running };
+            Share::new(owner, count as f64 * factor, confidence)
         })
         .collect()
 }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_and_zeros_left_out() {
-        let shares = exact(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
+        let shares = shares_of_counts(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
         assert_eq!(shares.len(), 1);
         assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
     }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn nobody_is_told_with_confidence_but_those_who_were_seen() {
-        let shares = exact(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
+        let shares = shares_of_counts(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
         let told = shares.iter().map(|share| (share.who, share.confidence));
         assert_eq!(told.collect::<Vec<_>>(), [(Owner::Idle, 0.5), (Owner::Unattributed, 0.0)]);
     }

@@ -204,7 +204,7 @@ impl Methods {
             }
             Method::Regression if counter.is_port() => {
                 let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
-                Box::new(method.keeping_parted())
+                Box::new(method.keeping_divided_counts())
             }
             Method::Regression => Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort)),
             Method::Residency | Method::Monitor | Method::Held | Method::None => {

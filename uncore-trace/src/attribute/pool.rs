@@ -15,7 +15,7 @@ use crate::plan::IoScope;
 #[derive(Debug)]
 pub(super) struct Pools {
     /// For each counter, the index of the first counter of its pool; `None` if it is alone.
-    first: Vec<Option<usize>>,
+    first_indexes: Vec<Option<usize>>,
 }
 
 impl Pools {
@@ -30,20 +30,20 @@ impl Pools {
             let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
             first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
         }
-        Self { first }
+        Self { first_indexes: first }
     }
 
-    /// Leaves each counter its part of the bytes moved on the devices of its pool.
-    pub(super) fn divide(&self, tracks: &[TrackedCounter], ended: &mut [WindowEnd]) {
+    /// Leaves each counter its fraction of the bytes moved on the devices of its pool.
+    pub(super) fn divide_bytes(&self, tracks: &[TrackedCounter], window_ends: &mut [WindowEnd]) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
-        let members = || self.first.iter().zip(tracks);
-        for ((first, track), end) in members().zip(ended.iter()) {
+        let members = || self.first_indexes.iter().zip(tracks);
+        for ((first, track), end) in members().zip(window_ends.iter()) {
             if let (Some(first), WindowEnd::Read(span)) = (first, end) {
                 let total = track.total_count(span).unwrap_or_default();
                 *sums.entry((*first, span.begin_tick)).or_default() += total;
             }
         }
-        for ((first, track), end) in members().zip(ended.iter_mut()) {
+        for ((first, track), end) in members().zip(window_ends.iter_mut()) {
             if let (Some(first), WindowEnd::Read(span)) = (first, end) {
                 let total = track.total_count(span).unwrap_or_default();
                 let sum = sums.get(&(*first, span.begin_tick)).copied().unwrap_or_default();

@@ -50,57 +50,57 @@ const CALIBRATION: f64 = 0.96;
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     /// For how rates differ just now.
-    now: f64,
-    /// Variance of errors of the whole count that one owner gets, as a part of the count.
-    whole: f64,
+    momentary: f64,
+    /// Variance of errors of the whole count that one owner gets, relative to the count.
+    whole_count: f64,
 }
 
 impl Weights {
     /// The weights for this kind of use.
-    const fn of(by: Predictor) -> Self {
+    const fn for_predictor(by: Predictor) -> Self {
         match by {
-            Predictor::Time => Self { now: 2.2, whole: 0.0005 },
-            Predictor::Misses => Self { now: 6.0, whole: 0.0 },
-            Predictor::Ports => Self { now: 2.2, whole: 0.0 },
+            Predictor::Time => Self { momentary: 2.2, whole_count: 0.0005 },
+            Predictor::Misses => Self { momentary: 6.0, whole_count: 0.0 },
+            Predictor::Ports => Self { momentary: 2.2, whole_count: 0.0 },
         }
     }
 }
 
 /// Factor for the variance of the learnt rates.
-const LEARNT: f64 = 3.0;
+const LEARNT_FACTOR: f64 = 3.0;
 
 /// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
-const LASTING: f64 = 0.005;
+const LASTING_VARIANCE: f64 = 0.005;
 
 /// Factor for the noise of ticks.
-const NOISE: f64 = 0.5;
+const NOISE_FACTOR: f64 = 0.5;
 
 /// Factor for the part that the edges of ticks have in what the use varies.
-const UNSEEN: f64 = 0.15;
+const EDGE_FACTOR: f64 = 0.15;
 
 /// Factor for the confidence among owners that share a column.
-const SHARED: f64 = 0.7;
+const SHARED_FACTOR: f64 = 0.7;
 
-/// Shares below this part of the count are treated as if they had this part.
-const LEAST_PART: f64 = 0.01;
+/// Shares below this fraction of the count are treated as if they had this fraction.
+const MIN_FRACTION: f64 = 0.01;
 
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Regression {
-    by: Predictor,
+    predictor: Predictor,
     learner: Learner,
     /// The parts of the window that is to be divided next.
-    parts: WindowParts,
+    window_parts: WindowParts,
 }
 
 impl Regression {
     /// A method for ticks of `tick_ns`.
     pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
-        Self { by, learner: Learner::new(by, tick_ns, effort), parts: WindowParts::default() }
+        Self { predictor: by, learner: Learner::new(by, tick_ns, effort), window_parts: WindowParts::default() }
     }
 
-    /// Keeps the parts of each tick's count.
-    pub(super) fn keeping_parted(mut self) -> Self {
+    /// Keeps the division of each tick's count.
+    pub(super) fn keeping_divided_counts(mut self) -> Self {
         self.learner.keep_divided_counts();
         self
     }
@@ -108,17 +108,17 @@ impl Regression {
     /// Number of the parts that are kept of the window that is to be divided next.
     #[cfg(test)]
     pub(super) const fn kept_parts(&self) -> usize {
-        self.parts.owners.len()
+        self.window_parts.owners.len()
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
-    pub(super) fn learnt(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
-        let history = window.histories?.of(self.by)?;
+    pub(super) fn learnt_shares(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
+        let history = window.histories?.of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.parts.add_piece(&contributions, history, (window.begin_tick(history.tick_ns()), window.end_tick));
-        let parts = std::mem::take(&mut self.parts);
-        self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
+        self.window_parts.add_piece(&contributions, history, (window.begin_tick(history.tick_ns()), window.end_tick));
+        let parts = std::mem::take(&mut self.window_parts);
+        self.learner.is_ready().then(|| self.window_shares(&parts, history, window)).flatten()
     }
 }
 
@@ -132,13 +132,13 @@ impl Attribution for Regression {
     }
 
     fn learn_ticks(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.by) {
+        if let Some(history) = histories.of(self.predictor) {
             self.learner.learn_counts(history);
         }
     }
 
     fn solve_rates(&mut self, histories: &Histories) {
-        if let Some(history) = histories.of(self.by) {
+        if let Some(history) = histories.of(self.predictor) {
             self.learner.update_rates(history);
         }
     }
@@ -148,16 +148,16 @@ impl Attribution for Regression {
     }
 
     fn rate_profile(&self, by: Predictor) -> Option<Vec<f64>> {
-        (by == self.by).then(|| self.learner.rate_profile()).flatten()
+        (by == self.predictor).then(|| self.learner.rate_profile()).flatten()
     }
 
-    fn divide_ticks(&mut self, histories: &Histories, from: u64, to: u64) {
-        let Some(history) = histories.of(self.by) else { return };
-        self.learner.divide_counts(history, to);
-        // A count that begins before and ends after `to` is in the next piece.
+    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
+        let Some(history) = histories.of(self.predictor) else { return };
+        self.learner.divide_counts(history, last_tick);
+        // A count that begins before and ends after `last_tick` is in the next piece.
         let end = self.learner.divided_tick();
-        if end > self.parts.piece_begin_tick(from) {
-            self.parts.add_piece(&self.learner.take_contributions(), history, (from, end));
+        if end > self.window_parts.piece_begin_tick(begin_tick) {
+            self.window_parts.add_piece(&self.learner.take_contributions(), history, (begin_tick, end));
         }
     }
 
@@ -169,17 +169,17 @@ impl Attribution for Regression {
         self.learner.oldest_needed_tick()
     }
 
-    fn skip_window(&mut self, histories: Option<&Histories>, to: u64) {
-        if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
-            self.learner.divide_counts(history, to);
+    fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {
+        if let Some(history) = histories.and_then(|histories| histories.of(self.predictor)) {
+            self.learner.divide_counts(history, end_tick);
         }
         self.learner.take_contributions();
-        self.parts = WindowParts::default();
+        self.window_parts = WindowParts::default();
     }
 
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
         let by_time = residency_shares(window.total, window);
-        match self.learnt(window) {
+        match self.learnt_shares(window) {
             Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
         }
@@ -188,58 +188,58 @@ impl Attribution for Regression {
 
 /// Variances of the relative error of a share, by cause.
 #[derive(Clone, Copy, Debug, Default)]
-struct Uncertain {
+struct ShareVariances {
     /// Uncertainty of the rates.
     rates: f64,
     /// Variation of traffic around rate x use.
     noise: f64,
     /// Uncertainty of the use.
-    measure: f64,
+    use_error: f64,
     /// The use hardly varies between ticks.
-    unseen: f64,
+    edge: f64,
     /// Errors of the whole count.
-    whole: f64,
+    whole_count: f64,
     /// Uncertainty of the rates of its group.
-    of_group: f64,
+    group_rates: f64,
     /// Uncertainty of the use of its group over a longer time.
     lasting: f64,
 }
 
-impl Uncertain {
+impl ShareVariances {
     /// Adds the uncertainty of the use of an owner in the window.
-    fn with_measure(self, history: &History, part: &OwnerPart, said: Option<&PortConfidence>) -> Self {
-        let OwnerPart { source, amount, edge_fraction: unseen, .. } = *part;
+    fn with_use_error(self, history: &History, owner_part: &OwnerPart, port_confidence: Option<&PortConfidence>) -> Self {
+        let OwnerPart { source, amount, edge_fraction: unseen, .. } = *owner_part;
         match history.kind() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
-                Self { measure: (edges / amount).powi(2), unseen: UNSEEN * unseen * unseen, ..self }
+                Self { use_error: (edges / amount).powi(2), edge: EDGE_FACTOR * unseen * unseen, ..self }
             }
-            Predictor::Misses => Self { measure: 1.0 / amount, ..self },
+            Predictor::Misses => Self { use_error: 1.0 / amount, ..self },
             Predictor::Ports => {
-                let (now, lasting) = said.map_or((0.0, 0.0), |said| said.mean_of_owner(source.owner));
+                let (now, lasting) = port_confidence.map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
                 let measure = variance_of(now / CALIBRATION);
-                let lasting = (variance_of(lasting) - LASTING).max(0.0);
-                Self { measure, lasting, ..self }
+                let lasting = (variance_of(lasting) - LASTING_VARIANCE).max(0.0);
+                Self { use_error: measure, lasting, ..self }
             }
         }
     }
 
     /// The probability that the share is within 10 %.
     fn confidence(self) -> f64 {
-        let all = self.rates + self.noise + self.measure + self.unseen + self.whole;
-        CALIBRATION * within_tenth(all)
+        let variance = self.rates + self.noise + self.use_error + self.edge + self.whole_count;
+        CALIBRATION * within_tenth(variance)
     }
 
     /// The probability that the sum of the shares of its group over a longer time is within 10 %.
     fn lasting(self) -> f64 {
-        within_tenth(LEARNT * self.of_group + self.lasting + LASTING)
+        within_tenth(LEARNT_FACTOR * self.group_rates + self.lasting + LASTING_VARIANCE)
     }
 }
 
 impl Regression {
     /// The shares of a window by its parts, if there are any. Counts for which there were no rates are divided
     /// by time.
-    fn shares(
+    fn window_shares(
         &self,
         parts: &WindowParts,
         history: &History,
@@ -251,40 +251,40 @@ impl Regression {
         }
         let total =
             if unknown > 0.0 { window.total * value / (value + unknown) } else { window.total };
-        let said = window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
-        let weights = Weights::of(self.by);
+        let port_confidence = window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
+        let weights = Weights::for_predictor(self.predictor);
         let mut shares: Vec<Share> = Vec::with_capacity(parts.owners.len() + 1);
-        for owned in &parts.owners {
-            let (owner, part) = (owned.source.owner, owned.value / value);
-            if part <= 0.0 || !part.is_finite() || owner == Owner::Unattributed {
+        for owner_part in &parts.owners {
+            let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
+            if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance { learnt, momentary: now, group_learnt: of_group, .. } = owned.variance;
-            let of_noise = owned.noise * (1.0 - owned.noise / noise.max(1e-300)).max(0.0);
-            let share = part.max(1e-9);
-            let uncertain = Uncertain {
-                rates: LEARNT * learnt + weights.now * now,
-                noise: NOISE * of_noise / (share * value).powi(2).max(1e-300),
-                whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
-                of_group,
-                ..Uncertain::default()
+            let Variance { learnt, momentary: now, group_learnt: of_group, .. } = owner_part.variance;
+            let noise_variance = owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
+            let share = fraction.max(1e-9);
+            let uncertain = ShareVariances {
+                rates: LEARNT_FACTOR * learnt + weights.momentary * now,
+                noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
+                whole_count: weights.whole_count * (1.0 - share).max(0.0) / share.max(MIN_FRACTION),
+                group_rates: of_group,
+                ..ShareVariances::default()
             };
-            let uncertain = uncertain.with_measure(history, owned, said);
+            let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if owned.column_fraction < 0.999 {
-                confidence *= SHARED * owned.column_fraction;
-                if columns::is_shared_slot(owned.slot) {
-                    lasting *= SHARED * owned.column_fraction;
+            if owner_part.column_fraction < 0.999 {
+                confidence *= SHARED_FACTOR * owner_part.column_fraction;
+                if columns::is_shared_slot(owner_part.slot) {
+                    lasting *= SHARED_FACTOR * owner_part.column_fraction;
                 }
             }
             let share = Share {
                 lasting: lasting as f32 * window.running,
-                ..Share::new(owner, total * part, confidence as f32 * window.running)
+                ..Share::new(owner, total * fraction, confidence as f32 * window.running)
             };
             match shares.last_mut() {
-                Some(last) if last.who == owner => last.add_share(&share),
+                Some(previous) if previous.who == owner => previous.add_share(&share),
                 _ => shares.push(share),
             }
         }
@@ -336,8 +336,8 @@ mod tests {
                     io: None,
                     histories: Some(&histories),
                 });
-                let its = shares.iter().find(|share| share.who == Owner::Irq(1));
-                parts.push(its.map_or(0.0, |its| its.value / total));
+                let second = shares.iter().find(|share| share.who == Owner::Irq(1));
+                parts.push(second.map_or(0.0, |its| its.value / total));
                 last = by;
             }
             if tick.is_multiple_of(WINDOW) {

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::exact::exact;
+use super::exact::shares_of_counts;
 use super::{Attribution, CountedWindow, Method, Share};
 use crate::catalog::exact::ExactBy;
 use crate::entries::Owner;
@@ -73,7 +73,7 @@ impl Attribution for BySwitches {
         let longest = window.time.iter().filter(|(owner, _)| runs(owner)).max_by_key(|(_, ns)| *ns);
         let running = longest.filter(|_| is_known).map(|(owner, _)| *owner);
         let counts = self.divide_switches(window.raw_count(), window.counts, running);
-        (Method::Exact, exact(&counts, window.factor, window.running))
+        (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
     }
 }
 

@@ -204,7 +204,7 @@ mod tests {
                 let end = window + length;
                 let total: f64 = counts.range(window + 1..=end).map(|(_, count)| count).sum();
                 all += total;
-                let shares = method.learnt(&CountedWindow {
+                let shares = method.learnt_shares(&CountedWindow {
                     total,
                     factor: 1.0,
                     running: 1.0,

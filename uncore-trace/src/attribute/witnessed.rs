@@ -26,7 +26,7 @@ use crate::entries::Relief;
 /// The method, with what it has learnt about one counter.
 #[derive(Debug)]
 pub(super) struct ByWitness {
-    by: Predictor,
+    predictor: Predictor,
     /// Divides windows whose use is unknown.
     timed: Regression,
     witnessed: Regression,
@@ -36,27 +36,27 @@ pub(super) struct ByWitness {
     counts: VecDeque<(u64, Option<f64>)>,
     /// The count since the use was last known.
     carried: f64,
-    seen: Seen,
+    seen_use: SeenUse,
 }
 
-/// What is known of the use in the window that is to be divided next. Its first ticks may be forgotten.
+/// The use in the window that is to be divided next, as far as it is known. Its first ticks may be forgotten.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SeenUse {
     /// The last tick that was looked at.
-    to: u64,
+    last_tick: u64,
     /// Whether there was use that no witness counts.
     is_blind: bool,
     /// Whether all use up to its begin was known; `None` if no tick was looked at.
     begins_whole: Option<bool>,
 }
 
-impl Seen {
-    /// The same after the ticks up to `to` of a window that begins after `from`.
-    fn up_to(self, history: &History, from: u64, to: u64) -> Self {
+impl SeenUse {
+    /// The same after the ticks up to `last_tick` of a window that begins after `begin_tick`.
+    fn extend_to(self, history: &History, begin_tick: u64, to: u64) -> Self {
         Self {
-            to,
-            is_blind: self.is_blind || history.is_blind(self.to.max(from) + 1..=to),
-            begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(from))),
+            last_tick: to,
+            is_blind: self.is_blind || history.is_blind(self.last_tick.max(begin_tick) + 1..=to),
+            begins_whole: self.begins_whole.or_else(|| Some(history.is_complete(begin_tick))),
         }
     }
 }
@@ -66,20 +66,20 @@ impl ByWitness {
     /// `compare`, if its confidence is not lower than that of regression by time.
     pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
-            by,
+            predictor: by,
             timed: Regression::new(Predictor::Time, tick_ns, effort),
             witnessed: Regression::new(by, tick_ns, effort),
             compare,
             counts: VecDeque::new(),
             carried: 0.0,
-            seen: Seen::default(),
+            seen_use: SeenUse::default(),
         }
     }
 
-    /// Takes the counts of the ticks whose use is known now.
+    /// Adds the counts of the ticks whose use is known now.
     fn catch_up(&mut self, histories: &Histories) {
-        let Some(history) = histories.of(self.by) else { return self.counts.clear() };
-        while let Some((tick, count)) = self.counts.pop_front_if(|its| its.0 <= history.last()) {
+        let Some(history) = histories.of(self.predictor) else { return self.counts.clear() };
+        while let Some((tick, count)) = self.counts.pop_front_if(|entry| entry.0 <= history.last()) {
             if history.is_blind(tick..=tick) {
                 // Nobody knows how much of it belongs to which use.
                 self.carried = 0.0;
@@ -126,12 +126,12 @@ impl Attribution for ByWitness {
         if by == Predictor::Time { self.timed.rate_profile(by) } else { self.witnessed.rate_profile(by) }
     }
 
-    fn divide_ticks(&mut self, histories: &Histories, from: u64, to: u64) {
-        if let Some(history) = histories.of(self.by).filter(|_| to > from) {
-            self.seen = self.seen.up_to(history, from, to);
+    fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, to: u64) {
+        if let Some(history) = histories.of(self.predictor).filter(|_| to > begin_tick) {
+            self.seen_use = self.seen_use.extend_to(history, begin_tick, to);
         }
-        self.timed.divide_ticks(histories, from, to);
-        self.witnessed.divide_ticks(histories, from, to);
+        self.timed.divide_ticks(histories, begin_tick, to);
+        self.witnessed.divide_ticks(histories, begin_tick, to);
     }
 
     fn oldest_needed_tick(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Attribution for ByWitness {
         if let Some(histories) = histories {
             self.catch_up(histories);
         }
-        self.seen = Seen::default();
+        self.seen_use = SeenUse::default();
         self.timed.skip_window(histories, to);
         self.witnessed.skip_window(histories, to);
     }
@@ -152,22 +152,22 @@ impl Attribution for ByWitness {
             self.catch_up(histories);
         }
         // Both learn from every window, whichever divides it.
-        let other = self.timed.divide_window(window);
-        let history = window.histories.and_then(|histories| histories.of(self.by));
-        let seen = std::mem::take(&mut self.seen);
+        let by_time = self.timed.divide_window(window);
+        let history = window.histories.and_then(|histories| histories.of(self.predictor));
+        let seen = std::mem::take(&mut self.seen_use);
         let is_known = history.is_some_and(|history| {
-            let seen = seen.up_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
+            let seen = seen.extend_to(history, window.begin_tick(history.tick_ns()), window.end_tick);
             !seen.is_blind
                 && seen.begins_whole == Some(true)
                 && history.last() >= window.end_tick
                 && history.is_complete(window.end_tick)
         });
-        match self.witnessed.learnt(window).filter(|_| is_known) {
-            Some(shares) if !self.compare || confident_value(&shares) >= confident_value(&other.1) => {
-                let by = if self.by == Predictor::Ports { Method::Ports } else { Method::Misses };
+        match self.witnessed.learnt_shares(window).filter(|_| is_known) {
+            Some(shares) if !self.compare || confident_value(&shares) >= confident_value(&by_time.1) => {
+                let by = if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
                 (by, shares)
             }
-            _ => other,
+            _ => by_time,
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn run(
     std::thread::scope(|scope| {
         let threads: Vec<_> = cpus
             .iter()
-            .map(|&cpu| scope.spawn(move || on_cpu(cpu, elements, kernel, stop, bytes)))
+            .map(|&cpu| scope.spawn(move || run_on_cpu(cpu, elements, kernel, stop, bytes)))
             .collect();
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread ended early")))
@@ -47,7 +47,7 @@ pub(super) fn run(
     })
 }
 
-fn on_cpu(
+fn run_on_cpu(
     cpu: u32,
     elements: usize,
     kernel: Kernel,
@@ -63,7 +63,7 @@ fn on_cpu(
         for ((a, b), c) in blocks {
             let moved = match kernel {
                 Kernel::Sum => {
-                    black_box(sum(b));
+                    black_box(sum_numbers(b));
                     8 * b.len()
                 }
                 Kernel::Triad => {
@@ -86,10 +86,10 @@ fn on_cpu(
 
 /// Uses several accumulators: with one, each addition waits for the one before (3 to 4 cycles for 8
 /// bytes), which is slower than memory.
-fn sum(numbers: &[f64]) -> f64 {
+fn sum_numbers(numbers: &[f64]) -> f64 {
     let mut sums = [0.0; 16];
-    for part in numbers.chunks_exact(16) {
-        for (sum, number) in sums.iter_mut().zip(part) {
+    for chunk in numbers.chunks_exact(16) {
+        for (sum, number) in sums.iter_mut().zip(chunk) {
             *sum += number;
         }
     }

@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let machine = discover::machine(Path::new("/"))?;
     let catalog = args.catalog.load_catalog()?;
     let plan = plan_memory_counters(&machine, &catalog)?;
-    let options = calibrate::Options {
+    let options = calibrate::CalibrationOptions {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
         late: Duration::from_secs(2),
