@@ -299,7 +299,7 @@ impl Regression {
 #[cfg(test)]
 mod tests {
     use super::super::history::TrafficSource;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::*;
 
     const TICK_NS: u64 = 1_000_000;
@@ -309,13 +309,13 @@ mod tests {
     /// begins at tick `begin` and moves three times as much per time as the first. Windows do not wait.
     fn parts(begin: u64) -> (Vec<f64>, Method) {
         let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, false);
         let mut method = Regression::new(Predictor::Time, TICK_NS, Effort::Live);
         let (mut parts, mut last) = (Vec::new(), Method::None);
         let (mut total, mut time) = (0.0, [0; 2]);
         for tick in 1..=4000 {
-            let runs = [random.below(2) as u64, u64::from(tick >= begin) * random.below(2) as u64];
+            let runs = [random.next_below(2) as u64, u64::from(tick >= begin) * random.next_below(2) as u64];
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             histories.push(tick, &times, || (Vec::new(), true));
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;

@@ -148,7 +148,7 @@ mod tests {
     use super::super::history::{Histories, Predictor};
     use super::super::learner::Effort;
     use super::super::regression::Regression;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::super::{Attribution as _, CountedWindow};
     use crate::entries::Owner;
 
@@ -168,7 +168,7 @@ mod tests {
     /// What each owner is given of a run in windows of `length` ticks, and the whole count. Turns are
     /// `offset` ticks after the ends of windows.
     fn given(by: Predictor, length: u64, offset: u64, seed: u64) -> (BTreeMap<Owner, f64>, f64) {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let mut histories = Histories::new(TICK_NS, by == Predictor::Misses);
         let mut method = Regression::new(by, TICK_NS, Effort::Live);
         let (mut sums, mut all, mut counts) = (BTreeMap::new(), 0.0, BTreeMap::new());
@@ -176,11 +176,11 @@ mod tests {
         let mut runs = [false; OWNERS];
         for tick in 1..=END + LAG + TURN {
             if tick % 150 == 1 {
-                runs = std::array::from_fn(|_| random.below(2) == 0);
+                runs = std::array::from_fn(|_| random.next_below(2) == 0);
             }
             let times: Vec<_> = (0..OWNERS)
                 .map(|at| {
-                    let ns = if runs[at] { random.below(1 << 20) as u64 } else { 0 };
+                    let ns = if runs[at] { random.next_below(1 << 20) as u64 } else { 0 };
                     (super::TrafficSource { owner: Owner::Irq(at as u32), is_far: false }, ns)
                 })
                 .collect();

@@ -175,7 +175,7 @@ impl Attribution for ByWitness {
 #[cfg(test)]
 mod tests {
     use super::super::history::TrafficSource;
-    use super::super::simulation::Random;
+    use super::super::simulation::SplitMix;
     use super::*;
     use crate::entries::Owner;
 
@@ -201,16 +201,16 @@ mod tests {
         unknown: impl Fn(u64) -> bool,
         of_guest: impl Fn(u64) -> f64,
     ) -> ([f64; 2], Method, Vec<Share>) {
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, true);
         let mut method = ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, false);
         let (mut owed, mut levels) = ([0; 2], [0; 2]);
         let (mut last, mut total) = ([0.0; 2], 0.0);
         for tick in 1..=TICKS {
             if tick % 100 == 1 {
-                levels = [1000 + random.below(9000) as u64, 1000 + random.below(9000) as u64];
+                levels = [1000 + random.next_below(9000) as u64, 1000 + random.next_below(9000) as u64];
             }
-            let runs = [random.below(2) as u64, random.below(2) as u64];
+            let runs = [random.next_below(2) as u64, random.next_below(2) as u64];
             let (runs, misses) = if mixed {
                 (runs, [runs[0] * levels[0], runs[1] * levels[1]])
             } else {

@@ -119,16 +119,16 @@ impl Bend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::simulation::Random;
+    use super::super::super::simulation::SplitMix;
     use super::*;
 
     /// The factor, from counts of ticks with a demand of 0.5 to 1.5.
     fn factor(count: impl Fn(f64) -> f64) -> f64 {
-        let mut random = Random(7);
+        let mut random = SplitMix(7);
         let mut bend = Bend::default();
         for tick in 0..40_000 {
-            let demand = 0.5 + random.unit();
-            bend.add_tick(demand, count(demand) * (1.0 + 0.05 * random.normal()));
+            let demand = 0.5 + random.next_unit();
+            bend.add_tick(demand, count(demand) * (1.0 + 0.05 * random.next_normal()));
             if tick % 1000 == 999 {
                 bend.update_factor();
             }
