@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::held::{HolderClaims, TickFractions};
 use super::history::Predictor;
-use super::learner::Parted;
+use super::learner::DividedCount;
 use super::monitor::{self, MeasuredPart};
 use super::names::OwnerNames;
 use super::series::{WindowClock, SeriesEnd, ReadingSeries};
@@ -470,7 +470,7 @@ impl TrackedCounter {
     }
 
     /// The counts of ticks that were divided since the last call, if it is a port.
-    pub(super) fn take_divided_counts(&mut self) -> Vec<Parted> {
+    pub(super) fn take_divided_counts(&mut self) -> Vec<DividedCount> {
         self.method.take_divided_counts()
     }
 

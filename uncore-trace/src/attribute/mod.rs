@@ -48,7 +48,7 @@ use self::exact::{ByReadings, ByRequests, ByTime};
 use self::history::{Histories, Predictor};
 use self::io::IoMethod;
 pub use self::learner::Effort;
-use self::learner::Parted;
+use self::learner::DividedCount;
 use self::regression::Regression;
 use self::residency::Residency;
 pub use self::small::MIN_SHARE;
@@ -345,7 +345,7 @@ pub trait Attribution: std::fmt::Debug + Send {
     fn divide_ticks(&mut self, _histories: &Histories, _begin_tick: u64, _last_tick: u64) {}
 
     /// The counts of ticks that it divided since the last call, if it is a port.
-    fn take_divided_counts(&mut self) -> Vec<Parted> {
+    fn take_divided_counts(&mut self) -> Vec<DividedCount> {
         Vec::new()
     }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::counter::TrackedCounter;
 use super::history::{Histories, TrafficSource};
-use super::learner::Parted;
+use super::learner::DividedCount;
 use super::usage::CpuSet;
 use super::{Method, Share};
 use crate::entries::Owner;
@@ -52,7 +52,7 @@ struct CpuPort {
     /// Bytes for each of its counter's unit.
     bytes: f64,
     /// Its counts that are not gathered yet, divided.
-    divided_counts: VecDeque<Parted>,
+    divided_counts: VecDeque<DividedCount>,
 }
 
 /// The ports of a recording.
@@ -148,7 +148,7 @@ impl Ports {
         for tick in self.gathered_tick + 1..=to {
             let take_amounts = |port: &mut CpuPort| {
                 while port.divided_counts.pop_front_if(|divided| divided.tick < tick).is_some() {}
-                port.divided_counts.pop_front_if(|divided| divided.tick == tick).and_then(|divided| divided.parts)
+                port.divided_counts.pop_front_if(|divided| divided.tick == tick).and_then(|divided| divided.amounts)
             };
             let amounts: Vec<_> = self.cpu_ports.iter_mut().map(take_amounts).collect();
             for (set, ports) in &self.sets {

@@ -35,7 +35,7 @@
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History, Predictor};
-use super::learner::{Effort, Learner, Parted, Variance};
+use super::learner::{Effort, Learner, DividedCount, Variance};
 use super::ports::PortConfidence;
 use super::residency::{add_residency, residency_shares};
 use super::window_parts::{OwnerPart, WindowParts};
@@ -161,7 +161,7 @@ impl Attribution for Regression {
         }
     }
 
-    fn take_divided_counts(&mut self) -> Vec<Parted> {
+    fn take_divided_counts(&mut self) -> Vec<DividedCount> {
         self.learner.take_divided_counts()
     }
 

@@ -28,8 +28,8 @@ struct Stage {
 impl Stage {
     /// Least prior standard deviation of a rate. Bytes per miss, or per byte at a port, differ less than
     /// bytes per time.
-    fn min_prior_sd(&self, usage: Predictor) -> f64 {
-        match usage {
+    fn min_prior_sd(&self, predictor: Predictor) -> f64 {
+        match predictor {
             Predictor::Time => self.min_time_prior_sd,
             Predictor::Misses | Predictor::Ports => 0.4 * self.min_time_prior_sd,
         }
@@ -84,8 +84,8 @@ pub(super) struct PriorScales([f64; 3]);
 
 impl PriorScales {
     /// The scales before anything was learnt.
-    pub(super) fn new(usage: Predictor) -> Self {
-        Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(usage)))
+    pub(super) fn new(predictor: Predictor) -> Self {
+        Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(predictor)))
     }
 }
 
@@ -167,12 +167,12 @@ impl BlockRates {
                 let Some(weight) = weight(block.number) else { continue };
                 right.iter_mut().zip(&block.products).for_each(|(entry, product)| *entry += weight * product);
             }
-            let problem = CorrectionProblem { gram: &gram, right };
+            let problem = CorrectionProblem { gram: &gram, rhs: right };
             let spread = &mut spreads.0[stage_index];
             problem.solve_correction(center_rates, learnt, (stage, history.kind(), error), spread)
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
-        let slow_rates = match previous.filter(|last| last.long_block.0 == long_number) {
+        let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number) {
             Some(same_long) => same_long.long_block.1,
             None => correct_stage(0, learnt).0,
         };
@@ -241,7 +241,7 @@ fn relative_variances(
 /// The weighed normal equations of the blocks around one: use by use, and use by count.
 struct CorrectionProblem<'a> {
     gram: &'a SquareMatrix,
-    right: Vec<f64>,
+    rhs: Vec<f64>,
 }
 
 impl CorrectionProblem<'_> {
@@ -250,7 +250,7 @@ impl CorrectionProblem<'_> {
         self,
         center_rates: &[f64],
         learnt_rates: &[f64],
-        (stage, usage, tick_variance): (&Stage, Predictor, f64),
+        (stage, predictor, tick_variance): (&Stage, Predictor, f64),
         prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
         let n = self.gram.n;
@@ -261,8 +261,8 @@ impl CorrectionProblem<'_> {
         let scale: Vec<f64> = (0..n).map(|slot| *prior_scale * rate_of_slot(slot) / unit).collect();
         let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);
-        let rest = self.right.iter().zip(expected).zip(&scale);
-        let scaled_residual = rest.map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
+        let rhs_and_expected = self.rhs.iter().zip(expected).zip(&scale);
+        let scaled_residual = rhs_and_expected.map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
         let scaled_gram_diagonal = |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
         let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
         let product = |x: &[f64], product_vector: &mut [f64]| {
@@ -288,7 +288,7 @@ impl CorrectionProblem<'_> {
             information += weight;
         }
         if information > MIN_INFORMATION {
-            let target_scale = (*prior_scale * (squares / information).sqrt()).clamp(stage.min_prior_sd(usage), MAX_PRIOR_SD);
+            let target_scale = (*prior_scale * (squares / information).sqrt()).clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
             *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
         (own, now)

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use self::bend::Bend;
 pub(super) use self::local::Variance;
 use self::local::{BlockCounts, BlockRates, PriorScales};
-pub(super) use self::part::{Contributions, Parted};
+pub(super) use self::part::{Contributions, DividedCount};
 use self::solve::RateSolution;
 use super::history::{History, Predictor};
 use super::sums::{CountSums, add_row, expected_count};
@@ -121,7 +121,7 @@ impl Noise {
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Learner {
-    by: Predictor,
+    predictor: Predictor,
     effort: Effort,
     /// Longest count that is learnt from, in ticks.
     max_count_ticks: u64,
@@ -153,7 +153,7 @@ pub(super) struct Learner {
     /// Amounts that were divided since they were last taken.
     contributions: Contributions,
     /// If they are kept: each count that was divided since they were last taken.
-    divided_counts: Option<Vec<Parted>>,
+    divided_counts: Option<Vec<DividedCount>>,
     /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
     skips_next_count: bool,
     /// The tick at which the next count begins, if ticks before it were not read.
@@ -168,7 +168,7 @@ impl Learner {
     /// A learner for ticks of `tick_ns`.
     pub(super) fn new(by: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self {
-            by,
+            predictor: by,
             effort,
             max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
             solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
@@ -337,7 +337,7 @@ impl Learner {
         let age = self.learnt_ticks - self.covariance_at_ticks;
         let keeps_covariance = age < self.interval_ticks(self.learnt_ticks / 2, COVARIANCE_INTERVALS * self.solve_interval_ticks);
         let solve_limits = (max_steps, keeps_covariance);
-        let new_solution = solve::solve_rates(&sums, &counts, history.columns(), self.by, &self.solution, solve_limits);
+        let new_solution = solve::solve_rates(&sums, &counts, history.columns(), self.predictor, &self.solution, solve_limits);
         if let Some(solution) = new_solution {
             self.solution = solution;
             if !keeps_covariance {
@@ -361,14 +361,14 @@ impl Learner {
             if observation.restarts {
                 self.contributions.restart_counts();
                 if let Some(divided_counts) = &mut self.divided_counts {
-                    divided_counts.push(Parted { tick: observation.last_tick, parts: None });
+                    divided_counts.push(DividedCount { tick: observation.last_tick, amounts: None });
                 }
                 continue;
             }
             if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
                 self.contributions.unknown += observation.count;
                 if let Some(all) = &mut self.divided_counts {
-                    all.push(Parted::divide_by_use(&observation, history));
+                    all.push(DividedCount::divide_by_use(&observation, history));
                 }
                 continue;
             }
@@ -387,7 +387,7 @@ impl Learner {
             let mut owner_amounts = self.divided_counts.is_some().then(Vec::new);
             let expected = self.contributions.add_count(&observation, history, &current_rates, tick_variance, owner_amounts.as_mut());
             if let Some(divided_counts) = &mut self.divided_counts {
-                divided_counts.push(Parted { tick: observation.last_tick, parts: owner_amounts });
+                divided_counts.push(DividedCount { tick: observation.last_tick, amounts: owner_amounts });
             }
             let residual = (self.bend.straighten_count(observation.count, observation.last_tick - observation.after_tick) - expected)
                 / history.relative_size(observation.last_tick);
@@ -418,7 +418,7 @@ impl Learner {
     }
 
     /// The counts that were divided since the last call, if they are kept.
-    pub(super) fn take_divided_counts(&mut self) -> Vec<Parted> {
+    pub(super) fn take_divided_counts(&mut self) -> Vec<DividedCount> {
         self.divided_counts.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

@@ -11,14 +11,14 @@ pub(in super::super) type OwnerAmounts = Vec<(Owner, f64)>;
 
 /// A count, divided.
 #[derive(Debug)]
-pub struct Parted {
+pub struct DividedCount {
     /// The last tick of the count.
     pub tick: u64,
     /// The amounts of owners; `None` if the counter did not count all the time.
-    pub parts: Option<OwnerAmounts>,
+    pub amounts: Option<OwnerAmounts>,
 }
 
-impl Parted {
+impl DividedCount {
     /// Divides a count in proportion to use, where no rates are known.
     pub(super) fn divide_by_use(observation: &Observation, history: &History) -> Self {
         let entries = || (observation.after_tick + 1..=observation.last_tick).flat_map(|tick| history.tick_entries(tick));
@@ -29,7 +29,7 @@ impl Parted {
         };
         let all_unattributed = || vec![(Owner::Unattributed, observation.count)];
         let amounts = if total_use > 0.0 { entries().filter_map(entry_amount).collect() } else { all_unattributed() };
-        Self { tick: observation.last_tick, parts: Some(amounts) }
+        Self { tick: observation.last_tick, amounts: Some(amounts) }
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
     columns: &RateColumns,
-    usage: Predictor,
+    predictor: Predictor,
     previous: &RateSolution,
     (max_steps, keeps_covariance): (usize, bool),
 ) -> Option<RateSolution> {
@@ -115,7 +115,7 @@ pub(super) fn solve_rates(
     }
     let active: Vec<usize> =
         (0..columns.len()).filter(|slot| columns.get(*slot).is_some()).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, usage, &active);
+    let posterior = RatePosterior::new(sums, counts, columns, predictor, &active);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut errors, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
