@@ -25,7 +25,7 @@ use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
 };
 use uncore_trace::entries::Relief;
-use uncore_trace::open::{Layout, Placed};
+use uncore_trace::open::{Layout, PlacedCounter};
 use uncore_trace::plan::{Counter, Plan, Role};
 use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::RecordingOrigin;
@@ -180,7 +180,7 @@ impl Drawn {
                 trigger: Trigger::Timer,
                 context: Context::Task,
                 task: Task::default(),
-                first: layout.first,
+                first: layout.first_slot,
                 readings: readings.collect(),
             };
             made.push(Record::Sample(sample));
@@ -341,11 +341,11 @@ fn layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     for counter in &plan.counters {
         let layout = layouts.entry(counter.cpu).or_default();
-        layout.counters.push(Placed { id: counter.id, base: Count::default() });
+        layout.counters.push(PlacedCounter { id: counter.id, base: Count::default() });
     }
     let mut first = 0;
     for layout in layouts.values_mut() {
-        layout.first = first;
+        layout.first_slot = first;
         first += layout.counters.len() as u32;
     }
     layouts

@@ -18,7 +18,7 @@ use uncore_trace::drain::{
     CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
     Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
 };
-use uncore_trace::open::{Layout, Placed};
+use uncore_trace::open::{Layout, PlacedCounter};
 use uncore_trace::schema::columns::{i32_column, i64_column};
 use uncore_trace::schema::origin::RecordingOrigin;
 use uncore_trace::schema::{RowStore, TableDef};
@@ -180,11 +180,11 @@ fn assert_all_told(time: &CpuTime) {
 
 fuzz_target!(|input: &[u8]| {
     let plan = plan();
-    let placed = |id| Placed { id, base: Count::default() };
+    let placed = |id| PlacedCounter { id, base: Count::default() };
     let layout = |cpu: u32| {
         // In a plan, counter n is on CPU n % 2.
         let counters = vec![placed(cpu), placed(cpu + 2)];
-        Layout { first: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
+        Layout { first_slot: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
     };
     let setup = Setup {
         plan: &plan,

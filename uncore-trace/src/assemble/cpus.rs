@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::sink::Sink;
 use crate::discover::CpuList;
 use crate::discover::cpus::CpuLocation;
-use crate::open::{Change, Layout};
+use crate::open::{CpuSetChange, Layout};
 use crate::schema::cpus;
 
 /// The last state that was written for each CPU.
@@ -35,9 +35,9 @@ impl Cpus {
     }
 
     /// Takes a change of CPUs or of the counters that they read.
-    pub(super) fn follow(&mut self, change: &Change) {
-        self.online.extend(&change.came);
-        for cpu in &change.gone {
+    pub(super) fn follow(&mut self, change: &CpuSetChange) {
+        self.online.extend(&change.came_online);
+        for cpu in &change.went_offline {
             self.online.remove(cpu);
         }
         if let Some(layouts) = &change.layouts {
@@ -54,7 +54,7 @@ impl Cpus {
             let layout = self.layouts.get(&cpu).filter(|_| is_online);
             // A list of counters is formatted like a list of CPUs.
             let own = layout.into_iter().flat_map(Layout::ids);
-            let of_others = self.layouts.values().filter(|its| its.others.contains(&cpu));
+            let of_others = self.layouts.values().filter(|its| its.other_cpus.contains(&cpu));
             let of_others = of_others.flat_map(|its| its.ids().skip(its.first_shared()));
             let counters: CpuList = own.chain(of_others.filter(|_| is_online)).collect();
             let new = (state, counters.to_string());
@@ -81,11 +81,11 @@ mod tests {
     use arrow::array::{AsArray as _, RecordBatch};
 
     use super::*;
-    use crate::open::Placed;
+    use crate::open::PlacedCounter;
     use crate::schema::columns;
 
     fn layout(ids: &[u32]) -> Layout {
-        let placed = |&id: &u32| Placed { id, base: crate::count::Count::default() };
+        let placed = |&id: &u32| PlacedCounter { id, base: crate::count::Count::default() };
         Layout { counters: ids.iter().map(placed).collect(), ..Layout::default() }
     }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_cpu_has_the_counters_of_another_that_it_reads_too() {
         let places = (0..3).map(|cpu| (cpu, CpuLocation::default())).collect();
-        let shared = Layout { shared: 2, others: vec![1, 2], ..layout(&[0, 1, 2]) };
+        let shared = Layout { shared: 2, other_cpus: vec![1, 2], ..layout(&[0, 1, 2]) };
         let mut sink = Sink::default();
         let mut cpus = Cpus::new(&places, &[0, 1], &BTreeMap::from([(0, shared)]));
         cpus.rows(5, &mut sink);
@@ -126,7 +126,7 @@ mod tests {
             ["0 Some(\"online\") 0-2", "1 Some(\"online\") 3", "2 Some(\"offline\") "]
         );
         let moved = BTreeMap::from([(0, layout(&[0, 1, 2, 3]))]);
-        let change = Change { gone: vec![1], layouts: Some(moved), ..Change::default() };
+        let change = CpuSetChange { went_offline: vec![1], layouts: Some(moved), ..CpuSetChange::default() };
         cpus.follow(&change);
         cpus.rows(7, &mut sink);
         let second = texts(&sink.rows.cpus.finish());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::monitors::MonitorLost;
 use super::sink::{Dropped, Refused, Sink};
 use crate::entries::{MissingReason, MissingCount, Relief};
-use crate::open::Why;
+use crate::open::StopCause;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::RecordingOrigin;
 
@@ -137,11 +137,11 @@ impl Ledger {
 
     /// Enters that a counter of `cpu` stopped, and why. With `span`, the ns for which it did not
     /// count, enters that it counts again.
-    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, why: Why, span: Option<u64>) {
+    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, why: StopCause, span: Option<u64>) {
         let detail = match (span, why) {
             (Some(_), _) => "it counts again",
-            (None, Why::Pmu) => "its PMU is gone: the driver was unloaded or taken from its device",
-            (None, Why::Cpu | Why::Purpose) => "it went offline with its CPU",
+            (None, StopCause::Pmu) => "its PMU is gone: the driver was unloaded or taken from its device",
+            (None, StopCause::Cpu | StopCause::Purpose) => "it went offline with its CPU",
         };
         self.enter(Entry {
             cause: Cause::CounterStopped,
@@ -246,14 +246,14 @@ mod tests {
     fn what_is_lost_of_an_optional_counter_costs_precision() {
         let mut ledger = Ledger::default();
         ledger.set_optional([7]);
-        ledger.stopped(10, 0, 7, Why::Cpu, None);
+        ledger.stopped(10, 0, 7, StopCause::Cpu, None);
         ledger.explain(Cause::NotOpened, 11, Some(7), "no such event");
         ledger.add(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
         ledger.add(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
         assert!(ledger.losses().is_complete());
         let totals = [(Cause::NoBoundary, 1), (Cause::WitnessLost, 3)];
         assert_eq!(ledger.totals().clone(), totals.into());
-        ledger.stopped(20, 0, 8, Why::Cpu, None);
+        ledger.stopped(20, 0, 8, StopCause::Cpu, None);
         assert!(!ledger.losses().is_complete());
     }
 

@@ -68,7 +68,7 @@ use crate::identity::cgroups::Cgroups;
 use crate::identity::guests::Guests;
 use crate::identity::irqs::IrqNames;
 use crate::identity::names::TaskNames;
-use crate::open::{Change, Layout, Sampled};
+use crate::open::{CpuSetChange, Layout, StatisticsSample};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::{runtime, slices, tasks};
@@ -195,7 +195,7 @@ impl Timeline {
         let tracks = setup.cpus.iter().map(track).collect();
         let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
         let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
-        cpus.follow(&Change { gone: setup.away.to_vec(), ..Change::default() });
+        cpus.follow(&CpuSetChange { went_offline: setup.away.to_vec(), ..CpuSetChange::default() });
         if raw {
             cpus.rows(start, sink);
         }
@@ -331,7 +331,7 @@ impl Timeline {
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
-    pub fn statistics(&mut self, sampled: &Sampled) {
+    pub fn statistics(&mut self, sampled: &StatisticsSample) {
         self.statistics.sample(sampled);
     }
 
@@ -352,12 +352,12 @@ impl Timeline {
     /// been fed. `peek` returns the unsent state of an offline CPU.
     pub fn follow(
         &mut self,
-        change: &Change,
+        change: &CpuSetChange,
         now: u64,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) {
-        for cpu in &change.gone {
+        for cpu in &change.went_offline {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 let state = peek(*cpu);
                 if let Some(state) = state.as_ref().filter(|_| track.is_away()) {
@@ -374,7 +374,7 @@ impl Timeline {
                 }
             }
         }
-        for &cpu in &change.came {
+        for &cpu in &change.came_online {
             if let Entry::Vacant(place) = self.tracks.entry(cpu) {
                 let mut track = CpuTrack::new(self.closed, self.bin_ns);
                 track.stop_at(self.span.stop.unwrap_or(u64::MAX));

@@ -12,7 +12,7 @@ use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, Sample, Task};
 use crate::entries::{Owner, RAN_GUEST, CounterReading, STANDS_STILL, ReadingTrigger, CounterValue};
-use crate::open::{Change, Layout, Stopped, Why};
+use crate::open::{CpuSetChange, Layout, Stopped, StopCause};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
@@ -64,7 +64,7 @@ struct Progress {
     /// CPU and trigger of that entry.
     last_from: Option<(u32, ReadingTrigger)>,
     /// Time, ns, at which it stopped and why, unless it has started again.
-    stopped: Option<(u64, Why)>,
+    stopped: Option<(u64, StopCause)>,
     /// Tick and time enabled of the timer's last successful reading.
     read: Option<(u64, u64)>,
 }
@@ -151,11 +151,11 @@ impl Readers {
             let reader = self.cpus.entry(cpu).or_default();
             (reader.cpu, reader.active) = (cpu, true);
             reader.sets.push(CounterSet {
-                first: layout.first,
+                first: layout.first_slot,
                 slots: slots.collect(),
                 at_switch: layout.at_switch as usize,
                 first_shared: layout.first_shared(),
-                others: layout.others.clone(),
+                others: layout.other_cpus.clone(),
             });
         }
     }
@@ -184,7 +184,7 @@ impl Readers {
         for &(id, count) in counts {
             let planned = self.counter(id).map(|counter| counter.cpu);
             if let Some(cpu) = readers.get(&id).copied().or(planned) {
-                self.stop((id, count, Why::Purpose), cpu, (tick, now), log);
+                self.stop((id, count, StopCause::Purpose), cpu, (tick, now), log);
             }
         }
     }
@@ -193,7 +193,7 @@ impl Readers {
     /// fed.
     pub(super) fn follow(
         &mut self,
-        change: &Change,
+        change: &CpuSetChange,
         now: u64,
         ledger: &mut Ledger,
         log: &mut impl Log,
@@ -201,7 +201,7 @@ impl Readers {
         let before: HashMap<u32, u32> = self.placed().collect();
         for stopped in &change.stopped {
             let reader = before.get(&stopped.id).copied();
-            if stopped.why == Why::Purpose {
+            if stopped.why == StopCause::Purpose {
                 self.retired(stopped, reader, now, log);
             } else {
                 self.stopped(stopped, reader, now, ledger, log);
@@ -261,7 +261,7 @@ impl Readers {
 
     fn stop(
         &mut self,
-        (id, count, why): (u32, Count, Why),
+        (id, count, why): (u32, Count, StopCause),
         cpu: u32,
         (tick, now): (u64, u64),
         log: &mut impl Log,

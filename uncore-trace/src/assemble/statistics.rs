@@ -17,7 +17,7 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use super::readers::{Log, ReadingColumns};
 use crate::entries::{MovedBytes, CounterReading, ReadingTrigger, CounterValue};
-use crate::open::{Sampled, Why};
+use crate::open::{StatisticsSample, StopCause};
 use crate::plan::{IoDirection, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
@@ -43,7 +43,7 @@ pub(super) struct Statistics {
     tick_ns: u64,
     counters: Vec<Device>,
     /// Readings of ticks that are not closed, oldest first.
-    waiting: VecDeque<Sampled>,
+    waiting: VecDeque<StatisticsSample>,
 }
 
 /// One counter.
@@ -112,7 +112,7 @@ impl Statistics {
     }
 
     /// Takes a reading. It is used when its tick is closed.
-    pub(super) fn sample(&mut self, sampled: &Sampled) {
+    pub(super) fn sample(&mut self, sampled: &StatisticsSample) {
         if !self.counters.is_empty() {
             self.waiting.push_back(sampled.clone());
         }
@@ -131,12 +131,12 @@ impl Statistics {
             let is_its = |moved: &&MovedBytes| moved.direction == *direction && moved.device == *device;
             its.logged += moved.iter().filter(is_its).map(|moved| moved.bytes).sum::<u64>();
         }
-        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time < end) {
+        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end) {
             for (its, before) in self.counters.iter_mut().zip(&before) {
                 // A reading before the first tick is before all that is seen.
-                let before = if sampled.time + self.tick_ns < end { 0 } else { *before };
+                let before = if sampled.time_ns + self.tick_ns < end { 0 } else { *before };
                 let read = sampled.bytes.iter().find(|(id, _)| *id == its.id);
-                its.read(sampled.time, read.and_then(|(_, bytes)| *bytes), before);
+                its.read(sampled.time_ns, read.and_then(|(_, bytes)| *bytes), before);
             }
         }
     }
@@ -150,7 +150,7 @@ impl Statistics {
             let (readings, trigger) = match its.state {
                 State::Counting => (&mut read, ReadingTrigger::Timer),
                 State::Failed(time) => {
-                    ledger.stopped(time, its.cpu, its.id, Why::Pmu, None);
+                    ledger.stopped(time, its.cpu, its.id, StopCause::Pmu, None);
                     its.state = State::Stopped;
                     (&mut stopped, ReadingTrigger::Stop)
                 }
@@ -259,7 +259,7 @@ mod tests {
         for &time in reads {
             let bytes = moved.iter().filter(|(at, ..)| *at < time).map(|(_, bytes, _)| bytes);
             let bytes = Some(before + bytes.sum::<u64>());
-            statistics.sample(&Sampled { time, bytes: vec![(0, bytes)] });
+            statistics.sample(&StatisticsSample { time_ns: time, bytes: vec![(0, bytes)] });
         }
         let mut counts = Vec::new();
         for end in (TICK..=until).step_by(TICK as usize) {

@@ -58,7 +58,7 @@ struct DoctorReport<'a> {
 pub fn run(args: &Args) -> Result<u8> {
     if args.verifier {
         ensure!(args.root.is_here(), "the verifier is the running kernel's: leave out --root");
-        let (text, code) = verifier::verifier_report(&open::verify()?, args.json)?;
+        let (text, code) = verifier::verifier_report(&open::verify_programs()?, args.json)?;
         print_findings(&text)?;
         return Ok(code);
     }

@@ -43,7 +43,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 /// The finding on a kernel that was built without.
 fn absent(machine: &Machine) -> Finding {
     let release = kernel::release(machine).unwrap_or_default();
-    if let Some((path, _)) = open::elsewhere(machine.root(), &release) {
+    if let Some((path, _)) = open::find_elsewhere(machine.root(), &release) {
         let what = format!(
             "this kernel has none of its own: record uses {}, and a thread in place of the BPF timer",
             path.display()

@@ -25,7 +25,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let what = "whether the kernel allows it is known only on the running machine";
         return vec![Finding::new(PERF, State::NotHere, what)];
     }
-    let is_privileged = |privileges: open::Privileges| privileges.perfmon() && privileges.bpf();
+    let is_privileged = |privileges: open::Privileges| privileges.is_perfmon_capable() && privileges.is_bpf_capable();
     if !machine.privileges.is_some_and(is_privileged) {
         let what = "not tried: this process lacks the privileges";
         return vec![Finding::new(PERF, State::NotHere, what)];
@@ -33,7 +33,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let mut findings = counters(machine);
     let release = kernel::release(machine).unwrap_or_default();
     // Without types, the check of them has failed.
-    if machine.btf().is_ok() || open::elsewhere(machine.root(), &release).is_some() {
+    if machine.btf().is_ok() || open::find_elsewhere(machine.root(), &release).is_some() {
         findings.push(program());
     }
     findings
@@ -116,7 +116,7 @@ fn program() -> Finding {
 
 /// The finding on a call that was refused, with the ways out.
 fn refusal(name: &'static str, state: State, answer: &str, barrier: Option<Barrier>) -> Finding {
-    let Some(Barrier { what, ways }) = barrier else { return Finding::new(name, state, answer) };
+    let Some(Barrier { reason: what, remedies: ways }) = barrier else { return Finding::new(name, state, answer) };
     let finding = Finding::new(name, state, format!("{what}: {answer}"));
     ways.into_iter().fold(finding, Finding::mend)
 }
@@ -156,7 +156,7 @@ mod tests {
         let [a, b] = ["a_0", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
         let barrier =
-            |_: &io::Error| Some(Barrier { what: "a profile".to_owned(), ways: vec!["x"] });
+            |_: &io::Error| Some(Barrier { reason: "a profile".to_owned(), remedies: vec!["x"] });
         let found = judge(&[(&a, refused()), (&b, refused())], barrier);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].state, &found[0].mend[..]), (State::Fail, &["x".to_owned()][..]));

@@ -35,7 +35,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 fn open_files(machine: &Machine, (soft, hard): (u64, u64), cpus: u64) -> Finding {
     let least = least_files(machine, cpus as usize);
     let many = (cpus * PER_CPU + BESIDES).max(least);
-    let may_exceed = machine.privileges.is_some_and(|held| held.has(CapabilitySet::SYS_RESOURCE));
+    let may_exceed = machine.privileges.is_some_and(|held| held.has_capabilities(CapabilitySet::SYS_RESOURCE));
     // A recorder raises its own limit.
     let reached = if may_exceed { u64::MAX } else { hard };
     if reached >= many {

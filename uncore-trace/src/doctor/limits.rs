@@ -38,9 +38,9 @@ fn of_memory(limits: &str) -> Vec<Finding> {
     let too_low = LEAST_MEMORY.iter().filter_map(|memory| {
         let (soft, _) = limit_of(limits, memory.name)?;
         let what =
-            format!("{} KiB of memory, and a recording needs {}", soft >> 10, memory.least >> 10);
+            format!("{} KiB of memory, and a recording needs {}", soft >> 10, memory.least_bytes >> 10);
         let mend = format!("ulimit {} unlimited", memory.option);
-        (soft < memory.least).then(|| Finding::new(NAME, State::Fail, what).mend(mend))
+        (soft < memory.least_bytes).then(|| Finding::new(NAME, State::Fail, what).mend(mend))
     });
     too_low.collect()
 }

@@ -27,7 +27,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         (None, _) => Finding::new(NAME, State::Warn, "/proc/sys is missing: the value is unknown")
             .mend("mount -t proc proc /proc"),
         (Some(value), Some(privileges))
-            if privileges.perfmon() && !privileges.admin() && value > EVERYWHERE =>
+            if privileges.is_perfmon_capable() && !privileges.is_admin() && value > EVERYWHERE =>
         {
             let what = format!(
                 "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to CAP_SYS_ADMIN \
@@ -36,7 +36,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             Finding::new(NAME, State::Warn, what)
                 .mend(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
         }
-        (Some(value), Some(privileges)) if privileges.perfmon() => {
+        (Some(value), Some(privileges)) if privileges.is_perfmon_capable() => {
             let what = format!("{value}: does not apply, CAP_PERFMON is held");
             Finding::new(NAME, State::Ok, what)
         }

@@ -40,8 +40,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let finding = Finding::new(NAME, State::Fail, what);
         return vec![finding.mend("run uncore-trace on the host, outside the user namespace")];
     }
-    if privileges.bpf() && privileges.perfmon() {
-        let lacking = OPTIONAL.iter().filter(|(capability, _)| !privileges.has(*capability));
+    if privileges.is_bpf_capable() && privileges.is_perfmon_capable() {
+        let lacking = OPTIONAL.iter().filter(|(capability, _)| !privileges.has_capabilities(*capability));
         let lacking: Vec<_> = lacking.map(|(_, name)| *name).collect();
         let note = match lacking.as_slice() {
             [] => String::new(),
@@ -57,7 +57,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         );
         return vec![Finding::new(NAME, State::Ok, what).mend(for_users(&machine.program))];
     }
-    let lacking = [(privileges.bpf(), "CAP_BPF"), (privileges.perfmon(), "CAP_PERFMON")]
+    let lacking = [(privileges.is_bpf_capable(), "CAP_BPF"), (privileges.is_perfmon_capable(), "CAP_PERFMON")]
         .iter()
         .filter_map(|(has, name)| (!has).then_some(*name))
         .collect::<Vec<_>>()

@@ -21,9 +21,9 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use uncore_trace_common::config;
 use uncore_trace_common::record::FileEvent;
 
-use super::btf::Types;
-use super::counters::bpf;
-use super::programs::{attach_raw, find, loaded};
+use super::btf::KernelTypes;
+use super::counters::bpf_call;
+use super::programs::{attach_raw, find_program, check_load};
 use crate::clock::mono_ns;
 
 /// The programs, none of which every recording attaches.
@@ -65,7 +65,7 @@ const TRACE_ITER: u32 = 28;
 
 /// The first fields of `union bpf_attr` for `BPF_LINK_CREATE`.
 #[repr(C)]
-struct Link {
+struct LinkCreateAttr {
     prog_fd: u32,
     target_fd: u32,
     attach_type: u32,
@@ -74,7 +74,7 @@ struct Link {
 
 /// The fields of `union bpf_attr` for `BPF_ITER_CREATE`.
 #[repr(C)]
-struct Create {
+struct IterCreateAttr {
     link_fd: u32,
     flags: u32,
 }
@@ -97,18 +97,18 @@ const OFFSETS: [(&str, (&str, &str)); 12] = [
 
 /// What the running kernel has of it.
 #[derive(Debug)]
-pub(super) struct Kernel(Vec<(&'static str, u64)>);
+pub(super) struct HolderSettings(Vec<(&'static str, u64)>);
 
-impl Kernel {
+impl HolderSettings {
     /// Looks up what the programs need.
-    pub(super) fn of(types: &Types) -> Result<Self> {
+    pub(super) fn from_types(types: &KernelTypes) -> Result<Self> {
         let offset =
-            |&(global, (structure, member))| Ok((global, types.offset(structure, member)?));
+            |&(global, (structure, member))| Ok((global, types.member_offset(structure, member)?));
         OFFSETS.iter().map(offset).collect::<Result<_>>().map(Self)
     }
 
     /// Sets the programs' globals and sizes their maps.
-    pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+    pub(super) fn apply_settings<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         for (name, value) in &self.0 {
             loader.override_global(name, value, true);
         }
@@ -119,50 +119,50 @@ impl Kernel {
 
 /// The files of watched devices that all processes had open.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct OpenFiles {
     /// When they were read, ns on `CLOCK_MONOTONIC`: begin and end.
-    pub span: (u64, u64),
+    pub span_ns: (u64, u64),
     /// Records of the programs, one after the other.
     pub records: Vec<u8>,
 }
 
-impl Files {
+impl OpenFiles {
     /// The bytes of each record.
-    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn each_record(&self) -> impl Iterator<Item = &[u8]> {
         self.records.chunks_exact(size_of::<FileEvent>())
     }
 }
 
 /// The attached programs.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(super) struct HolderPrograms {
     iterator: OwnedFd,
     /// Why files are not followed, if they are not.
     pub(super) unfollowed: Option<String>,
 }
 
-impl Holders {
+impl HolderPrograms {
     /// Loads and attaches the programs for devices with these major numbers; `true` for block devices.
     ///
     /// # Errors
     ///
     /// The kernel has no type information of its own, or refuses to iterate over files.
-    pub(super) fn attach(
+    pub(super) fn attach_programs(
         ebpf: &mut Ebpf,
         kernel: Option<&Btf>,
         majors: impl Iterator<Item = (bool, u32)>,
     ) -> Result<Self> {
         let kernel = kernel.context("this kernel has no BTF of its own")?;
-        watch(ebpf, majors)?;
-        let program: &mut Iter = find(ebpf, ITERATOR)?;
-        loaded(ITERATOR, program.load(ITERATOR, kernel))?;
+        watch_majors(ebpf, majors)?;
+        let program: &mut Iter = find_program(ebpf, ITERATOR)?;
+        check_load(ITERATOR, program.load(ITERATOR, kernel))?;
         let program = program.fd().context("the iterator is not loaded")?.as_fd().as_raw_fd();
         let mut link =
-            Link { prog_fd: program as u32, target_fd: 0, attach_type: TRACE_ITER, flags: 0 };
-        let iterator = bpf(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
+            LinkCreateAttr { prog_fd: program as u32, target_fd: 0, attach_type: TRACE_ITER, flags: 0 };
+        let iterator = bpf_call(LINK_CREATE, &mut link).context("cannot iterate over all files")?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let iterator = unsafe { OwnedFd::from_raw_fd(iterator) };
-        let unfollowed = follow(ebpf, kernel).err().map(|error| format!("{error:#}"));
+        let unfollowed = follow_files(ebpf, kernel).err().map(|error| format!("{error:#}"));
         Ok(Self { iterator, unfollowed })
     }
 
@@ -171,10 +171,10 @@ impl Holders {
     /// # Errors
     ///
     /// The kernel refuses, or more than [`MOST_SEEN`] processes have files of devices.
-    pub(super) fn read(&self) -> Result<Files> {
-        let begin = mono_ns() as u64;
-        let mut create = Create { link_fd: self.iterator.as_raw_fd() as u32, flags: 0 };
-        let opened = bpf(ITER_CREATE, &mut create).context("cannot read all files")?;
+    pub(super) fn read_files(&self) -> Result<OpenFiles> {
+        let begin_ns = mono_ns() as u64;
+        let mut create = IterCreateAttr { link_fd: self.iterator.as_raw_fd() as u32, flags: 0 };
+        let opened = bpf_call(ITER_CREATE, &mut create).context("cannot read all files")?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         let mut file = unsafe { File::from_raw_fd(opened) };
         let mut records = Vec::new();
@@ -191,33 +191,33 @@ impl Holders {
             };
             for bytes in chunk[..len].chunks_exact(size_of::<FileEvent>()) {
                 // A process may have a million files of one device.
-                if seen.insert(KEY.map(|at| number(bytes, at))) {
+                if seen.insert(KEY.map(|offset| u32_at(bytes, offset))) {
                     records.extend_from_slice(bytes);
                 }
                 ensure!(seen.len() <= MOST_SEEN, "too many processes have files of devices open");
             }
         }
-        Ok(Files { span: (begin, mono_ns() as u64), records })
+        Ok(OpenFiles { span_ns: (begin_ns, mono_ns() as u64), records })
     }
 }
 
 /// The number at this place of a record.
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
 }
 
 /// Loads and attaches the programs that follow files.
-fn follow(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+fn follow_files(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
     for name in ENTRIES {
-        let program: &mut FEntry = find(ebpf, name)?;
-        loaded(name, program.load(name, kernel))?;
+        let program: &mut FEntry = find_program(ebpf, name)?;
+        check_load(name, program.load(name, kernel))?;
         program.attach().with_context(|| format!("cannot attach to the function {name}"))?;
     }
     attach_raw(ebpf, FORK, FORK)
 }
 
 /// Sets the bits of the major numbers.
-fn watch(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<()> {
+fn watch_majors(ebpf: &mut Ebpf, majors: impl Iterator<Item = (bool, u32)>) -> Result<()> {
     let map = ebpf.map_mut("WATCHED").context("the BPF object has no map WATCHED")?;
     let mut map: Array<_, u64> =
         map.try_into().context("the BPF map WATCHED is of another type")?;
@@ -240,7 +240,7 @@ mod tests {
     use aya::maps::{ArrayOfMaps, MapData, RingBuf};
 
     use super::super::counters::CounterArray;
-    use super::super::{Options, Timer, programs, rings};
+    use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
     use crate::discover::nodes::Number;
     use crate::drain::{FileChange, FileEvent, Record, decode};
@@ -268,15 +268,15 @@ print(os.getpid(), child)
 
     struct Case {
         rings: Vec<RingBuf<MapData>>,
-        holders: Holders,
+        holders: HolderPrograms,
         _ebpf: Ebpf,
     }
 
     impl Case {
         fn new() -> Self {
-            let types = Types::read(super::super::btf::VMLINUX.as_ref()).unwrap();
-            let kernel = Kernel::of(&types).unwrap();
-            let options = Options {
+            let types = KernelTypes::read(super::super::btf::VMLINUX.as_ref()).unwrap();
+            let kernel = HolderSettings::from_types(&types).unwrap();
+            let options = SessionOptions {
                 tick_ns: 1_000_000,
                 slices: false,
                 sample_on_sched: false,
@@ -287,16 +287,16 @@ print(os.getpid(), child)
                 timer: Timer::Auto,
                 buffer_bytes: 1 << 22,
             };
-            let online: Vec<u32> = crate::open::online("/".as_ref()).unwrap();
+            let online: Vec<u32> = crate::open::online_cpus("/".as_ref()).unwrap();
             let possible = online.iter().max().unwrap() + 1;
             let counters = CounterArray::create(1).unwrap();
             let (some, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
             let mut ebpf =
-                programs::load(&options, possible, false, &counters, &types, some, log).unwrap();
+                programs::load_object(&options, possible, false, &counters, &types, some, log).unwrap();
             let mut of_cpus: ArrayOfMaps<_, _> = ebpf.map_mut("RINGS").unwrap().try_into().unwrap();
-            let rings = rings::make(&mut of_cpus, &online, possible, 1 << 22).unwrap();
+            let rings = rings::make_rings(&mut of_cpus, &online, possible, 1 << 22).unwrap();
             let own = Btf::from_sys_fs().unwrap();
-            let holders = Holders::attach(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
+            let holders = HolderPrograms::attach_programs(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
             Self { rings, holders, _ebpf: ebpf }
         }
 
@@ -333,14 +333,14 @@ print(os.getpid(), child)
     fn the_files_of_all_processes_can_be_read_again_and_again() {
         let case = Case::new();
         let own = || {
-            let files = case.holders.read().unwrap();
-            assert!(files.span.0 < files.span.1, "{files:?}");
+            let files = case.holders.read_files().unwrap();
+            assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
             let is_own = |bytes: &&[u8]| {
                 let Ok(Record::File(event)) = decode(bytes) else { panic!("{bytes:?}") };
                 assert!(event.number.major == MEM.1 && event.task.cgroup_id > 0, "{event:?}");
                 event.change == FileChange::Seen && (event.number, event.task.pid) == (FULL, id())
             };
-            files.each().filter(is_own).count()
+            files.each_record().filter(is_own).count()
         };
         let before = own();
         let (one, other) = (full(), full());
@@ -352,8 +352,8 @@ print(os.getpid(), child)
         // That of another process.
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
         let of_child = || {
-            let files = case.holders.read().unwrap();
-            let records = files.each().filter_map(|bytes| decode(bytes).ok());
+            let files = case.holders.read_files().unwrap();
+            let records = files.each_record().filter_map(|bytes| decode(bytes).ok());
             let its = |record: &Record| matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
             records.filter(its).count()
         };

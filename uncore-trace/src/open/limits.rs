@@ -15,18 +15,18 @@ pub struct MemoryLimit {
     /// The option of `ulimit`.
     pub option: &'static str,
     /// Bytes without which the smallest recording cannot work.
-    pub least: u64,
+    pub least_bytes: u64,
     resource: Resource,
 }
 
 /// The limits of memory. With less, an allocation fails, which ends the program: at 40 MiB of data and 110
 /// of addresses a recording of 8 counters did, at 48 and 130 it did not (2 CPUs, Linux 6.18).
 pub const LEAST_MEMORY: [MemoryLimit; 2] = [
-    MemoryLimit { name: "Max data size", option: "-d", least: 64 << 20, resource: Resource::Data },
+    MemoryLimit { name: "Max data size", option: "-d", least_bytes: 64 << 20, resource: Resource::Data },
     MemoryLimit {
         name: "Max address space",
         option: "-v",
-        least: 160 << 20,
+        least_bytes: 160 << 20,
         resource: Resource::As,
     },
 ];
@@ -43,14 +43,14 @@ const SPARE: u64 = 136;
 /// CPUs are accounted.
 pub fn files_needed(counters: &[Counter], cpus: usize) -> u64 {
     let opened = counters.iter().filter(|counter| !counter.is_statistic()).count();
-    opened as u64 + u64::from(rings::number(cpus)) + BESIDES
+    opened as u64 + u64::from(rings::ring_count(cpus)) + BESIDES
 }
 
 /// # Errors
 ///
 /// A limit of memory is too low.
 pub(super) fn ensure_memory() -> Result<()> {
-    for MemoryLimit { option, least, resource, .. } in LEAST_MEMORY {
+    for MemoryLimit { option, least_bytes: least, resource, .. } in LEAST_MEMORY {
         let limit = getrlimit(resource).current.unwrap_or(u64::MAX);
         ensure!(
             limit >= least,
@@ -69,7 +69,7 @@ pub(super) fn ensure_memory() -> Result<()> {
 ///
 /// It is too low, and this process may not raise it.
 pub(super) fn ensure_files(needed: u64) -> Result<()> {
-    let limit = raise(needed + SPARE);
+    let limit = raise_file_limit(needed + SPARE);
     ensure!(
         limit.is_none_or(|limit| limit >= needed),
         "{} files may be open, and this recording needs {needed}: raise the hard limit (ulimit -Hn, \
@@ -81,7 +81,7 @@ pub(super) fn ensure_files(needed: u64) -> Result<()> {
 
 /// Raises the limit to `wanted`: above the hard limit with `CAP_SYS_RESOURCE`, else up to it. Returns the
 /// limit that holds then; `None` if there is none.
-pub(super) fn raise(wanted: u64) -> Option<u64> {
+pub(super) fn raise_file_limit(wanted: u64) -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return limit.current;

@@ -9,7 +9,7 @@ use super::parts::OpenParts;
 use crate::assemble::{Sink, Timeline};
 use crate::clock::mono_ns;
 use crate::drain::{FileEvent, Record, decode};
-use crate::open::{Files, Session};
+use crate::open::{OpenFiles, Session};
 use crate::schema::loss::Cause;
 
 /// Time between two readings, and where the kernel does not let files be followed.
@@ -31,7 +31,7 @@ pub(super) struct Reread {
     /// Whether something was missed since the last reading.
     has_lost: bool,
     /// A reading that waits until older records are fed.
-    pending: Option<Files>,
+    pending: Option<OpenFiles>,
 }
 
 impl Default for Reread {
@@ -51,10 +51,10 @@ impl Reread {
         for open_part in open_parts.oldest_first() {
             self.has_lost |= open_part.timeline.take_doubt();
         }
-        if let Some(files) = self.pending.take_if(|files| files.span.1 <= fed_ns) {
+        if let Some(files) = self.pending.take_if(|files| files.span_ns.1 <= fed_ns) {
             let events = decode_files(&files);
             for open_part in open_parts.oldest_first() {
-                open_part.timeline.files(files.span, &events, &mut open_part.sink);
+                open_part.timeline.files(files.span_ns, &events, &mut open_part.sink);
             }
         }
         let usual = if session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
@@ -63,7 +63,7 @@ impl Reread {
             return;
         }
         let begin = Instant::now();
-        let Some(files) = session.files() else { return };
+        let Some(files) = session.open_files() else { return };
         self.last_read = Instant::now();
         self.pause = TIME_DIVISOR * begin.elapsed();
         self.has_lost = false;
@@ -79,9 +79,9 @@ impl Reread {
 }
 
 /// Enters the first reading of a part.
-pub(super) fn enter_first_reading(files: Result<Files>, timeline: &mut Timeline, sink: &mut Sink) {
+pub(super) fn enter_first_reading(files: Result<OpenFiles>, timeline: &mut Timeline, sink: &mut Sink) {
     match files {
-        Ok(files) => timeline.files(files.span, &decode_files(&files), sink),
+        Ok(files) => timeline.files(files.span_ns, &decode_files(&files), sink),
         Err(error) => {
             let now_ns = mono_ns() as u64;
             timeline.ledger.explain(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
@@ -89,8 +89,8 @@ pub(super) fn enter_first_reading(files: Result<Files>, timeline: &mut Timeline,
     }
 }
 
-fn decode_files(files: &Files) -> Vec<FileEvent> {
-    let records = files.each().filter_map(|bytes| decode(bytes).ok());
+fn decode_files(files: &OpenFiles) -> Vec<FileEvent> {
+    let records = files.each_record().filter_map(|bytes| decode(bytes).ok());
     records.filter_map(|record| if let Record::File(event) = record { Some(event) } else { None })
         .collect()
 }

@@ -20,7 +20,7 @@ use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::entries::Relief;
-use crate::open::{self, Change, Layout, Session, Stopped, Timer};
+use crate::open::{self, CpuSetChange, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
 use crate::schema::canary::CanarySummary;
 use crate::schema::loss::Cause;
@@ -67,7 +67,7 @@ impl<'a> CommonState<'a> {
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
-    pub(super) fn apply_change(&mut self, change: &Change) {
+    pub(super) fn apply_change(&mut self, change: &CpuSetChange) {
         self.stopped.extend(change.stopped.iter().map(|counter| (counter.id, *counter)));
         let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
         for id in placed.flat_map(Layout::ids).chain(change.retired.iter().copied()) {
@@ -123,7 +123,7 @@ impl Draft {
     ) -> Result<OpenPart> {
         let CommonState { options, machine, plan, .. } = common;
         let Self { mut writer, pairs, canary, clock } = self;
-        let online = open::online(&machine.root)?;
+        let online = open::online_cpus(&machine.root)?;
         let missing = |present: &[u32], expected: &[u32]| -> Vec<u32> {
             expected.iter().copied().filter(|cpu| !present.contains(cpu)).collect()
         };
@@ -189,7 +189,7 @@ impl Draft {
         if common.relief > Relief::None {
             ledger.relieved(now_ns, 0, Relief::None, common.relief);
         }
-        if let Some(files) = session.files() {
+        if let Some(files) = session.open_files() {
             super::holders::enter_first_reading(files, &mut timeline, &mut sink);
         }
         if let Some(assigned) = &common.assigned {
@@ -197,12 +197,12 @@ impl Draft {
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
-        let change = Change {
-            came: missing(&common.cpus, &online),
+        let change = CpuSetChange {
+            came_online: missing(&common.cpus, &online),
             stopped: common.stopped.values().copied().collect(),
-            ..Change::default()
+            ..CpuSetChange::default()
         };
-        if !change.came.is_empty() || !change.stopped.is_empty() {
+        if !change.came_online.is_empty() || !change.stopped.is_empty() {
             timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
         }
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the

@@ -30,7 +30,7 @@ use crate::confine;
 use crate::count::Count;
 use crate::discover::{CpuList, Machine};
 use crate::drain::{Merge, Peek, Record, decode, peek};
-use crate::open::{self, Change, Drops, Online, Session, Stopped};
+use crate::open::{self, CpuSetChange, DropCounts, OnlineCpus, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
 use crate::schema::loss::{Cause, Losses};
@@ -69,11 +69,11 @@ struct Recorder<'a> {
     session: Session,
     /// The order in which the rings are read.
     merge: Merge,
-    online: Online,
+    online: OnlineCpus,
     /// The drain period.
     drain_period: Duration,
     open_parts: OpenParts,
-    drops: Drops,
+    drops: DropCounts,
     /// Watches the witnesses, if they may be dropped.
     watch: Option<WitnessWatch<'a>>,
     /// The monitors of resctrl, if any measure what is counted.
@@ -144,11 +144,11 @@ pub async fn record(
         &machine.root,
         &online,
         possible,
-        open::Options { holders, ..session_options(options) },
+        open::SessionOptions { holders, ..session_options(options) },
         options.btf.as_deref(),
     )?;
     warn_of_unopened(plan, &session, options);
-    if let (cpus, counters @ 1..) = session.shared() {
+    if let (cpus, counters @ 1..) = session.shared_readers() {
         let cpus: CpuList = cpus.into_iter().collect();
         log::info!("{counters} counters are also read at the context switches of CPU {cpus}");
     }
@@ -166,7 +166,7 @@ pub async fn record(
         canary.start_moving();
     }
     let account_setup = session.sees_holders().then(|| accounts::AccountSetup::prepare_reading(machine));
-    let online = Online::open(&machine.root)?;
+    let online = OnlineCpus::open(&machine.root)?;
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
     let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
@@ -177,7 +177,7 @@ pub async fn record(
         merge: Merge::new(rings),
         session,
         open_parts: OpenParts::new(live, rotation, marks, canary, timer),
-        drops: Drops::default(),
+        drops: DropCounts::default(),
         watch,
         monitors: None,
         pods: None,
@@ -271,7 +271,7 @@ impl Recorder<'_> {
         let stopped = self.session.take_stopped();
         self.is_ending = true;
         self.session.stop()?;
-        let counts = self.session.counts();
+        let counts = self.session.current_counts();
         let counts_ns = mono_ns() as u64;
         // All records in the ring are older than these counts.
         let drain_begin = Instant::now();
@@ -327,8 +327,8 @@ impl Recorder<'_> {
         counts: &[(u32, Count)],
         now_ns: u64,
     ) -> Result<()> {
-        let offline = self.session.take_gone(self.online.look()?);
-        self.apply_change(&Change { gone: offline, stopped, ..Change::default() }, now_ns)?;
+        let offline = self.session.take_offline(self.online.read_cpus()?);
+        self.apply_change(&CpuSetChange { went_offline: offline, stopped, ..CpuSetChange::default() }, now_ns)?;
         self.cpu_lists.clear();
         self.open_parts.live.timeline.last_counts(counts, now_ns, &mut self.open_parts.live.sink);
         Ok(())
@@ -354,7 +354,7 @@ impl Recorder<'_> {
         self.read_statistics(now_ns);
         self.take_monitor_readings();
         self.take_assignments();
-        let online = self.online.look()?;
+        let online = self.online.read_cpus()?;
         // Every change is queued, not only the latest list: a CPU that leaves and returns while the
         // ring is behind was offline all the same.
         if self.cpu_lists.back().is_none_or(|(_, latest)| latest != online) {
@@ -561,7 +561,7 @@ impl Recorder<'_> {
             dropped.counter_ids.len(),
             dropped.why
         );
-        let change = self.session.retire(&dropped.counter_ids)?;
+        let change = self.session.retire_counters(&dropped.counter_ids)?;
         for id in &dropped.counter_ids {
             let why = format!("not read from here: {}", dropped.why);
             for open_part in self.open_parts.oldest_first() {
@@ -598,21 +598,21 @@ impl Recorder<'_> {
         // The time is taken before the change: a CPU may read some of its new counters before all
         // are placed.
         let before_ns = mono_ns() as u64;
-        let Some(mut change) = self.session.follow(online, &self.common.machine.root, may_have_moved)? else {
+        let Some(mut change) = self.session.follow_cpus(online, &self.common.machine.root, may_have_moved)? else {
             return Ok(false);
         };
-        if !change.gone.is_empty() {
+        if !change.went_offline.is_empty() {
             // A CPU that is back online writes its state again, so its short absence is counted as
             // idle time.
-            let online_again = self.online.look()?;
-            change.gone.retain(|cpu| !online_again.contains(cpu));
+            let online_again = self.online.read_cpus()?;
+            change.went_offline.retain(|cpu| !online_again.contains(cpu));
         }
         self.apply_change(&change, before_ns)?;
         Ok(true)
     }
 
     /// Applies a change that happened at `time_ns` to the parts.
-    fn apply_change(&mut self, change: &Change, time_ns: u64) -> Result<()> {
+    fn apply_change(&mut self, change: &CpuSetChange, time_ns: u64) -> Result<()> {
         let session = &self.session;
         let mut peek_cpu = |cpu| read_unsent_state(session, cpu).ok()?;
         for open_part in self.open_parts.oldest_first() {
@@ -621,14 +621,14 @@ impl Recorder<'_> {
             open_part.sink.flush(&mut open_part.writer)?;
         }
         self.common.apply_change(change);
-        for &cpu in &change.gone {
-            self.session.forget(cpu)?;
+        for &cpu in &change.went_offline {
+            self.session.reset_cpu(cpu)?;
         }
         Ok(())
     }
 
     fn note_drops(&mut self, now_ns: u64) -> Result<()> {
-        let new_drops = self.drops.advance(self.session.drops()?);
+        let new_drops = self.drops.advance(self.session.drop_counts()?);
         for (kind, lost) in new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
             let detail = format!("{lost} records of kind {kind}");
             if kind == KIND_FILE as usize {
@@ -679,7 +679,7 @@ impl Recorder<'_> {
     }
 
     fn finish_recording(self, seconds: f64) -> Result<RecordingOutcome> {
-        let counters = self.session.opened();
+        let counters = self.session.opened_count();
         // The session is not needed any more; its programs should not run while the files are
         // finished.
         drop(self.session);
@@ -714,8 +714,8 @@ async fn run_delay(options: &RecordOptions, workload: &mut Workload, signals: &m
     })
 }
 
-fn session_options(options: &RecordOptions) -> open::Options {
-    open::Options {
+fn session_options(options: &RecordOptions) -> open::SessionOptions {
+    open::SessionOptions {
         tick_ns: options.tick.as_nanos() as u64,
         slices: options.slices,
         sample_on_sched: options.sample_on.contains(&Sampling::Sched),

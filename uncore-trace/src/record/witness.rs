@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::count::Count;
 use crate::discover::CpuList;
-use crate::open::{Meter, Session};
+use crate::open::{HookMeter, Session};
 use crate::plan::Plan;
 use crate::plan::allowance::{MOST_READINGS, READ_NS, percent};
 
@@ -52,7 +52,7 @@ pub(super) struct WitnessWatch<'a> {
     cost: ReadingCost,
     multiplexing: Multiplexing,
     /// Measures the hook's run time until the first check.
-    meter: Option<Meter>,
+    meter: Option<HookMeter>,
     backlog: Backlog,
     /// Witnesses that must be dropped and were not yet.
     to_drop: Option<DroppedWitnesses>,
@@ -93,7 +93,7 @@ impl<'a> WitnessWatch<'a> {
     ) -> Self {
         let open = plan.witnesses().filter(|witness| !unopened.contains(&witness.id));
         let left: BTreeMap<u32, u32> = open.map(|witness| (witness.cpu, witness.id)).collect();
-        let meter = if left.is_empty() { None } else { session.meter() };
+        let meter = if left.is_empty() { None } else { session.start_meter() };
         let mut watch = Self {
             plan,
             budget,

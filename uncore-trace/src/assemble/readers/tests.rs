@@ -1,7 +1,7 @@
 use super::*;
 use crate::drain::Context;
 use crate::entries::STANDS_STILL;
-use crate::open::Placed;
+use crate::open::PlacedCounter;
 
 const TICK: u64 = 1_000_000;
 
@@ -22,7 +22,7 @@ impl Log for Logged {
 
 /// A counter that CPU 0 reads, with the count of its previous event.
 fn layouts(base: Count) -> BTreeMap<u32, Layout> {
-    let counters = vec![Placed { id: 0, base }];
+    let counters = vec![PlacedCounter { id: 0, base }];
     BTreeMap::from([(0, Layout { counters, ..Layout::default() })])
 }
 
@@ -72,10 +72,10 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     }
     assert!(readers.take_is_astray());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
-    let stopped = vec![Stopped { id: 0, count, why: Why::Pmu }];
-    let gone = Change { stopped, layouts: Some(BTreeMap::new()), ..Change::default() };
+    let stopped = vec![Stopped { id: 0, count, why: StopCause::Pmu }];
+    let gone = CpuSetChange { stopped, layouts: Some(BTreeMap::new()), ..CpuSetChange::default() };
     readers.follow(&gone, 6 * TICK, &mut ledger, &mut log);
-    let back = Change { layouts: Some(layouts(count)), ..Change::default() };
+    let back = CpuSetChange { layouts: Some(layouts(count)), ..CpuSetChange::default() };
     readers.follow(&back, 10 * TICK, &mut ledger, &mut log);
     for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
         readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
@@ -121,11 +121,11 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
 fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     let shared = |first: u32| {
-        let counters = vec![Placed { id: 0, base: Count::default() }];
-        BTreeMap::from([(0, Layout { first, counters, shared: 1, others: vec![1], at_switch: 0 })])
+        let counters = vec![PlacedCounter { id: 0, base: Count::default() }];
+        BTreeMap::from([(0, Layout { first_slot: first, counters, shared: 1, other_cpus: vec![1], at_switch: 0 })])
     };
     readers.follow(
-        &Change { layouts: Some(shared(4)), ..Change::default() },
+        &CpuSetChange { layouts: Some(shared(4)), ..CpuSetChange::default() },
         TICK / 2,
         &mut ledger,
         &mut log,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use rustix::system::uname;
 use serde::Serialize;
 
-use crate::open::{Effort, MOST_INSTRUCTIONS, Verified};
+use crate::open::{VerifierEffort, MOST_INSTRUCTIONS, VerifiedProgram};
 use crate::text::printable;
 
 /// The output of `--json`.
@@ -32,7 +32,7 @@ struct VerifiedProgramReport<'a> {
 }
 
 /// The output for these programs, and the exit code: 2 if one is refused.
-pub(super) fn verifier_report(programs: &[Verified], json: bool) -> Result<(String, u8)> {
+pub(super) fn verifier_report(programs: &[VerifiedProgram], json: bool) -> Result<(String, u8)> {
     let kernel = uname();
     let release = kernel.release().to_string_lossy().into_owned();
     let code = if programs.iter().any(|verified| verified.effort.is_err()) { 2 } else { 0 };
@@ -49,7 +49,7 @@ pub(super) fn verifier_report(programs: &[Verified], json: bool) -> Result<(Stri
     Ok((text + "\n", code))
 }
 
-fn program_report(verified: &Verified) -> VerifiedProgramReport<'_> {
+fn program_report(verified: &VerifiedProgram) -> VerifiedProgramReport<'_> {
     let effort = verified.effort.as_ref().ok();
     VerifiedProgramReport {
         program: &verified.program,
@@ -60,13 +60,13 @@ fn program_report(verified: &Verified) -> VerifiedProgramReport<'_> {
     }
 }
 
-fn verifier_table(programs: &[Verified], release: &str) -> String {
+fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
     let width = programs.iter().map(|verified| verified.program.len()).max().unwrap_or_default().max(7);
     let mut table = format!("{:<width$}  instructions  states  peak states\n", "program");
-    for Verified { program, effort } in programs {
+    for VerifiedProgram { program, effort } in programs {
         // Writing to a String cannot fail.
         let _ok = match effort {
-            Ok(Effort { instructions, states, peak_states }) => {
+            Ok(VerifierEffort { instructions, states, peak_states }) => {
                 writeln!(
                     table,
                     "{program:<width$}  {instructions:>12}  {states:>6}  {peak_states:>11}"
@@ -92,11 +92,11 @@ fn verifier_table(programs: &[Verified], release: &str) -> String {
 mod tests {
     use super::*;
 
-    fn verified(program: &str, effort: Result<u32, &str>) -> Verified {
+    fn verified(program: &str, effort: Result<u32, &str>) -> VerifiedProgram {
         let effort = effort
-            .map(|instructions| Effort { instructions, states: 12, peak_states: 3 })
+            .map(|instructions| VerifierEffort { instructions, states: 12, peak_states: 3 })
             .map_err(str::to_owned);
-        Verified { program: program.to_owned(), effort }
+        VerifiedProgram { program: program.to_owned(), effort }
     }
 
     #[test]
