@@ -4,13 +4,13 @@ use super::*;
 
 const LISTEN: &str = "[metrics]\nlisten = ['127.0.0.1:1', 'unix:/run/a.sock']\n";
 
-fn of(more: &str, variables: &[(&str, &str)]) -> Result<Option<Settings>> {
+fn of(more: &str, variables: &[(&str, &str)]) -> Result<Option<PushSettings>> {
     let variables: BTreeMap<_, _> = variables.iter().copied().collect();
     let config = Config::parse(&format!("{LISTEN}{more}")).unwrap();
-    Settings::of(&config, |name| variables.get(name).map(|value| (*value).to_owned()))
+    PushSettings::from_config(&config, |name| variables.get(name).map(|value| (*value).to_owned()))
 }
 
-fn some(more: &str, variables: &[(&str, &str)]) -> Settings {
+fn some(more: &str, variables: &[(&str, &str)]) -> PushSettings {
     of(more, variables).unwrap().unwrap()
 }
 
@@ -55,7 +55,7 @@ fn nothing_is_pushed_unless_somebody_says_where() {
     }
     assert!(of("[otlp]", &[("OTEL_SDK_DISABLED", "1")]).unwrap().is_some());
     let alone = Config::parse("").unwrap();
-    let error = Settings::of(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
+    let error = PushSettings::from_config(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
     assert!(error.unwrap_err().to_string().contains("add [metrics] with listen"));
 }
 
