@@ -13,7 +13,7 @@ use std::process::Command;
 
 use regex::Regex;
 use serde_json::Value;
-use uncore_trace::agent::metrics::{Disk, MetricsPage, AgentMetrics, Unsent};
+use uncore_trace::agent::metrics::{AgentDisk, MetricsPage, AgentMetrics, Unsent};
 use uncore_trace::config::Config;
 use uncore_trace::schema::rollup;
 
@@ -194,7 +194,7 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     metrics.set_lost([("ring_full".to_owned(), 1)].into());
     metrics.set_agent_metrics(AgentMetrics {
         last_window_s: Some(1.0),
-        disks: vec![Disk { of: "ring", free_bytes: 1, size_bytes: 2 }],
+        disks: vec![AgentDisk { content: "ring", free_bytes: 1, size_bytes: 2 }],
         unsent: Some(Unsent { files: 1, bytes: 1, oldest_s: Some(1.0) }),
         ..AgentMetrics::default()
     });

@@ -18,7 +18,7 @@ use super::notify::Notify;
 use super::pulse::Pulse;
 use super::reload::Reload;
 use super::room::RingReserve;
-use super::wishes::Wishes;
+use super::wishes::SpanSaver;
 use crate::clock::Snapshot;
 use crate::config::Config;
 use crate::record::own_cpu_ns;
@@ -70,7 +70,7 @@ pub(super) struct TapConsumer {
     shared: Arc<HttpState>,
     requests: PendingRequests,
     notify: Notify,
-    wishes: Wishes,
+    wishes: SpanSaver,
     /// Free space on the disk of the ring.
     room: Option<RingReserve>,
     /// Losses by cause, for each part that is being recorded.
@@ -94,7 +94,7 @@ impl TapConsumer {
     pub(super) fn new(
         config: Config,
         (reload, pulse, room): (Reload, Pulse, Option<RingReserve>),
-        wishes: Wishes,
+        wishes: SpanSaver,
         shared: Arc<HttpState>,
         asked: PendingRequests,
         notify: Notify,
@@ -364,7 +364,7 @@ impl TapConsumer {
         anyhow::ensure!(new.triggers == old.triggers, restart_needed("[[trigger]]"));
         anyhow::ensure!(new.kept.directory == old.kept.directory, restart_needed("kept.directory"));
         let rollup_place =
-            |config: &Config| config.rollup.as_ref().map(|its| (its.directory.clone(), its.mode));
+            |config: &Config| config.rollup.as_ref().map(|section| (section.directory.clone(), section.mode));
         anyhow::ensure!(rollup_place(&new) == rollup_place(old), restart_needed("rollup.directory or rollup.mode"));
         let metrics_access = |config: &Config| {
             let metrics = config.metrics.clone();

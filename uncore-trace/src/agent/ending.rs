@@ -30,8 +30,8 @@ const INCOMPLETE: i32 = 1;
 pub(super) fn within_ten_seconds() -> Result<()> {
     let (mut signalled, signal_writer) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGTERM, SIGINT] {
-        let tell = signal_writer.try_clone().context("cannot handle signals")?;
-        pipe::register(signal, tell).context("cannot handle signals")?;
+        let signal_pipe = signal_writer.try_clone().context("cannot handle signals")?;
+        pipe::register(signal, signal_pipe).context("cannot handle signals")?;
     }
     let end_after_signal = move || {
         confine::thread(&Needs::default());

@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::metrics::{Disk, Unsent};
+use super::metrics::{AgentDisk, Unsent};
 use crate::config::Config;
 use crate::tables::hours;
 
 /// The file systems of the ring and the roll-up that can be read.
-pub(super) fn read_disks(config: &Config) -> Vec<Disk> {
+pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
     let ring = config.ring.as_ref().map(|ring| ("ring", &ring.directory));
     let rollup = config.rollup.as_ref().map(|rollup| ("rollup", &rollup.directory));
     ring.into_iter().chain(rollup).filter_map(|(content, directory)| read_disk(content, directory)).collect()
 }
 
 /// The size of a file system and its free space, if it can be read.
-pub(super) fn read_disk(of: &'static str, directory: &Path) -> Option<Disk> {
-    let found = rustix::fs::statvfs(directory).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Some(Disk { of, free_bytes: bytes(found.f_bavail), size_bytes: bytes(found.f_blocks) })
+pub(super) fn read_disk(of: &'static str, directory: &Path) -> Option<AgentDisk> {
+    let file_system = rustix::fs::statvfs(directory).ok()?;
+    let block_bytes = |blocks: u64| blocks.saturating_mul(file_system.f_frsize);
+    Some(AgentDisk { content: of, free_bytes: block_bytes(file_system.f_bavail), size_bytes: block_bytes(file_system.f_blocks) })
 }
 
 /// The files of the roll-up that wait for the object store, if there is one.

@@ -67,12 +67,12 @@ impl SavingSpan {
     ///
     /// No part of the ring overlaps the span, or the parts cannot be linked.
     pub(super) fn start_saving(wish: SpanToSave) -> Result<Self> {
-        let parts = series::parts_within(&wish.ring, &wish.boot_id, wish.begin_ns..=wish.end_ns)?;
-        ensure!(!parts.is_empty(), "no finished part of the ring covers that time");
+        let ring_parts = series::parts_within(&wish.ring, &wish.boot_id, wish.begin_ns..=wish.end_ns)?;
+        ensure!(!ring_parts.is_empty(), "no finished part of the ring covers that time");
         let name = wish.name.clone();
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
         let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
-        if let Err(error) = link_parts(&parts, &linked, wish.mode) {
+        if let Err(error) = link_parts(&ring_parts, &linked, wish.mode) {
             // Only the first error is reported.
             fs::remove_dir_all(&linked).ok();
             return Err(error);
@@ -145,8 +145,8 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 
 /// Joins the span of all linked parts in one recording.
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
-    let parts = list_parts(linked)?;
-    let recordings: Result<Vec<Recording>> = parts.iter().map(|part| Recording::open(part)).collect();
+    let linked_parts = list_parts(linked)?;
+    let recordings: Result<Vec<Recording>> = linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
     cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create).map(drop)
 }
@@ -154,16 +154,16 @@ fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
 fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(linked);
     let entries = entries.with_context(|| format!("cannot read {}", linked.display()))?;
-    let mut parts: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    parts.sort();
-    Ok(parts)
+    let mut part_paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    part_paths.sort();
+    Ok(part_paths)
 }
 
 /// Removes unfinished directories of an agent that was killed while it saved.
 pub(super) fn remove_unfinished(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let stem = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(UNFINISHED));
+        let stem = name.to_str().and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(UNFINISHED));
         if stem.is_some_and(is_own)
             && let Err(error) = fs::remove_dir_all(entry.path())
         {
@@ -175,16 +175,16 @@ pub(super) fn remove_unfinished(dir: &Path) {
     }
 }
 
-fn link_parts(parts: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> {
+fn link_parts(part_paths: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> {
     hours::make_directories(dir, mode)?;
-    for part in parts {
-        let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;
+    for part_path in part_paths {
+        let name = part_path.file_name().with_context(|| format!("{} has no name", part_path.display()))?;
         let linked_part = dir.join(name);
         hours::make_directories(&linked_part, mode)?;
         let entries =
-            fs::read_dir(part).with_context(|| format!("cannot read {}", part.display()))?;
+            fs::read_dir(part_path).with_context(|| format!("cannot read {}", part_path.display()))?;
         for entry in entries {
-            let original = entry.with_context(|| format!("cannot read {}", part.display()))?.path();
+            let original = entry.with_context(|| format!("cannot read {}", part_path.display()))?.path();
             let linked_file = linked_part.join(original.file_name().unwrap_or_default());
             // Hard links do not cross file systems.
             let linked = fs::hard_link(&original, &linked_file).or_else(|_| fs::copy(&original, &linked_file).map(drop));
@@ -210,7 +210,7 @@ fn trim_kept(kept: &Path, quota: u64, newest: &Path, names: &[String]) -> Result
     let dirs: Vec<(bool, SystemTime, PathBuf)> = entries.flatten().filter_map(own_recording).collect();
     for is_gone in [false, true] {
         let mut dirs: Vec<_> =
-            dirs.iter().filter(|it| it.0 == is_gone).map(|(_, time, dir)| (time, dir)).collect();
+            dirs.iter().filter(|kept_dir| kept_dir.0 == is_gone).map(|(_, time, dir)| (time, dir)).collect();
         dirs.sort();
         let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
         for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != newest) {

@@ -41,9 +41,9 @@ enum MeteredTraffic {
 
 /// A file system that the agent writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
+pub struct AgentDisk {
     /// What is written there: `ring` or `rollup`.
-    pub of: &'static str,
+    pub content: &'static str,
     /// Bytes that the agent may still write.
     pub free_bytes: u64,
     /// Its size, bytes.
@@ -79,7 +79,7 @@ pub struct AgentMetrics {
     /// End of the last window of the roll-up, s since 1970; `None` before the first.
     pub last_window_s: Option<f64>,
     /// The file systems that it writes.
-    pub disks: Vec<Disk>,
+    pub disks: Vec<AgentDisk>,
     /// What waits for `uncore-trace upload`; `None` without `[upload]`.
     pub unsent: Option<Unsent>,
 }
@@ -139,8 +139,8 @@ impl MetricsPage {
     }
 
     /// Sets the metrics of the agent itself.
-    pub fn set_agent_metrics(&mut self, own: AgentMetrics) {
-        self.agent_metrics = own;
+    pub fn set_agent_metrics(&mut self, figures: AgentMetrics) {
+        self.agent_metrics = figures;
     }
 
     /// Adds the rows of a window of the roll-up.
@@ -201,25 +201,25 @@ impl MetricsPage {
             // A peak for the sum of both directions is not the peak of one.
             let is_peak_of_direction = peak_directions.get(row) == directions.get(row);
             counts.peak = nullable_value(peaks, row).filter(|_| is_peak_of_direction).or(counts.peak);
-            let kind = owners.get(row).unwrap_or_default();
-            if kind == UNATTRIBUTED {
+            let owner_kind = owners.get(row).unwrap_or_default();
+            if owner_kind == UNATTRIBUTED {
                 counts.unattributed += value;
                 continue;
             }
-            if kind == OTHER_TASKS {
+            if owner_kind == OTHER_TASKS {
                 counts.other_owners += value;
                 self.without_series += 1;
                 continue;
             }
             let owner_name = OwnerName {
-                owner: kind.to_owned(),
+                owner: owner_kind.to_owned(),
                 // Interrupts are not told apart: there are many, with few bytes each.
-                device: if kind == crate::schema::owner::DEVICE {
+                device: if owner_kind == crate::schema::owner::DEVICE {
                     text(comms)
                 } else {
                     String::new()
                 },
-                cgroup: if kind == TASK { text(cgroups) } else { String::new() },
+                cgroup: if owner_kind == TASK { text(cgroups) } else { String::new() },
                 container: text(containers),
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),
@@ -252,8 +252,8 @@ impl MetricsPage {
 
 /// The time, ns since 1970.
 fn now_ns() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The page as `node_exporter` reads it, in Prometheus' text format: a counter's type and help have

@@ -42,7 +42,7 @@ use self::pulse::Pulse;
 use self::reload::Reload;
 use self::room::RingReserve;
 use self::trigger::Condition;
-use self::wishes::{Wishes, kept_directory};
+use self::wishes::{SpanSaver, kept_directory};
 use crate::config::Config;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
@@ -99,12 +99,12 @@ pub fn run(
             log::info!("finished the hour {} that an earlier agent left", file.display());
         }
     }
-    let conditions = conditions(config, plan)?;
+    let parsed_conditions = conditions(config, plan)?;
     let listeners = http::open_listeners(config)?;
     let shared = Arc::new(HttpState::new(asked.clone(), config)?);
     let (sender, tap_messages) = mpsc::sync_channel(WAITING);
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
-    if conditions.iter().any(Option::is_some) {
+    if parsed_conditions.iter().any(Option::is_some) {
         tables.push(&readings::TABLE);
     }
     if options.canary {
@@ -119,7 +119,7 @@ pub fn run(
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let wishes = Wishes::new(config, conditions, Arc::clone(&shared), options.control.clone());
+    let wishes = SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
     let mut consumer = TapConsumer::new(
         config.clone(),
         (

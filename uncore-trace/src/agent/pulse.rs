@@ -26,8 +26,8 @@ pub(super) struct Pulse {
 impl Pulse {
     /// Of a recorder with this control that sends rows after each time `flush`.
     pub(super) fn new(control: RecorderControl, flush: Duration) -> Self {
-        let most = flush.saturating_mul(FLUSHES).saturating_add(SLACK);
-        Self { drains: control.drain_count(), control, rows_at: Instant::now(), longest_pause: most }
+        let longest_pause = flush.saturating_mul(FLUSHES).saturating_add(SLACK);
+        Self { drains: control.drain_count(), control, rows_at: Instant::now(), longest_pause }
     }
 
     /// Notes that rows have arrived.

@@ -37,13 +37,13 @@ impl RingReserve {
     /// Removes the oldest parts if less than the reserve is free. Without a finished part the live
     /// one ends, so that it can be removed next.
     pub(super) fn free_reserve(&mut self) {
-        let now = Instant::now();
-        if self.next_look.is_some_and(|next| now < next) {
+        let checked_at = Instant::now();
+        if self.next_look.is_some_and(|earliest| checked_at < earliest) {
             return;
         }
-        self.next_look = now.checked_add(LOOK);
+        self.next_look = checked_at.checked_add(LOOK);
         let Some(lacking) = missing_reserve(&self.ring, self.reserve) else { return };
-        self.next_look = now.checked_add(PAUSE);
+        self.next_look = checked_at.checked_add(PAUSE);
         let (mut removed_parts, mut removed_bytes) = (0, 0);
         while removed_bytes < lacking {
             match series::remove_oldest(&self.ring) {

@@ -93,7 +93,7 @@ pub fn metric_of<'a>(text: &'a str, catalog: &Catalog) -> Option<&'a str> {
 
 /// Subject, level and time of a condition, as text.
 fn split_condition(text: &str) -> Option<(&str, &str)> {
-    text.split_once('>').map(|(subject, rest)| (subject.trim(), rest))
+    text.split_once('>').map(|(subject, level_and_time)| (subject.trim(), level_and_time))
 }
 
 fn parse_level(text: &str) -> Result<TriggerLevel> {
@@ -129,12 +129,12 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         _ => (subject, None),
     };
     let links: Vec<usize> = (0..plan.links.len())
-        .filter(|at| {
-            [&plan.links[*at].name, &plan.links[*at].subsystem].iter().any(|name_or_subsystem| **name_or_subsystem == name)
+        .filter(|link_index| {
+            [&plan.links[*link_index].name, &plan.links[*link_index].subsystem].iter().any(|name_or_subsystem| **name_or_subsystem == name)
         })
         .collect();
     if !links.is_empty() {
-        return links.into_iter().map(|at| link_meter(plan, at, direction, None, level)).collect();
+        return links.into_iter().map(|link_index| link_meter(plan, link_index, direction, None, level)).collect();
     }
     let measured: Vec<u32> = plan
         .metrics
@@ -144,7 +144,7 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         .collect();
     if !measured.is_empty() {
         let is_measured =
-            |at: &usize| plan.links[*at].counters.iter().any(|its| measured.contains(&its.counter));
+            |link_index: &usize| plan.links[*link_index].counters.iter().any(|link_counter| measured.contains(&link_counter.counter));
         let links: Vec<usize> = (0..plan.links.len()).filter(is_measured).collect();
         ensure!(
             !links.is_empty(),
@@ -152,7 +152,7 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         );
         return links
             .into_iter()
-            .map(|at| link_meter(plan, at, None, Some(&measured), level))
+            .map(|link_index| link_meter(plan, link_index, None, Some(&measured), level))
             .collect();
     }
     let of_event: Vec<(u32, f64)> = plan
@@ -188,39 +188,39 @@ fn link_meter(
     plan: &Plan,
     link_index: usize,
     direction: Option<Direction>,
-    only: Option<&[u32]>,
+    measured: Option<&[u32]>,
     level: TriggerLevel,
 ) -> Result<WatchedRate> {
     let link = &plan.links[link_index];
-    let its = link.counters.iter().filter(|its| {
-        direction.is_none_or(|direction| its.direction == direction)
-            && only.is_none_or(|only| only.contains(&its.counter))
+    let traffic_counters = link.counters.iter().filter(|link_counter| {
+        direction.is_none_or(|direction| link_counter.direction == direction)
+            && measured.is_none_or(|ids| ids.contains(&link_counter.counter))
     });
-    let its: Vec<_> = its.collect();
+    let traffic_counters: Vec<_> = traffic_counters.collect();
     ensure!(
-        !its.is_empty(),
+        !traffic_counters.is_empty(),
         "no counter counts this traffic of {}: name another direction, or record more events",
         link.name
     );
-    let directions: Vec<Direction> = its.iter().map(|its| its.direction).collect();
+    let directions: Vec<Direction> = traffic_counters.iter().map(|link_counter| link_counter.direction).collect();
     let level = match level {
         TriggerLevel::Rate(level) => level,
         TriggerLevel::OfPeak(fraction) => {
-            let way = directions[0];
-            let way = if directions.iter().all(|its| *its == way) { way } else { Direction::Both };
-            let limit = limit(link, way).with_context(|| {
+            let first_direction = directions[0];
+            let joint_direction = if directions.iter().all(|other_direction| *other_direction == first_direction) { first_direction } else { Direction::Both };
+            let limit = limit(link, joint_direction).with_context(|| {
                 format!(
                     "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
                      `uncore-trace calibrate`",
                     link.name,
-                    way.direction_name()
+                    joint_direction.direction_name()
                 )
             })?;
             fraction * limit.peak.bytes_per_s
         }
     };
-    let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|it| it.scale);
-    let counters = its.iter().filter_map(|its| Some((its.counter, scale(its.counter)?)));
+    let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|planned| planned.scale);
+    let counters = traffic_counters.iter().filter_map(|link_counter| Some((link_counter.counter, scale(link_counter.counter)?)));
     Ok(WatchedRate { counters: counters.collect(), level })
 }
 

@@ -48,7 +48,7 @@ struct DueSpan {
 
 /// Triggers, waiting spans and the span that is being saved.
 #[derive(Debug)]
-pub(super) struct Wishes {
+pub(super) struct SpanSaver {
     ring: Option<Ring>,
     kept: Kept,
     triggers: Vec<WatchedTrigger>,
@@ -70,7 +70,7 @@ pub(super) struct Wishes {
     pub refused: u64,
 }
 
-impl Wishes {
+impl SpanSaver {
     /// The triggers of `config` with their conditions, in the same order.
     pub(super) fn new(
         config: &Config,
@@ -152,14 +152,14 @@ impl Wishes {
     /// A condition came true at `time`, `CLOCK_MONOTONIC`, ns.
     fn fire_trigger(&mut self, trigger_index: usize, true_at_ns: i64) {
         let watched = &mut self.triggers[trigger_index];
-        if watched.last_asked.is_some_and(|last| last.elapsed() < self.kept.pause) {
+        if watched.last_asked.is_some_and(|asked_at| asked_at.elapsed() < self.kept.pause) {
             self.refused += 1;
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let Trigger { name, before, after, .. } = watched.trigger.clone();
+        let Trigger { name, before: before_span, after: after_span, .. } = watched.trigger.clone();
         log::info!("trigger {name}: the condition came true; the ring will be saved");
-        self.add_due_span(name, true_at_ns, (before, after));
+        self.add_due_span(name, true_at_ns, (before_span, after_span));
     }
 
     /// Serves a request to save the newest time span of the ring.
@@ -178,22 +178,22 @@ impl Wishes {
         self.accepted_at = Some(Instant::now());
         self.show_pause();
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
-        let (name, around) = by_hand.map_or_else(
+        let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |its| (its.trigger.name.clone(), (its.trigger.before, its.trigger.after)),
+            |manual_trigger| (manual_trigger.trigger.name.clone(), (manual_trigger.trigger.before, manual_trigger.trigger.after)),
         );
-        self.add_due_span(name, mono_ns(), around);
+        self.add_due_span(name, mono_ns(), span_around);
     }
 
     /// Tells the HTTP server until when it must refuse requests.
     fn show_pause(&self) {
-        self.shared.pause_until(self.accepted_at.and_then(|last| last.checked_add(self.kept.pause)));
+        self.shared.pause_until(self.accepted_at.and_then(|asked_at| asked_at.checked_add(self.kept.pause)));
     }
 
     fn add_due_span(&mut self, name: String, true_at_ns: i64, (before_span, after_span): (Duration, Duration)) {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (from, to) = (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
-        self.due.push(DueSpan { name, begin_ns: from, end_ns: to, is_ended: false });
+        let (begin_ns, end_ns) = (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
+        self.due.push(DueSpan { name, begin_ns, end_ns, is_ended: false });
     }
 
     /// Ends the current part when the end of a waiting span is over, and saves the span once that
@@ -281,11 +281,11 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    fn wishes(root: &std::path::Path) -> Wishes {
+    fn wishes(root: &std::path::Path) -> SpanSaver {
         let text = format!("[ring]\ndirectory = '{}'\n", root.display());
         let config = Config::parse(&text).unwrap();
         let shared = Arc::new(HttpState::new(PendingRequests::default(), &config).unwrap());
-        Wishes::new(&config, Vec::new(), shared, RecorderControl::default())
+        SpanSaver::new(&config, Vec::new(), shared, RecorderControl::default())
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn consumer(root: &Path) -> TapConsumer {
     let config = Config::parse(&text).unwrap();
     let asked = PendingRequests::default();
     let shared = Arc::new(HttpState::new(asked.clone(), &config).unwrap());
-    let wishes = Wishes::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
+    let wishes = SpanSaver::new(&config, Vec::new(), Arc::clone(&shared), RecorderControl::default());
     let notify = Notify::from_environment();
     let pulse = Pulse::new(RecorderControl::default(), Duration::from_secs(2));
     let reload = Reload::new(root.join("agent.toml"));

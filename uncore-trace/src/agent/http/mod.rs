@@ -91,8 +91,8 @@ impl HttpState {
 
     /// Replaces the metrics, which are good for this time.
     pub(super) fn replace_pages(&self, pages: Pages, good_for: Duration) {
-        let now = Instant::now();
-        let page = DatedPages { pages, good_until: now.checked_add(good_for).unwrap_or(now) };
+        let shown_at = Instant::now();
+        let page = DatedPages { pages, good_until: shown_at.checked_add(good_for).unwrap_or(shown_at) };
         *self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner) = page;
     }
 

@@ -58,7 +58,7 @@ impl CanaryRatios {
             sums.moved *= decay;
             sums.credited *= decay;
         }
-        while let Some(burst) = self.waiting.pop_front_if(|its| its.end_ns <= end_ns) {
+        while let Some(burst) = self.waiting.pop_front_if(|waiting_burst| waiting_burst.end_ns <= end_ns) {
             for link in burst.links {
                 let sums = self.sums.entry((link.link, link.direction.direction_name())).or_default();
                 sums.moved += burst.bytes as f64;

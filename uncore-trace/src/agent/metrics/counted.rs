@@ -166,15 +166,15 @@ impl TrafficCounts {
         let window_number = self.windows + 1;
         if self.waiting.len() >= waiting_limit && !self.waiting.contains_key(&name) {
             let rank = |owner: &WaitingOwner| (window_number - owner.last_window <= GONE, owner.windows);
-            let least = self
+            let smallest_waiting = self
                 .waiting
                 .iter()
                 .min_by(|(_, a), (_, b)| rank(a).cmp(&rank(b)).then(a.recent.total_cmp(&b.recent)));
             let is_less =
                 |owner: &WaitingOwner| rank(owner) < (true, 1) || owner.windows == 1 && owner.recent < value;
-            let Some((least, _)) = least.filter(|(_, its)| is_less(its)) else { return };
-            let least = least.clone();
-            self.waiting.remove(&least);
+            let Some((smallest_name, _)) = smallest_waiting.filter(|(_, smallest)| is_less(smallest)) else { return };
+            let removed_name = smallest_name.clone();
+            self.waiting.remove(&removed_name);
         }
         let waiting = self.waiting.entry(name).or_default();
         waiting.recent += value;
@@ -185,8 +185,8 @@ impl TrafficCounts {
     /// The owner with a series that moved the fewest bytes recently.
     fn least_shown(&self) -> Option<(OwnerName, f64)> {
         let shown = self.series.iter().filter(|(name, _)| !name.is_fixed());
-        let least = shown.min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-        least.map(|(name, series)| (name.clone(), series.recent))
+        let smallest = shown.min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+        smallest.map(|(name, series)| (name.clone(), series.recent))
     }
 
     /// Number of series of owners that are not always there.
@@ -205,8 +205,8 @@ impl TrafficCounts {
 
     /// The total from which an owner's series goes on, and when it was 0.
     fn resume_former(&mut self, name: &OwnerName) -> (f64, i64) {
-        let at = self.former_owners.iter().position(|(former, ..)| former == name);
-        let owner = at.and_then(|at| self.former_owners.remove(at));
+        let index = self.former_owners.iter().position(|(former, ..)| former == name);
+        let owner = index.and_then(|index| self.former_owners.remove(index));
         let (total, since_ns) = owner.map_or((0.0, i64::MAX), |(_, total, since)| (total, since));
         (total, since_ns.min(self.window.1))
     }
@@ -220,7 +220,7 @@ impl TrafficCounts {
             series.recent *= FORGETTING;
             series.idle_windows += 1;
         }
-        let quiet = self.series.iter().filter(|(name, its)| its.idle_windows > QUIET && !name.is_fixed());
+        let quiet = self.series.iter().filter(|(name, shown)| shown.idle_windows > QUIET && !name.is_fixed());
         let quiet: Vec<OwnerName> = quiet.map(|(name, _)| name.clone()).collect();
         for name in quiet {
             self.end_series(name, owner_limit);
@@ -230,10 +230,10 @@ impl TrafficCounts {
         let mut replaced = 0;
         // The limit may have been lowered.
         while self.shown_owners() > owner_limit
-            && let Some((least, recent)) = self.least_shown()
+            && let Some((smallest, recent)) = self.least_shown()
         {
-            self.end_series(least.clone(), owner_limit);
-            self.waiting.insert(least, WaitingOwner { recent, windows: AFTER, last_window: self.windows });
+            self.end_series(smallest.clone(), owner_limit);
+            self.waiting.insert(smallest, WaitingOwner { recent, windows: AFTER, last_window: self.windows });
             replaced += 1;
         }
         while self.begun_series + 1.0 <= AT_ONCE * owner_limit as f64 {
@@ -245,11 +245,11 @@ impl TrafficCounts {
                 break;
             };
             if self.shown_owners() >= owner_limit {
-                let Some((least, least_recent)) = self.least_shown() else { break };
+                let Some((smallest, least_recent)) = self.least_shown() else { break };
                 if recent < BETTER * least_recent {
                     break;
                 }
-                self.end_series(least, owner_limit);
+                self.end_series(smallest, owner_limit);
                 replaced += 1;
             }
             self.waiting.remove(&name);

@@ -13,7 +13,7 @@
 use prost::Message as _;
 
 use super::counted::OwnerName;
-use super::table::{Kind, Metric, LabelledValue};
+use super::table::{MetricKind, PageMetric, LabelledValue};
 use super::{MetricsPage, now_ns};
 use crate::identity::containers::{Inside, is_id, is_uid};
 use crate::otlp::{
@@ -30,10 +30,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 impl MetricsPage {
     /// The body of a request of OTLP with all metrics of this host.
     pub fn encode_request(&self, host: &str) -> Vec<u8> {
-        let now = now_ns();
-        let end = self.window.map_or(now, |(_, end)| end);
+        let current_ns = now_ns();
+        let end = self.window.map_or(current_ns, |(_, end)| end);
         let metrics = self.all_metrics().into_iter().filter(|metric| !metric.series.is_empty());
-        let time = |metric: &Metric<'_>| if metric.is_of_window { end } else { now };
+        let time = |metric: &PageMetric<'_>| if metric.is_of_window { end } else { current_ns };
         let metrics = metrics.map(|metric| (time(&metric), metric));
         let scope = Scope { name: NAME.to_owned(), version: VERSION.to_owned() };
         let resource = Resource {
@@ -53,16 +53,16 @@ impl MetricsPage {
 }
 
 /// A metric whose values are those of this time.
-fn encode_metric(metric: Metric<'_>, time_ns: i64) -> crate::otlp::Metric {
-    let Metric { name, help, unit, metric_type: kind, series, is_of_window: _ } = metric;
+fn encode_metric(metric: PageMetric<'_>, time_ns: i64) -> crate::otlp::Metric {
+    let PageMetric { name, help, unit, metric_type: kind, series, is_of_window: _ } = metric;
     let data_points = series.iter().map(|series| data_point(series, kind, time_ns)).collect();
     crate::otlp::Metric {
         name: name.into_owned(),
         description: help.to_owned(),
         unit: unit.into_owned(),
         data: Some(match kind {
-            Kind::Gauge => Data::Gauge(Gauge { data_points }),
-            Kind::Counter => Data::Sum(Sum {
+            MetricKind::Gauge => Data::Gauge(Gauge { data_points }),
+            MetricKind::Counter => Data::Sum(Sum {
                 data_points,
                 aggregation_temporality: CUMULATIVE,
                 is_monotonic: true,
@@ -71,12 +71,12 @@ fn encode_metric(metric: Metric<'_>, time_ns: i64) -> crate::otlp::Metric {
     }
 }
 
-fn data_point(series: &LabelledValue<'_>, metric_type: Kind, time_ns: i64) -> NumberDataPoint {
+fn data_point(series: &LabelledValue<'_>, metric_type: MetricKind, time_ns: i64) -> NumberDataPoint {
     let labels = series.labels.iter().filter(|(_, value)| !value.is_empty());
     let mut attributes: Vec<KeyValue> =
         labels.map(|(name, value)| attribute(name, value.as_ref())).collect();
     attributes.extend(series.owner.into_iter().flat_map(conventional_attributes));
-    let since_ns = if metric_type == Kind::Counter { series.since_ns } else { 0 };
+    let since_ns = if metric_type == MetricKind::Counter { series.since_ns } else { 0 };
     NumberDataPoint {
         attributes,
         start_time_unix_nano: u64::try_from(since_ns).unwrap_or_default(),

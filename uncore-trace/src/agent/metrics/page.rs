@@ -8,24 +8,24 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 
 use super::MetricsPage;
-use super::table::{Kind, SeriesLabels};
+use super::table::{MetricKind, SeriesLabels};
 
 impl Collector for MetricsPage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for metric in self.all_metrics() {
             let metric_type = match metric.metric_type {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
             };
             let mut encoder = encoder.encode_descriptor(&metric.name, metric.help, None, metric_type)?;
             for series in metric.series {
                 let mut encoder = encoder.encode_family(&series.labels)?;
                 match metric.metric_type {
-                    Kind::Counter => {
+                    MetricKind::Counter => {
                         let none: Option<&Exemplar<SeriesLabels<'_>, f64>> = None;
                         encoder.encode_counter(&series.value, none)?;
                     }
-                    Kind::Gauge => encoder.encode_gauge(&series.value)?,
+                    MetricKind::Gauge => encoder.encode_gauge(&series.value)?,
                 }
             }
         }

@@ -17,20 +17,20 @@ pub(super) type SeriesLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
 /// Whether values only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
 }
 
 /// A metric with all its series.
 #[derive(Debug)]
-pub(super) struct Metric<'a> {
+pub(super) struct PageMetric<'a> {
     /// The name; that of a counter lacks `_total`.
     pub name: Cow<'static, str>,
     pub help: &'static str,
     /// The unit in UCUM.
     pub unit: Cow<'static, str>,
-    pub metric_type: Kind,
+    pub metric_type: MetricKind,
     /// Whether the values are those at the end of the last window, and not those of now.
     pub is_of_window: bool,
     pub series: Vec<LabelledValue<'a>>,
@@ -47,19 +47,19 @@ pub(super) struct LabelledValue<'a> {
     pub since_ns: i64,
 }
 
-impl<'a> Metric<'a> {
+impl<'a> PageMetric<'a> {
     /// A metric of the agent itself.
     pub(super) fn without_series(
         name: &'static str,
         help: &'static str,
         unit: &'static str,
-        kind: Kind,
+        metric_type: MetricKind,
     ) -> Self {
         Self {
             name: name.into(),
             help,
             unit: unit.into(),
-            metric_type: kind,
+            metric_type,
             is_of_window: false,
             series: Vec::new(),
         }
@@ -141,7 +141,7 @@ struct TrafficMetric {
     name: &'static str,
     help: &'static str,
     links: bool,
-    metric_type: Kind,
+    metric_type: MetricKind,
     /// The unit in UCUM; that of an event has another one.
     unit: &'static str,
     series: fn(&TrafficCounts) -> Vec<OwnerValue<'_>>,
@@ -199,7 +199,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_link_bytes",
         help: "Bytes that went over a link",
         links: true,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "By",
         series: |counted| vec![(SeriesOwner::All, counted.total, counted.since_ns)],
     },
@@ -207,7 +207,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_link_peak_bytes_per_second",
         help: "The most that goes over a link",
         links: true,
-        metric_type: Kind::Gauge,
+        metric_type: MetricKind::Gauge,
         unit: "By/s",
         series: |counted| {
             counted.peak.into_iter().map(|peak| (SeriesOwner::All, peak, counted.since_ns)).collect()
@@ -217,7 +217,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_unattributed_bytes",
         help: "Bytes over a link without a known owner",
         links: true,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "By",
         series: |counted| vec![(SeriesOwner::All, counted.unattributed, counted.since_ns)],
     },
@@ -225,7 +225,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_owner_bytes",
         help: "Bytes over a link by owner; other: all owners without a series of their own",
         links: true,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "By",
         series: owner_totals,
     },
@@ -233,31 +233,31 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_owner_confidence_ratio",
         help: "Part of an owner's bytes that is expected in shares within 10 % of the truth",
         links: true,
-        metric_type: Kind::Gauge,
+        metric_type: MetricKind::Gauge,
         unit: "1",
-        series: |counted| owner_values(counted, |its| (its.confident_sum.1 > 0.0).then(|| its.confident_sum.0 / its.confident_sum.1)),
+        series: |counted| owner_values(counted, |owner_series| (owner_series.confident_sum.1 > 0.0).then(|| owner_series.confident_sum.0 / owner_series.confident_sum.1)),
     },
     TrafficMetric {
         name: "uncore_trace_owner_low_bytes_per_second",
         help: "Lower end of the 90 % interval of an owner's bytes in the last window",
         links: true,
-        metric_type: Kind::Gauge,
+        metric_type: MetricKind::Gauge,
         unit: "By/s",
-        series: |counted| owner_values(counted, |its| its.rate_bounds.map(|rate| rate.0)),
+        series: |counted| owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.0)),
     },
     TrafficMetric {
         name: "uncore_trace_owner_high_bytes_per_second",
         help: "Higher end of the 90 % interval of an owner's bytes in the last window",
         links: true,
-        metric_type: Kind::Gauge,
+        metric_type: MetricKind::Gauge,
         unit: "By/s",
-        series: |counted| owner_values(counted, |its| its.rate_bounds.map(|rate| rate.1)),
+        series: |counted| owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.1)),
     },
     TrafficMetric {
         name: "uncore_trace_event",
         help: "Counts of an event that belongs to no link",
         links: false,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "",
         series: |counted| vec![(SeriesOwner::All, counted.total, counted.since_ns)],
     },
@@ -265,7 +265,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_unattributed_event",
         help: "Counts of an event without a known owner",
         links: false,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "",
         series: |counted| vec![(SeriesOwner::All, counted.unattributed, counted.since_ns)],
     },
@@ -273,7 +273,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
         name: "uncore_trace_owner_event",
         help: "Counts of an event by owner; other: all owners without a series of their own",
         links: false,
-        metric_type: Kind::Counter,
+        metric_type: MetricKind::Counter,
         unit: "",
         series: owner_totals,
     },
@@ -281,7 +281,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
 
 impl MetricsPage {
     /// All metrics.
-    pub(super) fn all_metrics(&self) -> Vec<Metric<'_>> {
+    pub(super) fn all_metrics(&self) -> Vec<PageMetric<'_>> {
         let mut table = self.traffic_metrics();
         table.extend(self.canary_metric());
         table.push(self.loss_metric());
@@ -290,12 +290,12 @@ impl MetricsPage {
         table.extend(self.process_metrics());
         let build = ("uncore_trace_build_info", "Version of the agent");
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
-        table.push(Metric::without_series(build.0, build.1, "", Kind::Gauge).with_series(version, 1.0, 0));
+        table.push(PageMetric::without_series(build.0, build.1, "", MetricKind::Gauge).with_series(version, 1.0, 0));
         table
     }
 
     /// Links, events and their owners.
-    fn traffic_metrics(&self) -> Vec<Metric<'_>> {
+    fn traffic_metrics(&self) -> Vec<PageMetric<'_>> {
         let mut table = Vec::new();
         for metric in TRAFFIC_METRICS {
             // By the unit as names have it.
@@ -309,20 +309,20 @@ impl MetricsPage {
                     by_unit.entry(unit).or_insert((ucum, Vec::new())).1.push((traffic, counted));
                 }
             }
-            for (unit, (ucum, things)) in by_unit {
+            for (unit, (ucum, traffic_list)) in by_unit {
                 let joint = if unit.is_empty() { "" } else { "_" };
-                let series = things.into_iter().flat_map(|(traffic, counted)| {
-                    (metric.series)(counted).into_iter().map(|(whose, value, since_ns)| {
+                let series = traffic_list.into_iter().flat_map(|(traffic, counted)| {
+                    (metric.series)(counted).into_iter().map(|(series_owner, value, since_ns)| {
                         let mut labels = traffic.traffic_labels();
-                        labels.extend(whose.owner_labels());
-                        let owner = match whose {
+                        labels.extend(series_owner.owner_labels());
+                        let owner = match series_owner {
                             SeriesOwner::Owner(name) => Some(name),
                             SeriesOwner::All | SeriesOwner::Other => None,
                         };
                         LabelledValue { labels, owner, value, since_ns }
                     })
                 });
-                table.push(Metric {
+                table.push(PageMetric {
                     name: format!("{}{joint}{unit}", metric.name).into(),
                     help: metric.help,
                     unit: ucum.into(),

@@ -100,8 +100,8 @@ struct WatchedCounter {
 
 impl Default for WatchedCounter {
     fn default() -> Self {
-        let (last, times) = (None, CounterTimes::default());
-        Self { meters: Vec::new(), last_reading: last, times, tick: i64::MIN, is_absent: false }
+        let (last_reading, times) = (None, CounterTimes::default());
+        Self { meters: Vec::new(), last_reading, times, tick: i64::MIN, is_absent: false }
     }
 }
 
@@ -111,9 +111,9 @@ pub struct ConditionWatch {
     condition: Condition,
     states: Vec<RateState>,
     /// Indexed by counter id: looked up at every reading, and a plan has few ids.
-    of: Vec<WatchedCounter>,
+    watched_counters: Vec<WatchedCounter>,
     /// The first tick with a reading.
-    first: Option<i64>,
+    first_tick: Option<i64>,
 }
 
 impl ConditionWatch {
@@ -137,7 +137,7 @@ impl ConditionWatch {
             is_reported: false,
             logged_unread: 0,
         });
-        Self { states: states.collect(), condition, of, first: None }
+        Self { states: states.collect(), condition, watched_counters: of, first_tick: None }
     }
 
     /// Adds rows of `readings`. Returns the time at which the condition came true,
@@ -157,37 +157,37 @@ impl ConditionWatch {
         for row in 0..batch.num_rows() {
             // A negative id becomes an index beyond the table, so it is no counter.
             let counter = counters.value(row).cast_unsigned() as usize;
-            let watched = self.of.get_mut(counter).filter(|its| !its.meters.is_empty());
+            let watched = self.watched_counters.get_mut(counter).filter(|watched_counter| !watched_counter.meters.is_empty());
             let Some(watched) = watched else { continue };
-            let (now, tick) = (times.value(row), ticks.value(row));
+            let (read_ns, tick) = (times.value(row), ticks.value(row));
             let Some(value) = values.get(row) else {
                 (watched.last_reading, watched.times) = (None, CounterTimes::default());
                 continue;
             };
             // A reading that arrived late is logged with a later tick, which also has its own
             // reading.
-            if tick <= watched.tick || watched.last_reading.is_some_and(|last| now <= last.mono_ns) {
+            if tick <= watched.tick || watched.last_reading.is_some_and(|reading| read_ns <= reading.mono_ns) {
                 continue;
             }
             watched.tick = tick;
             let enabled_and_running = enabled.get(row).zip(running.get(row));
-            let count = watched.times.count_at(now.max(0).cast_unsigned(), value, enabled_and_running);
-            let count = watched.last_reading.map_or(count, |last| count.not_below(last.count));
-            let previous = watched.last_reading.replace(LastReading { mono_ns: now, count });
+            let count = watched.times.count_at(read_ns.max(0).cast_unsigned(), value, enabled_and_running);
+            let count = watched.last_reading.map_or(count, |reading| count.not_below(reading.count));
+            let previous = watched.last_reading.replace(LastReading { mono_ns: read_ns, count });
             if std::mem::take(&mut watched.is_absent) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited += 1);
             }
-            let Some(last) = previous else { continue };
-            let tick_rate = TickRate::new(count.count_since(last.count), last.mono_ns, now);
-            for index in 0..self.of[counter].meters.len() {
-                let (meter, scale) = self.of[counter].meters[index];
+            let Some(earlier) = previous else { continue };
+            let tick_rate = TickRate::new(count.count_since(earlier.count), earlier.mono_ns, read_ns);
+            for index in 0..self.watched_counters[counter].meters.len() {
+                let (meter, scale) = self.watched_counters[counter].meters[index];
                 let decided = self.add_tick_rate(meter, tick, tick_rate, scale);
                 came_true = came_true.or(decided);
             }
         }
         let (earliest_tick, newest_tick) = (ticks.values().first().copied(), ticks.values().last().copied());
-        self.first = self.first.or(earliest_tick);
-        if self.first.zip(newest_tick).is_some_and(|(first_tick, last)| last - first_tick > WAITING as i64) {
+        self.first_tick = self.first_tick.or(earliest_tick);
+        if self.first_tick.zip(newest_tick).is_some_and(|(first_tick, newest)| newest - first_tick > WAITING as i64) {
             self.unread_warnings().iter().for_each(|line| log::warn!("{line}"));
         }
         Ok(came_true)
@@ -196,7 +196,7 @@ impl ConditionWatch {
     /// Adds a counter's part of a tick to a meter. Returns the time at which the condition came
     /// true, if it did.
     fn add_tick_rate(&mut self, meter: usize, tick_number: i64, tick_rate: TickRate, scale: f64) -> Option<i64> {
-        let TickRate { rate, from, to } = tick_rate;
+        let TickRate { rate, begin_ns: from, end_ns: to } = tick_rate;
         let (level, lasting_ns) = (self.condition.meters[meter].level, self.condition.lasting_ns);
         let state = &mut self.states[meter];
         let empty_tick = PendingTick { rate: 0.0, read: 0, has_stopped_counter: false, begin_ns: from, end_ns: to };
@@ -228,7 +228,7 @@ impl ConditionWatch {
     /// Stops waiting for counters of a meter that were last read before this tick.
     fn stop_waiting(&mut self, meter: usize, tick: i64) {
         for (counter, _) in &self.condition.meters[meter].counters {
-            let watched = &mut self.of[*counter as usize];
+            let watched = &mut self.watched_counters[*counter as usize];
             if watched.tick < tick && !std::mem::replace(&mut watched.is_absent, true) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited -= 1);
             }
@@ -237,7 +237,7 @@ impl ConditionWatch {
 
     /// A line for each meter with more unread counters than were logged before.
     fn unread_warnings(&mut self) -> Vec<String> {
-        let Self { condition, states, of, .. } = self;
+        let Self { condition, states, watched_counters: of, .. } = self;
         let mut lines = Vec::new();
         for (state, meter) in states.iter_mut().zip(&condition.meters) {
             let is_read = |counter: u32| {
@@ -263,8 +263,8 @@ impl ConditionWatch {
 struct TickRate {
     /// Counts per second; `None` if the counter did not run.
     rate: Option<f64>,
-    from: i64,
-    to: i64,
+    begin_ns: i64,
+    end_ns: i64,
 }
 
 impl TickRate {
@@ -273,7 +273,7 @@ impl TickRate {
             let elapsed_ns = to.saturating_sub(from).max(1) as f64;
             count.value as f64 * factor * 1e9 / elapsed_ns
         });
-        Self { rate, from, to }
+        Self { rate, begin_ns: from, end_ns: to }
     }
 }
 

@@ -191,7 +191,7 @@ fn cost_of_three_conditions() {
         let begin = std::time::Instant::now();
         for watch in &mut watches {
             assert_eq!(watch.add_readings(&batch).unwrap(), None);
-            watch.of.iter_mut().for_each(|its| {
+            watch.watched_counters.iter_mut().for_each(|its| {
                 *its = WatchedCounter { meters: its.meters.clone(), ..WatchedCounter::default() }
             });
         }
