@@ -39,7 +39,7 @@ fn intel_events_are_found_by_the_vendors_names() {
     // Another processor has another encoding, and an unknown one has none.
     assert!(refused("zen4-2s", &[], &["unc_cha_clockticks"]).contains("no event"));
     let names = |all| {
-        let view = View { all, width: None };
+        let view = View { shows_all: all, width: None };
         let catalog = Catalog::embedded().unwrap();
         list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
     };

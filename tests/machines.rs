@@ -118,7 +118,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
         let root = unpacked(name);
         let machine = machine(root.path()).unwrap();
         for (all, width) in [(false, 80), (true, 80), (false, 60)] {
-            let view = View { all, width: Some(width) };
+            let view = View { shows_all: all, width: Some(width) };
             let text = list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap();
             for line in text.lines() {
                 // The path of the machine's files may be longer, and is not broken.
@@ -273,7 +273,7 @@ fn what_is_absent_is_one_line_and_all_of_it_with_all() {
     let catalog = Catalog::embedded().unwrap();
     let machine = captured("vm-no-uncore");
     let text = |all| {
-        let view = View { all, width: None };
+        let view = View { shows_all: all, width: None };
         list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap()
     };
     let (some, all) = (text(false), text(true));

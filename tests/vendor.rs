@@ -73,7 +73,7 @@ fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
     assert!(error.contains("did you mean uncore_frequency"), "{error}");
     assert!(planned("sapphire-rapids-2s", &["mem"], &[]).metrics.is_empty());
     let listed = |all| {
-        let view = View { all, width: None };
+        let view = View { shows_all: all, width: None };
         list(&machine, &catalog, What::Metrics, ListForm::Text(view)).unwrap()
     };
     assert!(!listed(false).contains("uncore_frequency"));

@@ -46,7 +46,7 @@ fn number(answer: &Answer, event: &str) -> f64 {
 fn table() -> String {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for option in OPTIONS {
-        let here = match option.here {
+        let here = match option.support {
             PerfSupport::Has("") => "as in perf".to_owned(),
             PerfSupport::Has(differs) => format!("yes: {differs}"),
             PerfSupport::NoEffect(why) => format!("accepted without an effect: {why}"),
@@ -102,7 +102,7 @@ fn every_option_of_perf_is_parsed_or_refused_as_the_table_says() {
     };
     for option in OPTIONS {
         for name in option.names {
-            let PerfSupport::Refuses(why) = option.here else {
+            let PerfSupport::Refuses(why) = option.support else {
                 assert!(has(name), "{name} is not parsed");
                 continue;
             };
@@ -141,7 +141,7 @@ fn a_number_after_p_is_a_process_and_no_group() {
 #[test]
 fn what_has_no_effect_is_accepted_and_said_with_v() {
     let _machine = root_or_skip!();
-    let idle = OPTIONS.iter().filter(|option| matches!(option.here, PerfSupport::NoEffect(_)));
+    let idle = OPTIONS.iter().filter(|option| matches!(option.support, PerfSupport::NoEffect(_)));
     let names: Vec<_> = idle.flat_map(|option| option.names).copied().collect();
     let typed = format!("{} -x, -e page-faults", names.join(" "));
     assert!(number(&stat(&format!("{typed} -- true")), "page-faults") > 0.0);

@@ -101,13 +101,13 @@ fn completion_script(shell: Shell) -> String {
 /// The names that begin with `typed`, one per line. Groups and metrics are lists separated by
 /// commas: the last item of `typed` is completed.
 fn matching_names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames, typed: &str) -> String {
-    let (typed_items, last) = match typed.rfind(',') {
+    let (typed_items, typed_name) = match typed.rfind(',') {
         Some(comma) if name_kind != OptionNames::Events => typed.split_at(comma + 1),
         _ => ("", typed),
     };
     let is_new = |name: &&String| !typed_items.split(',').any(|item| item == name.as_str());
-    let names = names(machine, catalog, name_kind);
-    let fitting = names.iter().filter(|name| name.starts_with(last)).filter(is_new);
+    let known_names = names(machine, catalog, name_kind);
+    let fitting = known_names.iter().filter(|name| name.starts_with(typed_name)).filter(is_new);
     fitting.flat_map(|name| [typed_items, name, "\n"]).collect()
 }
 

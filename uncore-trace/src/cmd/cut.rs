@@ -69,8 +69,8 @@ pub fn run(args: &Args) -> Result<u8> {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
     let (begin_ns, end_ns) = (find_moment(&args.from, Edge::Begin)?, find_moment(&args.to, Edge::End)?);
-    if let (Some(from), Some(to)) = (begin_ns, end_ns)
-        && from >= to
+    if let (Some(begin), Some(end)) = (begin_ns, end_ns)
+        && begin >= end
     {
         bail!("--to is not after --from: nothing lies between them");
     }

@@ -9,7 +9,7 @@ use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::messages::print_message;
 use super::output::{path, print};
-use super::page::save;
+use super::page::save_page;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
@@ -109,8 +109,8 @@ pub struct Args {
 /// A span as typed.
 #[derive(Debug, Clone, PartialEq)]
 struct TypedSpan {
-    from: Option<Moment>,
-    to: Option<Moment>,
+    begin: Option<Moment>,
+    end: Option<Moment>,
     typed: String,
 }
 
@@ -125,12 +125,12 @@ impl FromStr for TypedSpan {
         // The name of a mark may contain two dots: the first split that can be parsed is used.
         for (dots_at, dots) in text.match_indices("..") {
             match (moment(&text[..dots_at]), moment(&text[dots_at + dots.len()..])) {
-                (Ok(from), Ok(to)) => return Ok(Self { from, to, typed }),
+                (Ok(from), Ok(to)) => return Ok(Self { begin: from, end: to, typed }),
                 (Err(error), _) | (_, Err(error)) => wrong = error,
             }
         }
         if text.starts_with("mark:") {
-            return Ok(Self { from: moment(text)?, to: moment(text)?, typed });
+            return Ok(Self { begin: moment(text)?, end: moment(text)?, typed });
         }
         Err(wrong)
     }
@@ -152,27 +152,27 @@ pub fn run(args: &Args) -> Result<u8> {
              a second recording"
         );
     }
-    let first = args.hosts.open(&args.first, None, None)?;
+    let before_recording = args.hosts.open(&args.first, None, None)?;
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
-    let other = second.unwrap_or_else(|| Ok(first.clone()))?;
-    args.by.check(&first).and_then(|()| args.by.check(&other))?;
+    let after_recording = second.unwrap_or_else(|| Ok(before_recording.clone()))?;
+    args.by.check(&before_recording).and_then(|()| args.by.check(&after_recording))?;
     let asked = |recording, span: Option<&TypedSpan>| RequestedSpan {
         recording,
-        begin_moment: span.and_then(|span| span.from.clone()),
-        end_moment: span.and_then(|span| span.to.clone()),
+        begin_moment: span.and_then(|span| span.begin.clone()),
+        end_moment: span.and_then(|span| span.end.clone()),
     };
     let question = Question { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
-    let (before, after) = (args.before.as_ref(), args.after.as_ref());
-    let diff = diff(&asked(&first, before), &asked(&other, after), &question)?;
+    let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
+    let diff = diff(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);
-    let labels = [span_label(&args.first, before), span_label(second, after)];
+    let labels = [span_label(&args.first, before_span), span_label(second, after_span)];
     let called = labels.each_ref().map(String::as_str);
     if let Some(file) = &args.html {
-        warn(&diff);
+        warn_of_gaps(&diff);
         let top = args.top.unwrap_or(page::TENANTS);
-        save(&[&first, &other], file, args.force, |out| page::write(&diff, called, top, out))?;
+        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write(&diff, called, top, writer))?;
     } else if args.json {
-        warn(&diff);
+        warn_of_gaps(&diff);
         print(&json::json(&diff).context("cannot write the comparison as JSON")?)?;
     } else {
         let style = Style { ascii: args.ascii, width: terminal::width(args.wide) };
@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let Some(above) = args.fail_above else { return Ok(0) };
     let gate = Gate { above, min_share: args.min_share };
-    Ok(u8::from(fails(&gate, &gate.judge(&diff))))
+    Ok(u8::from(report_growth(&gate, &gate.judge(&diff))))
 }
 
 /// Names a recording and its span.
@@ -190,7 +190,7 @@ fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
 }
 
 /// Standard output is for programs, so notes go to standard error.
-fn warn(diff: &Diff) {
+fn warn_of_gaps(diff: &Diff) {
     for (word, about) in [("before", &diff.before), ("after", &diff.after)] {
         if let Some(incomplete) = &about.incomplete {
             log::warn!("the recording {word} is {}", incomplete.line(about.start_ns));
@@ -201,7 +201,7 @@ fn warn(diff: &Diff) {
 
 /// Prints what grew by more than is allowed, and what could not be compared. Returns whether the
 /// check fails.
-fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
+fn report_growth(gate: &Gate, judged: &Judged<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(
             "{} lines may have grown by more than {}, and it is not known whether that is more than \
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn spans_are_from_to() {
-        let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.from, it.to));
+        let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.begin, it.end));
         let after = |seconds: i64| Some(Moment::After(seconds * 1_000_000_000));
         assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
         assert_eq!(span("..2"), Ok((None, after(2))));

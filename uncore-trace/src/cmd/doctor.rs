@@ -98,9 +98,9 @@ fn countable_summary(root: &Path, width: Option<usize>) -> String {
 fn render_findings(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut text = String::new();
-    for Finding { name, state, what, mend } in findings {
+    for Finding { name, state, what: message, mend } in findings {
         let prefix = format!("{:<4}  {name:<width$}  ", state.word());
-        text.push_str(&wrapped(&prefix, what, columns));
+        text.push_str(&wrapped(&prefix, message, columns));
         for (index, mend) in mend.iter().enumerate() {
             // A command is never broken into lines, so that it can be copied. Writing to a String
             // cannot fail.

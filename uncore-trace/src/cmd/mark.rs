@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let message = Message { act, mono_ns, text: args.text.clone(), id: None };
     runtime.block_on(async {
         if args.command.is_empty() {
-            mark(&find_recorders(args.pid)?, &message).await?;
+            send_to_recorders(&find_recorders(args.pid)?, &message).await?;
             return Ok(0);
         }
         mark_command(args, message).await
@@ -109,7 +109,7 @@ fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
 /// # Errors
 ///
 /// No recorder accepted it; the message says why.
-async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
+async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
     let (mut accepted, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
         match send(pid, message).await {
@@ -140,7 +140,7 @@ async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
     let mut signals = Signals::install()?;
     let id = format!("{}-{}", std::process::id(), begin.mono_ns);
     let begin = Message { act: MarkAct::Begin, id: Some(id), ..begin };
-    let recorders = mark(&find_recorders(args.pid)?, &begin).await?;
+    let recorders = send_to_recorders(&find_recorders(args.pid)?, &begin).await?;
     let mut workload = Workload::without_command();
     let wait_result = match Workload::start_command(&args.command) {
         Ok(started) => {

@@ -16,7 +16,7 @@ use crate::units;
 
 /// Writes the page that `write` makes of `recordings`, and prints its size. It is readable by those
 /// who can read all of the recordings.
-pub(super) fn save(
+pub(super) fn save_page(
     recordings: &[&Recording],
     file: &Path,
     overwrite: bool,

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::output::{path, print};
-use super::page::save;
+use super::page::save_page;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap_words};
 use crate::text::{printable, wrapped};
@@ -243,7 +243,7 @@ fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
     let page_request = page::Asked { question: build_question(recording, args)?, tenants, path: &path };
-    save(&[recording], file, args.force, |writer| page::write(recording, &page_request, writer))?;
+    save_page(&[recording], file, args.force, |writer| page::write(recording, &page_request, writer))?;
     Ok(0)
 }
 
@@ -255,9 +255,9 @@ fn answer_text(
     style: Style,
 ) -> Result<String> {
     let links = Links::of(recording)?;
-    let by = common_grouping(question, &usage.events);
-    let ways = headroom(recording, &links, &Question { by, ..question.clone() })?;
-    let (answer, full) = answer::of_report(recording, question, usage, (&links, &ways))?;
+    let grouping = common_grouping(question, &usage.events);
+    let link_directions = headroom(recording, &links, &Question { by: grouping, ..question.clone() })?;
+    let (answer, full) = answer::of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
     let credited = canary::credits(recording)?;
@@ -266,7 +266,7 @@ fn answer_text(
         text.push_str(&wrapped("", sentence, style.width));
     }
     text.push('\n');
-    let table = headroom::draw::table(&ways, &links, style);
+    let table = headroom::draw::table(&link_directions, &links, style);
     if !table.is_empty() {
         text.push_str(&table);
         text.push('\n');

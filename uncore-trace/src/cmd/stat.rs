@@ -299,8 +299,8 @@ fn limit_to_cpus(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
     }
     let left_out = |(pmu, readers): (String, BTreeSet<u32>)| {
         let readers: CpuList = readers.into_iter().collect();
-        let gone = readers.intersection(cpus).is_empty();
-        gone.then(|| format!("{pmu} is read on CPU {readers}"))
+        let is_left_out = readers.intersection(cpus).is_empty();
+        is_left_out.then(|| format!("{pmu} is read on CPU {readers}"))
     };
     let left_out: Vec<_> = pmus.into_iter().filter_map(left_out).collect();
     let had_counters = !plan.counters.is_empty();

@@ -152,7 +152,7 @@ fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let recording = Recording::open_selection(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
-    grouping.map_or(Ok(()), |by| by.check(&recording))?;
+    grouping.map_or(Ok(()), |chosen| chosen.check(&recording))?;
     let fabric = recording.open_table(&fabric::TABLE)?;
     let span = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {

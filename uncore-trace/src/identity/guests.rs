@@ -96,7 +96,7 @@ fn is_virtual_cpu(comm: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let of_qemu = comm.strip_prefix("CPU ").and_then(|number_and_suffix| number_and_suffix.strip_suffix("/KVM"));
     let of_others =
-        || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|it| comm.strip_prefix(it));
+        || ["fc_vcpu ", "crosvm_vcpu", "vcpu"].iter().find_map(|prefix| comm.strip_prefix(prefix));
     of_qemu.or_else(of_others).is_some_and(is_number)
 }
 

@@ -42,7 +42,7 @@ pub struct TaskNames {
     proc: PathBuf,
     /// Names of the main threads of processes whose other threads were seen.
     leaders: HashMap<u32, Comm>,
-    gone: VecDeque<(u64, u32)>,
+    exited_leaders: VecDeque<(u64, u32)>,
     /// Threads that exited, with the time.
     exited: VecDeque<(u64, u32)>,
     moves: VecDeque<CgroupMove>,
@@ -61,16 +61,16 @@ pub struct TaskNames {
 
 impl TaskNames {
     /// Starts without names. Names are read from procfs under `root`.
-    pub fn new(root: &Path, cgroups: Cgroups, only: Vec<String>) -> Self {
+    pub fn new(root: &Path, cgroups: Cgroups, only_cgroups: Vec<String>) -> Self {
         Self {
             proc: root.join("proc"),
             leaders: HashMap::new(),
-            gone: VecDeque::new(),
+            exited_leaders: VecDeque::new(),
             exited: VecDeque::new(),
             moves: VecDeque::new(),
             last_cgroup: HashMap::new(),
             cgroups,
-            only_cgroups: only,
+            only_cgroups,
             is_inside_by_id: HashMap::new(),
             depth: None,
             rolled_up: HashMap::new(),
@@ -209,8 +209,8 @@ impl TaskNames {
         let mut slices = Vec::new();
         let mut part_begin_ns = begin_ns;
         for cgroup_move in &self.moves {
-            let same = cgroup_move.tid == task.tid || cgroup_move.tid == task.pid;
-            if same && part_begin_ns < cgroup_move.time_ns && part_begin_ns < end_ns {
+            let is_same_thread = cgroup_move.tid == task.tid || cgroup_move.tid == task.pid;
+            if is_same_thread && part_begin_ns < cgroup_move.time_ns && part_begin_ns < end_ns {
                 let until = cgroup_move.time_ns.min(end_ns);
                 slices.push((Task { cgroup_id: cgroup_move.old_cgroup, ..*task }, part_begin_ns, until));
                 part_begin_ns = until;
@@ -244,15 +244,15 @@ impl TaskNames {
                 // Its last slice ends later, and its record is still to come.
                 self.exited.push_back((event.time, event.task.tid));
                 if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
-                    self.gone.push_back((event.time, event.task.pid));
+                    self.exited_leaders.push_back((event.time, event.task.pid));
                 }
             }
         }
-        while let Some(&(time, pid)) = self.gone.front()
+        while let Some(&(time, pid)) = self.exited_leaders.front()
             && time + KEEP_NS < event.time
         {
             self.leaders.remove(&pid);
-            self.gone.pop_front();
+            self.exited_leaders.pop_front();
         }
         while let Some(&(time, tid)) = self.exited.front()
             && time + KEEP_NS < event.time

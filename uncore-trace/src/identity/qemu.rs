@@ -111,8 +111,8 @@ fn split_options(text: &str) -> Vec<String> {
     while let Some(character) = characters.next() {
         if character == ',' && characters.next_if_eq(&',').is_none() {
             values.push(String::new());
-        } else if let Some(last) = values.last_mut() {
-            last.push(character);
+        } else if let Some(value) = values.last_mut() {
+            value.push(character);
         }
     }
     values

@@ -64,7 +64,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     if families.is_empty() {
         return text;
     }
-    if !view.all {
+    if !view.shows_all {
         let plural = if families.len() == 1 { "y has" } else { "ies have" };
         let line = format!(
             "{} known PMU famil{plural} no PMU here; `uncore-trace list --all` shows them",

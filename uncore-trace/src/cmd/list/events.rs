@@ -87,7 +87,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("encoding", Fit::Drop(2)),
         ("what it counts", Fit::Wrap),
     ]);
-    let shows = |row: &&Row| view.all || !row.vendor;
+    let shows = |row: &&Row| view.shows_all || !row.vendor;
     for row in rows.iter().filter(shows) {
         table.row([
             cell_text(Some(&row.pmu)),

@@ -68,7 +68,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("events", Fit::Wrap),
     ]);
     let joined = |names: &BTreeSet<String>| {
-        let limit = if view.all { names.len() } else { NAMES };
+        let limit = if view.shows_all { names.len() } else { NAMES };
         if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
     for row in rows {

@@ -110,7 +110,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("formula", Fit::Drop(1)),
         ("here", Fit::Drop(2)),
     ]);
-    let is_shown = |row: &&Row| view.all || row.is_here() && !row.vendor;
+    let is_shown = |row: &&Row| view.shows_all || row.is_here() && !row.vendor;
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
     for row in &shown_rows {
         table.row([

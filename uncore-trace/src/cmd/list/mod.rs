@@ -26,7 +26,7 @@ pub mod summary;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
     /// Whether to show what other machines have, and all events by the vendor's names.
-    pub all: bool,
+    pub shows_all: bool,
     /// Most cells of a line; `None`: no limit.
     pub width: Option<usize>,
 }
@@ -135,7 +135,7 @@ pub struct Args {
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
-    let form = if args.json { ListForm::Json } else { ListForm::Text(View { all: args.all, width }) };
+    let form = if args.json { ListForm::Json } else { ListForm::Text(View { shows_all: args.all, width }) };
     let text = list(&discover::machine(args.root.root_dir())?, &args.catalog.load_catalog()?, args.what, form)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
@@ -147,15 +147,15 @@ pub fn run(args: &Args) -> Result<u8> {
 ///
 /// It cannot be written as JSON.
 pub fn list(machine: &Machine, catalog: &Catalog, selection: What, form: ListForm) -> Result<String> {
-    let list = List::new(machine, catalog, selection);
+    let selected_list = List::new(machine, catalog, selection);
     let view = match form {
         ListForm::Text(view) => view,
         ListForm::Json => {
-            let text = serde_json::to_string_pretty(&list);
+            let text = serde_json::to_string_pretty(&selected_list);
             return Ok(text.context("cannot write the list as JSON")? + "\n");
         }
     };
-    let text = list.render(view);
+    let text = selected_list.render_parts(view);
     if selection != What::All {
         return Ok(text);
     }
@@ -207,7 +207,7 @@ fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 }
 
 impl List {
-    fn render(&self, view: View) -> String {
+    fn render_parts(&self, view: View) -> String {
         let mut text = self.parts(view).join("\n");
         for (index, problem) in self.problems.iter().enumerate() {
             text.push_str(if index == 0 { "\n" } else { "" });

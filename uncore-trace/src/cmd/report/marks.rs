@@ -41,19 +41,19 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn marks_within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
-    if all.left_out > 0 {
+fn marks_within<'a>(args: &Args, all_marks: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
+    if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \
              recorded",
             args.path.display(),
-            all.list.len(),
-            all.left_out
+            all_marks.list.len(),
+            all_marks.left_out
         );
     }
     let begin_ns = args.from.as_ref().map_or(i64::MIN, |_| begin_ns);
     let end_ns = args.to.as_ref().map_or(i64::MAX, |_| end_ns);
-    all.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
+    all_marks.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
 }
 
 /// Prints the marks of the selected time; exit code 0.

@@ -25,7 +25,7 @@ pub struct PerfOption {
     /// As typed, a short one first.
     pub names: &'static [&'static str],
     /// What `stat` does.
-    pub here: PerfSupport,
+    pub support: PerfSupport,
 }
 
 const ELSEWHERE: &str =
@@ -37,7 +37,7 @@ const PMU: &str = "name the PMU in the event: -e PMU/EVENT/";
 const GROUPS: &str = "which events of a metric are counted together follows from its formula";
 
 const fn perf_option(names: &'static [&'static str], here: PerfSupport) -> PerfOption {
-    PerfOption { names, here }
+    PerfOption { names, support: here }
 }
 
 /// Every option of `perf stat` of Linux 7.3 (release candidate 7), and `-c` of older versions.
@@ -133,7 +133,7 @@ pub fn refusal_reason(name: &str) -> Option<&'static str> {
     let mut begun =
         OPTIONS.iter().filter(|_| name.len() > 2 && name.starts_with("--")).filter(begins);
     let unambiguous = begun.next().filter(|_| begun.next().is_none());
-    match OPTIONS.iter().find(has_name).or(unambiguous)?.here {
+    match OPTIONS.iter().find(has_name).or(unambiguous)?.support {
         Refuses(why) => Some(why),
         Has(_) | NoEffect(_) => None,
     }
@@ -149,7 +149,7 @@ pub(super) struct Ignored {
 /// The options without an effect: the long name, the short one, and the reason.
 fn ignored_options() -> impl Iterator<Item = (&'static str, Option<char>, &'static str)> {
     OPTIONS.iter().filter_map(|option| {
-        let NoEffect(why) = option.here else { return None };
+        let NoEffect(why) = option.support else { return None };
         let long = option.names.iter().find_map(|name| name.strip_prefix("--"))?;
         let letter = |name: &&str| name.chars().nth(1).filter(|letter| *letter != '-');
         Some((long, option.names.iter().find_map(letter), why))
