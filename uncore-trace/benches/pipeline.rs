@@ -408,8 +408,8 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         layouts: &layouts,
         opened: &(0..size.counters).collect(),
         cpus: &cpus,
-        away: &[],
-        places: &cpus.iter().map(|cpu| (*cpu, CpuLocation::default())).collect(),
+        offline: &[],
+        cpu_places: &cpus.iter().map(|cpu| (*cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock,
         // There are no files: the names come from the records.
@@ -425,12 +425,12 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     for id in 0..size.cgroups {
         let path = Some(format!("/kubepods/pod{:08x}/{id:016x}", id / 4));
         let (time, change) = (START * TICK_NS, CgroupChange::Created);
-        timeline.feed(Record::Cgroup(CgroupEvent { time, change, cgroup_id: id, path }), &mut sink);
+        timeline.feed_record(Record::Cgroup(CgroupEvent { time, change, cgroup_id: id, path }), &mut sink);
     }
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);
     let mut stop = START + size.seconds * 1000;
-    let (arrival, mut load) = (Instant::now(), RecorderLoad::new(LAG_NS, timeline.reliefs()));
+    let (arrival, mut load) = (Instant::now(), RecorderLoad::new(LAG_NS, timeline.relief_steps()));
     let (mut behind_s, mut relief) = ([0.0f64; 2], Relief::None);
     for tick in START.. {
         if tick > stop {
@@ -442,7 +442,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         records += made.len() as u64;
         made_s += thread_s() - started;
         for record in made {
-            timeline.feed(record, &mut sink);
+            timeline.feed_record(record, &mut sink);
         }
         if tick == stop - 1 {
             timeline.stop_at(stop);
@@ -456,10 +456,10 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
                 behind_s = [behind_s[0].max(late_s), late_s];
                 let [now_s, late_s] = [now_s.max(due_s), late_s].map(|s| (s * 1e9) as u64);
                 load.update_relief(now_s, late_s, false);
-                timeline.relieve(load.current_relief());
+                timeline.set_relief(load.current_relief());
                 relief = relief.max(load.current_relief());
             }
-            while !timeline.advance(begin + TICK_NS, true, &mut sink, &mut |_| None) {
+            while !timeline.close_ticks(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;
             }
             sink.hand_over(&mut writer)?;

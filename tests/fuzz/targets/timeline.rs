@@ -191,8 +191,8 @@ fuzz_target!(|input: &[u8]| {
         layouts: &[(0, layout(0)), (1, layout(1))].into(),
         opened: &(0..4).collect(),
         cpus: &[0, 1],
-        away: &[],
-        places: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
+        offline: &[],
+        cpu_places: &(0..4).map(|cpu| (cpu, CpuLocation::default())).collect(),
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         root: Path::new("/nonexistent"),
@@ -209,7 +209,7 @@ fuzz_target!(|input: &[u8]| {
     for entry in input.as_chunks::<8>().0 {
         let [kind, cpu, later, long, who, amount, what, _] = *entry;
         if kind % 8 < 6 {
-            timeline.feed(record(*entry, now), &mut sink);
+            timeline.feed_record(record(*entry, now), &mut sink);
             continue;
         }
         now += u64::from(later) << 14;
@@ -224,18 +224,18 @@ fuzz_target!(|input: &[u8]| {
         let state =
             (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });
         // The inputs are too short to fill the sink.
-        assert!(timeline.advance(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
+        assert!(timeline.close_ticks(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
     }
     let stop = now / TICK_NS + 1;
     timeline.stop_at(stop);
     // Long enough after the end that missing records are given up.
     for later in 1..=3 {
         let horizon = (stop + 5000 * later) * TICK_NS;
-        assert!(timeline.advance(horizon, true, &mut sink, &mut |_| None));
+        assert!(timeline.close_ticks(horizon, true, &mut sink, &mut |_| None));
     }
     timeline.give_up(now, &mut sink);
     assert!(timeline.is_done(), "time is left over");
-    timeline.cpu_time().iter().for_each(assert_all_told);
+    timeline.cpu_times().iter().for_each(assert_all_told);
     assert_conserved(&sink.rows.fabric.finish());
     assert_adds_up([(&sink.rows.runtime.finish(), "run_ns"), (&sink.rows.irqs.finish(), "ns")]);
 });

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::sink::Sink;
 use super::statistics::Completed;
-use crate::assemble::moves::{Flow, Transfers};
+use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
@@ -117,16 +117,16 @@ impl IoUse {
 
     fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
         let (flow, direction) = match slot.kind {
-            IoKind::Read => (Flow::Direct, IoDirection::Read),
-            IoKind::Write | IoKind::Sent => (Flow::Direct, IoDirection::Write),
-            IoKind::Received => (Flow::Received, IoDirection::Read),
-            IoKind::Taken => (Flow::Taken, IoDirection::Read),
+            IoKind::Read => (TransferFlow::Direct, IoDirection::Read),
+            IoKind::Write | IoKind::Sent => (TransferFlow::Direct, IoDirection::Write),
+            IoKind::Received => (TransferFlow::Received, IoDirection::Read),
+            IoKind::Taken => (TransferFlow::Taken, IoDirection::Read),
         };
         let Some(device) = self.device(slot) else {
             self.unnamed.push((slot.clone(), boundary));
             return;
         };
-        if flow != Flow::Taken {
+        if flow != TransferFlow::Taken {
             let ended = self.ended.entry(boundary).or_default();
             *ended.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
         }
@@ -141,7 +141,7 @@ impl IoUse {
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
         let moved = MovedBytes { device, direction, owner, bytes, requests };
-        self.transfers.add(flow, &moved, boundary, span);
+        self.transfers.add_transfer(flow, &moved, boundary, span);
     }
 
     /// The device of a slot; `None` if nothing was received yet on the interface that was read.
@@ -185,7 +185,7 @@ impl IoUse {
         }
         // Nothing was received on these interfaces, so readers have nothing to take over.
         self.unnamed.retain(|(_, boundary)| *boundary > end);
-        let all = self.transfers.close(end, is_last);
+        let all = self.transfers.close_tick(end, is_last);
         if sink.wants(&io::TABLE) {
             for moved in &all {
                 let device = self.devices.get(&*moved.device);
@@ -287,6 +287,6 @@ mod tests {
             used.close(boundary, false, &mut names, &mut Sink::default());
         }
         assert!(used.devices.len() <= MOST_NAMES && used.interfaces.len() <= MOST_NAMES);
-        assert!(used.transfers.waiting() < 200, "{}", used.transfers.waiting());
+        assert!(used.transfers.unread_devices() < 200, "{}", used.transfers.unread_devices());
     }
 }

@@ -2,7 +2,7 @@
 //! tables that store them.
 //!
 //! State is kept for open ticks only, so memory does not depend on the length of the recording.
-//! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
+//! [`Timeline::feed_record`] takes records in the order of the ring. [`Timeline::close_ticks`] closes every
 //! tick that ended before a horizon up to which all records have been fed.
 
 mod accounts;
@@ -52,7 +52,7 @@ use self::seen::Seen;
 pub use self::sink::Sink;
 use self::span::Span;
 use self::statistics::Statistics;
-use self::unnamed::Unnamed;
+use self::unnamed::UnnamedCgroups;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
@@ -114,9 +114,9 @@ pub struct Setup<'a> {
     /// CPUs whose time is accounted.
     pub cpus: &'a [u32],
     /// Those of `cpus` that are offline.
-    pub away: &'a [u32],
+    pub offline: &'a [u32],
     /// The location of each possible CPU.
-    pub places: &'a BTreeMap<u32, CpuLocation>,
+    pub cpu_places: &'a BTreeMap<u32, CpuLocation>,
     /// The first tick; earlier records are ignored.
     pub start_tick: u64,
     /// Converts times to wall-clock time.
@@ -145,7 +145,7 @@ pub struct Timeline {
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: TaskNames,
-    looks: Looks,
+    running_tasks: Looks,
     irq_names: IrqNames,
     readers: Readers,
     /// Needed if a witness does not count virtual machines.
@@ -160,15 +160,15 @@ pub struct Timeline {
     accounts: Accounts,
     cpus: Cpus,
     offline: Offline,
-    unnamed: Unnamed,
+    unnamed: UnnamedCgroups,
     /// First and last tick.
     span: Span,
     /// End of the last closed bin.
-    closed: u64,
+    closed_ns: u64,
     /// Latest time of a record so far.
-    newest: u64,
+    newest_ns: u64,
     /// Some CPU's time was unknown up to this time although the ring had been emptied.
-    waited: u64,
+    waited_ns: u64,
     seen: Seen,
     raw: bool,
     every_slice: bool,
@@ -181,23 +181,23 @@ impl Timeline {
     /// needs ticks, otherwise windows.
     pub fn new(setup: &Setup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
-        let start = setup.start_tick * tick_ns;
+        let start_ns = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
         let by_tick = raw || setup.io || consumer.needs_ticks();
         let bin_ns = if by_tick { tick_ns } else { window_ns };
         let track = |&cpu| {
-            let mut track = CpuTrack::new(start, bin_ns);
-            if setup.away.contains(&cpu) {
+            let mut track = CpuTrack::new(start_ns, bin_ns);
+            if setup.offline.contains(&cpu) {
                 track.leave(None);
             }
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
         let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
-        let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
-        cpus.follow(&CpuSetChange { went_offline: setup.away.to_vec(), ..CpuSetChange::default() });
+        let mut cpus = Cpus::new(setup.cpu_places, setup.cpus, setup.layouts);
+        cpus.follow(&CpuSetChange { went_offline: setup.offline.to_vec(), ..CpuSetChange::default() });
         if raw {
-            cpus.rows(start, sink);
+            cpus.rows(start_ns, sink);
         }
         Self {
             tick_ns,
@@ -206,7 +206,7 @@ impl Timeline {
             tracks,
             names: TaskNames::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
-            looks: Looks::default(),
+            running_tasks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
             readers: Readers::new(setup.plan, setup.layouts, setup.opened, setup.start_tick),
             guests: setup
@@ -216,23 +216,23 @@ impl Timeline {
                 .any(Counter::is_blind_witness)
                 .then(|| Guests::new(setup.root)),
             consumer,
-            times: CpuTimes::new(setup.cpus, start),
-            io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            times: CpuTimes::new(setup.cpus, start_ns),
+            io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start_ns)),
             holders: setup.holders.then(|| {
-                let behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
-                Holders::new(setup.root, start, behind.map(|its| its.function).collect())
+                let functions_behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
+                Holders::new(setup.root, start_ns, functions_behind.map(|function_behind| function_behind.function).collect())
             }),
-            assignments: Assignments::new(start),
+            assignments: Assignments::new(start_ns),
             statistics: Statistics::new(setup.plan, setup.opened),
-            monitors: Monitors::new(start, window_ns),
-            accounts: Accounts::new(start, window_ns),
-            unnamed: Unnamed::default(),
+            monitors: Monitors::new(start_ns, window_ns),
+            accounts: Accounts::new(start_ns, window_ns),
+            unnamed: UnnamedCgroups::default(),
             cpus,
             offline: Offline::default(),
-            span: Span { start, stop: None },
-            closed: start,
-            newest: start,
-            waited: 0,
+            span: Span { start: start_ns, stop: None },
+            closed_ns: start_ns,
+            newest_ns: start_ns,
+            waited_ns: 0,
             seen: Seen::default(),
             raw,
             every_slice: sink.wants(&slices::TABLE),
@@ -241,16 +241,16 @@ impl Timeline {
     }
 
     /// Takes one record.
-    pub fn feed(&mut self, record: Record, sink: &mut Sink) {
-        self.newest = self.newest.max(record.sent().unwrap_or(0));
+    pub fn feed_record(&mut self, record: Record, sink: &mut Sink) {
+        self.newest_ns = self.newest_ns.max(record.sent().unwrap_or(0));
         match record {
-            Record::Run(run) => self.run(&run, sink),
+            Record::Run(run) => self.feed_run(&run, sink),
             Record::Irq(irq) => {
                 if let Some(track) = self.tracks.get_mut(&irq.cpu) {
                     track.irq(irq);
                 }
             }
-            Record::Sample(sample) => self.sample(&sample, sink),
+            Record::Sample(sample) => self.feed_sample(&sample, sink),
             Record::Task(event) => self.task_event(&event, sink),
             Record::Cgroup(event) => self.cgroup_event(&event, sink),
             Record::Io(moved) => {
@@ -272,7 +272,7 @@ impl Timeline {
 
     /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
     /// must have been fed, except with the first one.
-    pub fn files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
+    pub fn feed_files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
         let is_over = self.span.stop.is_some_and(|stop| span.0 > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
             let new = holders.read(span, files, &mut self.names, sink);
@@ -289,7 +289,7 @@ impl Timeline {
     }
 
     /// Takes what the kubelet said of devices and pods.
-    pub fn assigned(&mut self, assigned: &Assigned, sink: &mut Sink) {
+    pub fn feed_assignments(&mut self, assigned: &Assigned, sink: &mut Sink) {
         if self.span.stop.is_none_or(|stop| assigned.time <= stop) {
             self.assignments.read(assigned, sink);
         }
@@ -300,9 +300,9 @@ impl Timeline {
         self.assignments.finish(sink);
         if let Some(holders) = &mut self.holders {
             holders.finish(sink);
-            let end = self.closed + self.tick_ns;
+            let end_ns = self.closed_ns + self.tick_ns;
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-            held::end(holders.times(), end, &mut output);
+            held::end(holders.times(), end_ns, &mut output);
         }
     }
 
@@ -310,50 +310,50 @@ impl Timeline {
     fn need_names(&mut self, cgroups: Vec<u64>) {
         for id in cgroups {
             if !self.names.cgroups.is_logged(id) {
-                self.unnamed.add(id);
+                self.unnamed.add_cgroup(id);
             }
         }
     }
 
     /// Takes a reading of the hardware's monitors.
-    pub fn monitors(&mut self, measured: &Arc<Measured>) {
+    pub fn feed_monitors(&mut self, measured: &Arc<Measured>) {
         self.monitors.take(measured);
     }
 
     /// Takes a reading of what devices count themselves.
-    pub fn accounts(&mut self, reading: &Arc<AccountReading>) {
+    pub fn feed_accounts(&mut self, reading: &Arc<AccountReading>) {
         self.accounts.take(reading);
     }
 
     /// Who holds what, of which accounts are read.
-    pub fn held(&self) -> HeldDevices {
+    pub fn held_devices(&self) -> HeldDevices {
         self.holders.as_ref().map(Holders::held).unwrap_or_default()
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
-    pub fn statistics(&mut self, sampled: &StatisticsSample) {
-        self.statistics.sample(sampled);
+    pub fn feed_statistics(&mut self, sampled: &StatisticsSample) {
+        self.statistics.feed_reading(sampled);
     }
 
-    /// Whether the CPUs for which `is_gone` is true have sent nothing after `fed`, the time up to
+    /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time up to
     /// which all records were fed. A CPU that came back and left again while the ring was behind
     /// has sent more than at its first departure.
-    pub fn has_all_of(
+    pub fn has_all_records_of(
         &self,
-        is_gone: impl Fn(u32) -> bool,
-        fed: u64,
+        is_offline: impl Fn(u32) -> bool,
+        fed_ns: u64,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
-        let mut gone = self.tracks.keys().copied().filter(|cpu| is_gone(*cpu));
-        gone.all(|cpu| peek(cpu).is_none_or(|state| state.run.end <= fed))
+        let mut offline_cpus = self.tracks.keys().copied().filter(|cpu| is_offline(*cpu));
+        offline_cpus.all(|cpu| peek(cpu).is_none_or(|state| state.run.end <= fed_ns))
     }
 
-    /// Applies a change of CPUs and counters at `now`. All records sent before the change must have
+    /// Applies a change of CPUs and counters at `now_ns`. All records sent before the change must have
     /// been fed. `peek` returns the unsent state of an offline CPU.
-    pub fn follow(
+    pub fn apply_change(
         &mut self,
         change: &CpuSetChange,
-        now: u64,
+        now_ns: u64,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) {
@@ -366,7 +366,7 @@ impl Timeline {
                     self.offline.back(*cpu, span, &mut self.ledger);
                 }
                 if let Some((begin, end)) = track.leave(state.as_ref()) {
-                    self.ledger.add(Cause::RunGap, end, end - begin, Some(*cpu), None, 1);
+                    self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(*cpu), None, 1);
                 }
                 let moved = state.as_ref().and_then(|state| state.io.as_ref());
                 if let Some((io, moved)) = self.io.as_mut().zip(moved) {
@@ -375,25 +375,25 @@ impl Timeline {
             }
         }
         for &cpu in &change.came_online {
-            if let Entry::Vacant(place) = self.tracks.entry(cpu) {
-                let mut track = CpuTrack::new(self.closed, self.bin_ns);
+            if let Entry::Vacant(entry) = self.tracks.entry(cpu) {
+                let mut track = CpuTrack::new(self.closed_ns, self.bin_ns);
                 track.stop_at(self.span.stop.unwrap_or(u64::MAX));
                 track.leave(None);
-                place.insert(track);
-                self.times.join(cpu, self.closed);
-                self.ledger.not_planned(now, cpu);
+                entry.insert(track);
+                self.times.join(cpu, self.closed_ns);
+                self.ledger.add_unplanned_cpu(now_ns, cpu);
             }
         }
         self.cpus.follow(change);
         if self.raw {
-            self.cpus.rows(now, sink);
+            self.cpus.rows(now_ns, sink);
         }
-        let (readers, mut output, ledger) = self.output(sink);
-        readers.follow(change, now, ledger, &mut output);
+        let (readers, mut output, ledger) = self.split_output(sink);
+        readers.apply_change(change, now_ns, ledger, &mut output);
     }
 
     /// The readers, and the destination of their entries.
-    fn output<'a>(
+    fn split_output<'a>(
         &'a mut self,
         sink: &'a mut Sink,
     ) -> (&'a mut Readers, Output<'a>, &'a mut Ledger) {
@@ -401,10 +401,10 @@ impl Timeline {
         (&mut self.readers, output, &mut self.ledger)
     }
 
-    fn sample(&mut self, sample: &Sample, sink: &mut Sink) {
+    fn feed_sample(&mut self, sample: &Sample, sink: &mut Sink) {
         let Some(wants_owner) = self.readers.wants_owner(sample) else {
-            let (time, cpu) = (sample.begin, Some(sample.cpu));
-            self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
+            let (time_ns, cpu) = (sample.begin, Some(sample.cpu));
+            self.ledger.add_loss(Cause::LostSample, time_ns, 0, cpu, None, 1);
             return;
         };
         let owner = wants_owner.then(|| {
@@ -415,9 +415,9 @@ impl Timeline {
             self.need_name(owner);
         }
         let ran_guest = self.guests.as_mut().filter(|_| wants_owner);
-        let ran_guest = ran_guest.is_some_and(|its| its.runs_guest(&sample.task, sample.begin));
-        let (readers, mut output, ledger) = self.output(sink);
-        readers.sample(sample, (owner, ran_guest), ledger, &mut output);
+        let ran_guest = ran_guest.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin));
+        let (readers, mut output, ledger) = self.split_output(sink);
+        readers.log_sample(sample, (owner, ran_guest), ledger, &mut output);
     }
 
     /// Requests the name of an owner, which must be in the log before the tick ends.
@@ -425,7 +425,7 @@ impl Timeline {
         if let Owner::Task { cgroup_id, .. } = owner
             && !self.names.cgroups.is_logged(cgroup_id)
         {
-            self.unnamed.add(cgroup_id);
+            self.unnamed.add_cgroup(cgroup_id);
         }
     }
 
@@ -436,11 +436,11 @@ impl Timeline {
 
     /// Ends the recording with this tick: no later window is closed.
     pub fn stop_at(&mut self, tick: u64) {
-        let stop = tick * self.tick_ns;
-        self.span.stop = Some(stop);
+        let stop_ns = tick * self.tick_ns;
+        self.span.stop = Some(stop_ns);
         self.readers.stop_at(tick);
         for track in self.tracks.values_mut() {
-            track.stop_at(stop);
+            track.stop_at(stop_ns);
         }
     }
 
@@ -452,71 +452,71 @@ impl Timeline {
     /// Remembers which task runs on every CPU. After the programs are detached, no record says
     /// which task left. `false` if a CPU was switching; its record will say.
     pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
-        let mut all = true;
+        let mut are_all_known = true;
         for (&cpu, track) in &self.tracks {
-            all &= track.is_away() || self.looks.remember(cpu, &self.names, peek);
+            are_all_known &= track.is_away() || self.running_tasks.remember(cpu, &self.names, peek);
         }
-        all
+        are_all_known
     }
 
     /// Takes the final counts of the counters, which were stopped after the stop tick. They end the
     /// last window if the reading of the stop tick is missing, so that no count is lost.
-    pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, sink: &mut Sink) {
-        let (readers, mut output, _) = self.output(sink);
-        readers.last_counts(counts, now, &mut output);
+    pub fn log_last_counts(&mut self, counts: &[(u32, Count)], now_ns: u64, sink: &mut Sink) {
+        let (readers, mut output, _) = self.split_output(sink);
+        readers.log_last_counts(counts, now_ns, &mut output);
     }
 
     /// The time of the latest record. Records of other CPUs are older by at most the disorder of
     /// the ring.
-    pub const fn newest(&self) -> u64 {
-        self.newest
+    pub const fn newest_time(&self) -> u64 {
+        self.newest_ns
     }
 
     /// Whether everything up to the stop tick is closed.
     pub fn is_done(&self) -> bool {
-        self.span.stop.is_some_and(|stop| self.closed >= stop)
+        self.span.stop.is_some_and(|stop| self.closed_ns >= stop)
     }
 
     /// Whether rows of `fabric` wait for what comes after their window.
-    pub fn waits(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.consumer.has_waiting_windows()
     }
 
     /// Paths of the cgroups that moved the most bytes of memory lately, the largest first.
-    pub fn largest(&mut self) -> Vec<Arc<str>> {
+    pub fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         self.consumer.largest_cgroups()
     }
 
     /// The steps that leave out something, least first.
-    pub fn reliefs(&self) -> Vec<entries::Relief> {
+    pub fn relief_steps(&self) -> Vec<entries::Relief> {
         self.consumer.relief_steps()
     }
 
     /// Sets what is left out from now on.
-    pub fn relieve(&mut self, relief: entries::Relief) {
+    pub fn set_relief(&mut self, relief: entries::Relief) {
         self.consumer.set_relief(relief);
     }
 
     /// Enters the time that could not be closed before the recording ended as a loss. Rows of
     /// windows that are closed and wait for later ones are written.
-    pub fn give_up(&mut self, now: u64, sink: &mut Sink) {
+    pub fn give_up(&mut self, now_ns: u64, sink: &mut Sink) {
         if let Some(stop) = self.span.stop
-            && self.closed < stop
+            && self.closed_ns < stop
         {
             self.consumer.finish_windows(&mut sink.rows.fabric);
-            self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
+            self.ledger.add_loss(Cause::Unfinished, now_ns, now_ns.saturating_sub(self.closed_ns), None, None, 1);
         }
     }
 
-    /// Closes all bins and windows that end by `horizon`. Returns `false` if `sink` is full: hand
+    /// Closes all bins and windows that end by `horizon_ns`. Returns `false` if `sink` is full: hand
     /// over its rows and call again. `peek` returns a CPU's unsent state. `emptied` says that
     /// everything sent before this call has been fed.
     ///
     /// A CPU that switches between the drain and the peek has sent a record that is still in the
     /// ring. So time becomes a gap only if the next emptied ring does not hold it either.
-    pub fn advance(
+    pub fn close_ticks(
         &mut self,
-        horizon: u64,
+        horizon_ns: u64,
         emptied: bool,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
@@ -524,7 +524,7 @@ impl Timeline {
         // A request is reported when it ends, so the I/O of a tick arrives later than its other
         // records.
         let lag = if self.io.is_some() { io::LAG_NS } else { self.monitors.lag_ns() };
-        let horizon = horizon.saturating_sub(lag);
+        let horizon = horizon_ns.saturating_sub(lag);
         // A peek shows the CPU after the horizon, so one peek serves every bin that is closed
         // here.
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
@@ -532,22 +532,22 @@ impl Timeline {
             if !self.consumer.make_rows(&mut sink.rows.fabric) {
                 return false;
             }
-            let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
+            let mut end_ns = (self.closed_ns / self.bin_ns + 1) * self.bin_ns;
             if let Some(stop) = self.span.stop {
-                end = end.min(stop);
+                end_ns = end_ns.min(stop);
             }
-            if end > horizon || self.is_done() {
+            if end_ns > horizon || self.is_done() {
                 return true;
             }
             if sink.is_full() {
                 return false;
             }
-            let late = horizon > end + GRACE_NS;
-            let tick = end / self.tick_ns;
-            let is_last = self.span.stop == Some(end);
+            let late = horizon > end_ns + GRACE_NS;
+            let tick = end_ns / self.tick_ns;
+            let is_last = self.span.stop == Some(end_ns);
             // A window ends with the reading of its last tick. A reading that is still missing after
             // the grace will not come: the window is closed without it.
-            if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
+            if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have_read(tick)
             {
                 return true;
             }
@@ -556,101 +556,101 @@ impl Timeline {
             // horizon. The next emptied ring holds that record. If it does not, only a CPU in
             // the middle of a switch can still complete the bin, and that is waited for until
             // `GAP_NS`.
-            let wait = match emptied && self.waited >= end {
+            let wait = match emptied && self.waited_ns >= end_ns {
                 false => Wait::ForRecords,
-                true if horizon <= end + GAP_NS => Wait::ForSwitches,
+                true if horizon <= end_ns + GAP_NS => Wait::ForSwitches,
                 true => Wait::Over,
             };
-            if !self.account(end, wait, &mut peeked, peek) {
+            if !self.account_cpus(end_ns, wait, &mut peeked, peek) {
                 if emptied {
-                    self.waited = horizon;
+                    self.waited_ns = horizon;
                 }
                 return true;
             }
-            self.close(end, sink);
+            self.close_bin(end_ns, sink);
         }
     }
 
     /// Makes every CPU's time known until `end`; `false` if that must wait.
-    fn account(
+    fn account_cpus(
         &mut self,
-        end: u64,
+        end_ns: u64,
         wait: Wait,
         peeked: &mut BTreeMap<u32, Look>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
         // Each CPU is tried in the order of trust: its records, a peek, a gap. What is entered
         // as a gap cannot be changed by a record that comes later, so a gap is the last resort.
-        let lost = wait == Wait::Over;
+        let is_final = wait == Wait::Over;
         for (&cpu, track) in &mut self.tracks {
-            if track.accounted() >= end {
+            if track.accounted() >= end_ns {
                 continue;
             }
             if track.is_away() {
                 match peek(cpu) {
                     // The CPU is back: what it has sent since comes with the next drain.
-                    Some(_) if track.saw_switch() && !lost => return false,
-                    Some(state) if state.run.begin < end => {
+                    Some(_) if track.saw_switch() && !is_final => return false,
+                    Some(state) if state.run.begin < end_ns => {
                         let span = track.come_back(state.run.begin);
                         self.offline.back(cpu, span, &mut self.ledger);
                     }
                     _ => {
-                        self.offline.stay(cpu, track.stay_away(end));
+                        self.offline.stay(cpu, track.stay_away(end_ns));
                         continue;
                     }
                 }
             }
-            if let Entry::Vacant(place) = peeked.entry(cpu) {
-                match self.looks.look(cpu, &self.names, peek) {
-                    Some(found) => {
-                        place.insert(found);
+            if let Entry::Vacant(entry) = peeked.entry(cpu) {
+                match self.running_tasks.look(cpu, &self.names, peek) {
+                    Some(new_look) => {
+                        entry.insert(new_look);
                     }
                     // The CPU is switching, or its task has exited: a record will come.
-                    None if !lost => return false,
+                    None if !is_final => return false,
                     None => {}
                 }
             }
             if let Some(look) = peeked.get(&cpu)
-                && look.peek.run.end < end
+                && look.peek.run.end < end_ns
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
                 let record_missing = look.peek.run.begin > track.accounted();
-                if !look.surely && !lost || record_missing && wait == Wait::ForRecords {
+                if !look.surely && !is_final || record_missing && wait == Wait::ForRecords {
                     return false;
                 }
-                let gap = track.peek(&look.peek, &look.task, end, &mut self.names);
+                let gap = track.peek(&look.peek, &look.task, end_ns, &mut self.names);
                 if let Some((begin, end)) = gap {
-                    self.ledger.add(Cause::RunGap, end, end - begin, Some(cpu), None, 1);
+                    self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(cpu), None, 1);
                 }
                 if let Some((io, moved)) = self.io.as_mut().zip(look.peek.io.as_ref()) {
-                    io.peek(moved, end, &mut self.names);
+                    io.peek(moved, end_ns, &mut self.names);
                 }
             }
-            if track.accounted() < end {
+            if track.accounted() < end_ns {
                 // The CPU has switched since the drain: its record is in the ring.
-                if !lost {
+                if !is_final {
                     return false;
                 }
-                let span = end - track.accounted();
-                self.ledger.add(Cause::RunGap, end, span, Some(cpu), None, 1);
+                let span = end_ns - track.accounted();
+                self.ledger.add_loss(Cause::RunGap, end_ns, span, Some(cpu), None, 1);
             }
         }
         true
     }
 
-    /// Closes the bin of every CPU that ends at `end`. All its entries have been made.
-    fn close(&mut self, end: u64, sink: &mut Sink) {
-        let (tick, is_last) = (end / self.tick_ns, self.span.stop == Some(end));
+    /// Closes the bin of every CPU that ends at `end_ns`. All its entries have been made.
+    fn close_bin(&mut self, end_ns: u64, sink: &mut Sink) {
+        let (tick, is_last) = (end_ns / self.tick_ns, self.span.stop == Some(end_ns));
         let cpus: Vec<u32> = self.tracks.keys().copied().collect();
         for cpu in cpus {
-            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end)) {
-                self.usage(cpu, &bin, sink);
+            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end_ns)) {
+                self.log_usage(cpu, &bin, sink);
             }
         }
         if let Some(io) = &mut self.io {
-            let moved = io.close(end, is_last, &mut self.names, sink);
-            self.statistics.close(end, &io.completed(end), &moved);
+            let moved = io.close(end_ns, is_last, &mut self.names, sink);
+            self.statistics.close_tick(end_ns, &io.completed(end_ns), &moved);
             for moved in moved {
                 self.need_name(moved.owner);
                 Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
@@ -658,34 +658,34 @@ impl Timeline {
             }
         }
         if let Some(holders) = &mut self.holders {
-            let changes = holders.close((self.closed, end), &mut self.names);
-            for held in &changes {
-                self.need_name(held.owner);
+            let changes = holders.close((self.closed_ns, end_ns), &mut self.names);
+            for held_time in &changes {
+                self.need_name(held_time.owner);
             }
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-            held::log(&changes, end, &mut output);
+            held::log(&changes, end_ns, &mut output);
         }
-        if end.is_multiple_of(self.window_ns) || is_last {
+        if end_ns.is_multiple_of(self.window_ns) || is_last {
             let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-            self.statistics.log(end, &mut self.ledger, &mut output);
-            self.monitors.close(end, &mut output);
-            self.accounts.close(end, is_last, &mut output);
+            self.statistics.log_counts(end_ns, &mut self.ledger, &mut output);
+            self.monitors.close(end_ns, &mut output);
+            self.accounts.close(end_ns, is_last, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.
-        self.name_cgroups(end, is_last, sink);
-        self.closed = end;
+        self.name_cgroups(end_ns, is_last, sink);
+        self.closed_ns = end_ns;
         self.offline.report(is_last, &mut self.ledger);
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         output.entry(entries::LogEntry::EndOfTick { tick, is_last });
         for missing in self.consumer.take_missing() {
-            self.ledger.missing(&missing);
+            self.ledger.add_missing_window(&missing);
         }
-        self.ledger.rows(sink);
+        self.ledger.write_rows(sink);
     }
 
     /// Logs who used a CPU in a bin, as one entry.
-    fn usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
+    fn log_usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
         let owner = |slot: &Slot| self.names.task_owner(&slot.task, bin.end);
         let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
         for &owner in &owners {
@@ -696,62 +696,62 @@ impl Timeline {
         }
         self.times.add(cpu, bin);
         if bin.untold > MOST_UNTOLD_NS {
-            self.ledger.add(Cause::RunGap, bin.end, bin.untold, Some(cpu), None, 1);
+            self.ledger.add_loss(Cause::RunGap, bin.end, bin.untold, Some(cpu), None, 1);
         }
         let of_slots = |number: fn(&Slot) -> u64| -> Vec<(Owner, u64)> {
             bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()
         };
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         if output.consumer.needs_switches() {
-            let parts = of_slots(|slot| slot.slices);
-            output.entry(entries::LogEntry::Switches { cpu, switches: &parts });
+            let owner_slices = of_slots(|slot| slot.slices);
+            output.entry(entries::LogEntry::Switches { cpu, switches: &owner_slices });
         }
-        let mut parts = of_slots(|slot| slot.wall_ns);
+        let mut owner_times = of_slots(|slot| slot.wall_ns);
         for irq in &bin.irqs {
             if let Context::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)
             {
                 output.entry(entries::LogEntry::Interrupt { number, name });
             }
-            parts.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
+            owner_times.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
         }
         if bin.unknown > 0 {
-            parts.push((Owner::Unattributed, bin.unknown));
+            owner_times.push((Owner::Unattributed, bin.unknown));
         }
-        output.entry(entries::LogEntry::Usage { cpu, usage: &parts });
+        output.entry(entries::LogEntry::Usage { cpu, usage: &owner_times });
     }
 
     /// Logs the paths of cgroups: those of owners at once, the others a few per bin.
-    fn name_cgroups(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
+    fn name_cgroups(&mut self, end_ns: u64, is_last: bool, sink: &mut Sink) {
         let cgroups = &mut self.names.cgroups;
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-        self.unnamed.look(end, is_last, |id| {
-            let names = cgroups.take_unlogged(id, end);
+        self.unnamed.look_up_due(end_ns, is_last, |id| {
+            let names = cgroups.take_unlogged(id, end_ns);
             if let Some(names) = names {
-                output.cgroup(id, names, end);
+                output.cgroup(id, names, end_ns);
             }
             names.is_some()
         });
         if self.raw {
-            let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
-            for id in cgroups.take_new(most) {
-                if let Some(names) = cgroups.take_unlogged(id, end) {
-                    output.cgroup(id, names, end);
+            let limit = if is_last { usize::MAX } else { FRESH_AT_ONCE };
+            for id in cgroups.take_new(limit) {
+                if let Some(names) = cgroups.take_unlogged(id, end_ns) {
+                    output.cgroup(id, names, end_ns);
                 }
             }
         }
         for names in cgroups.take_refused() {
             let detail = format!("{}: others than root may have named it", names.path);
-            self.ledger.explain(Cause::NameRefused, end, None, &detail);
+            self.ledger.add_explained(Cause::NameRefused, end_ns, None, &detail);
         }
     }
 
     /// How each CPU's time is divided over the owners so far.
-    pub fn cpu_time(&self) -> Vec<CpuTime> {
+    pub fn cpu_times(&self) -> Vec<CpuTime> {
         self.times.all()
     }
 
-    fn run(&mut self, run: &Run, sink: &mut Sink) {
+    fn feed_run(&mut self, run: &Run, sink: &mut Sink) {
         let Some(track) = self.tracks.get_mut(&run.cpu) else {
             return;
         };
@@ -760,7 +760,7 @@ impl Timeline {
             self.offline.back(run.cpu, span, &mut self.ledger);
         }
         if let Some((begin, end)) = track.run(run, &mut self.names) {
-            self.ledger.add(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
+            self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
         }
         if self.raw && self.span.overlaps(run.begin, run.end) {
             for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
@@ -776,7 +776,7 @@ impl Timeline {
 
     fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
         self.names.task_event(event);
-        let what = match event.change {
+        let event_name = match event.change {
             TaskChange::Exec => {
                 if let Some(holders) = &mut self.holders {
                     holders.renamed(&event.task, event.time);
@@ -789,7 +789,7 @@ impl Timeline {
             }
         };
         if sink.wants(&tasks::TABLE) && self.span.has(event.time) {
-            sink.task(&event.task, event.time, what);
+            sink.task(&event.task, event.time, event_name);
         }
     }
 

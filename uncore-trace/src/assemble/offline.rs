@@ -55,7 +55,7 @@ impl Away {
         if self.until > self.reported {
             // A CPU is offline once, however many rows describe it.
             let (span, count) = (self.until - self.reported, u64::from(self.is_new));
-            ledger.add(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
+            ledger.add_loss(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
             (self.reported, self.is_new) = (self.until, false);
         }
     }

@@ -39,12 +39,12 @@ impl Output<'_> {
     }
 }
 
-impl readers::Log for Output<'_> {
+impl readers::ReadingLog for Output<'_> {
     fn open_tick(&self) -> u64 {
         self.consumer.open_tick()
     }
 
-    fn readings(&mut self, readings: &[CounterReading], row: &readers::ReadingColumns<'_>) {
+    fn log_readings(&mut self, readings: &[CounterReading], row: &readers::ReadingColumns<'_>) {
         for reading in readings {
             self.entry(LogEntry::Reading(*reading));
         }
@@ -111,15 +111,15 @@ mod tests {
             let entry = LogEntry::EndOfTick { tick, is_last: false };
             Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
         }
-        ledger.rows(&mut sink);
-        assert!(ledger.losses().is_complete());
+        ledger.write_rows(&mut sink);
+        assert!(ledger.loss_summary().is_complete());
         consumer.2 = Some(Disorder::Tick(4));
         for tick in [4, 5] {
             let entry = LogEntry::EndOfTick { tick, is_last: false };
             Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
         }
-        ledger.rows(&mut sink);
-        assert!(!ledger.losses().is_complete());
+        ledger.write_rows(&mut sink);
+        assert!(!ledger.loss_summary().is_complete());
         let rows = sink.rows.loss.finish();
         assert_eq!(words(&rows, "cause").unwrap().get(0), Some("disorder"));
         assert_eq!(i64_column(&rows, "count").unwrap().values(), &[2]);

@@ -54,7 +54,7 @@ impl Reread {
         if let Some(files) = self.pending.take_if(|files| files.span_ns.1 <= fed_ns) {
             let events = decode_files(&files);
             for open_part in open_parts.oldest_first() {
-                open_part.timeline.files(files.span_ns, &events, &mut open_part.sink);
+                open_part.timeline.feed_files(files.span_ns, &events, &mut open_part.sink);
             }
         }
         let usual = if session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
@@ -72,7 +72,7 @@ impl Reread {
             Err(error) => {
                 let now_ns = mono_ns() as u64;
                 let ledger = open_parts.ledger_at(now_ns);
-                ledger.explain(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+                ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
             }
         }
     }
@@ -81,10 +81,10 @@ impl Reread {
 /// Enters the first reading of a part.
 pub(super) fn enter_first_reading(files: Result<OpenFiles>, timeline: &mut Timeline, sink: &mut Sink) {
     match files {
-        Ok(files) => timeline.files(files.span_ns, &decode_files(&files), sink),
+        Ok(files) => timeline.feed_files(files.span_ns, &decode_files(&files), sink),
         Err(error) => {
             let now_ns = mono_ns() as u64;
-            timeline.ledger.explain(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+            timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
         }
     }
 }

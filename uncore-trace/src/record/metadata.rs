@@ -93,7 +93,7 @@ pub(super) fn at_end(
     };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
     set(metadata::CLOCKS, to_json(&[end.clock, Snapshot::read_clocks()])?);
-    set(metadata::CPU_TIME, to_json(&timeline.cpu_time())?);
+    set(metadata::CPU_TIME, to_json(&timeline.cpu_times())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
     }
@@ -109,14 +109,14 @@ pub(super) fn note_losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger)
         to_json(&named)
     };
     pairs.insert(metadata::LOSS.to_owned(), by_name(ledger.totals())?);
-    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first())?);
+    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first_losses())?);
     Ok(())
 }
 
 /// Enters the counters that could not be opened as losses.
 pub(super) fn note_unopened(ledger: &mut Ledger, unopened: &[Unopened], now_ns: u64) {
     for counter in unopened {
-        ledger.explain(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
+        ledger.add_explained(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
     }
 }
 

@@ -132,8 +132,8 @@ impl Draft {
             layouts: session.layouts(),
             opened: &common.opened,
             cpus: &common.cpus,
-            away: &missing(&online, &common.cpus),
-            places: machine.cpus.cpu_locations(),
+            offline: &missing(&online, &common.cpus),
+            cpu_places: machine.cpus.cpu_locations(),
             start_tick,
             clock,
             root: &machine.root,
@@ -166,28 +166,28 @@ impl Draft {
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now_ns = mono_ns() as u64;
-        timeline.statistics(&session.statistics().read(now_ns));
+        timeline.feed_statistics(&session.statistics().read(now_ns));
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
             ledger.set_optional(plan.witnesses().map(|witness| witness.id));
         }
         metadata::note_unopened(ledger, session.unopened(), now_ns);
         for (id, why) in &common.dropped {
-            ledger.explain(Cause::WitnessLost, now_ns, Some(*id), why);
+            ledger.add_explained(Cause::WitnessLost, now_ns, Some(*id), why);
         }
         for unseen in session.unseen() {
-            ledger.explain(Cause::IoUnseen, now_ns, None, unseen);
+            ledger.add_explained(Cause::IoUnseen, now_ns, None, unseen);
         }
         if let Some(why) = machine.cgroups.unnamed_reason() {
             let has_tree = machine.cgroups.v2.is_some();
             let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
-            ledger.explain(cause, now_ns, None, &why);
+            ledger.add_explained(cause, now_ns, None, &why);
         }
         if let Some(why) = session.unseen_holders() {
-            ledger.explain(Cause::HolderUnseen, now_ns, None, why);
+            ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
         }
         if common.relief > Relief::None {
-            ledger.relieved(now_ns, 0, Relief::None, common.relief);
+            ledger.add_relief_change(now_ns, 0, Relief::None, common.relief);
         }
         if let Some(files) = session.open_files() {
             super::holders::enter_first_reading(files, &mut timeline, &mut sink);
@@ -203,7 +203,7 @@ impl Draft {
             ..CpuSetChange::default()
         };
         if !change.came_online.is_empty() || !change.stopped.is_empty() {
-            timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
+            timeline.apply_change(&change, start_ns, &mut sink, &mut |_| None);
         }
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the
         // writer seals them in that order.
@@ -286,8 +286,8 @@ impl OpenPart {
         marks.note_in_metadata(&mut self.pairs)?;
         self.note_canary()?;
         self.timeline.end_holders(&mut self.sink);
-        self.timeline.ledger.rows(&mut self.sink);
-        let complete = self.timeline.ledger.losses().is_complete();
+        self.timeline.ledger.write_rows(&mut self.sink);
+        let complete = self.timeline.ledger.loss_summary().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;
         let end = PartEnd { clock, timer, complete, own_cpu_ns };
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;

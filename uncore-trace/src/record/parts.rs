@@ -94,9 +94,9 @@ impl OpenParts {
     /// Gives a record to all parts that take records.
     pub(super) fn feed_record(&mut self, record: Record) {
         if let Some(next_part) = &mut self.next_part {
-            next_part.timeline.feed(record.clone(), &mut next_part.sink);
+            next_part.timeline.feed_record(record.clone(), &mut next_part.sink);
         }
-        self.live.timeline.feed(record, &mut self.live.sink);
+        self.live.timeline.feed_record(record, &mut self.live.sink);
     }
 
     /// The ledger for a loss at `time_ns`.

@@ -94,9 +94,9 @@ impl PodSetup {
 
 /// Enters what the kubelet said into a part, at `now_ns`.
 pub(super) fn enter_assignments(assigned: &Assigned, now_ns: u64, timeline: &mut Timeline, sink: &mut Sink) {
-    timeline.assigned(assigned, sink);
+    timeline.feed_assignments(assigned, sink);
     if let Err(why) = &assigned.list {
-        timeline.ledger.explain(Cause::HolderUnseen, now_ns, None, why);
+        timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
     }
 }
 

@@ -169,7 +169,7 @@ pub async fn record(
     let online = OnlineCpus::open(&machine.root)?;
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
-    let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.reliefs());
+    let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.relief_steps());
     let mut recorder = Recorder {
         online,
         drain_period: options.drain_period(common.cpus.len(), at_switch),
@@ -330,7 +330,7 @@ impl Recorder<'_> {
         let offline = self.session.take_offline(self.online.read_cpus()?);
         self.apply_change(&CpuSetChange { went_offline: offline, stopped, ..CpuSetChange::default() }, now_ns)?;
         self.cpu_lists.clear();
-        self.open_parts.live.timeline.last_counts(counts, now_ns, &mut self.open_parts.live.sink);
+        self.open_parts.live.timeline.log_last_counts(counts, now_ns, &mut self.open_parts.live.sink);
         Ok(())
     }
 
@@ -395,7 +395,7 @@ impl Recorder<'_> {
             })
         };
         for open_part in self.open_parts.oldest_first() {
-            while !open_part.timeline.advance(horizon_ns, emptied, &mut open_part.sink, &mut peek_cpu) {
+            while !open_part.timeline.close_ticks(horizon_ns, emptied, &mut open_part.sink, &mut peek_cpu) {
                 open_part.sink.hand_over(&mut open_part.writer)?;
             }
             open_part.sink.hand_over(&mut open_part.writer)?;
@@ -423,14 +423,14 @@ impl Recorder<'_> {
         }
         self.common.relief = self.load.current_relief();
         for open_part in self.open_parts.oldest_first() {
-            open_part.timeline.relieve(self.common.relief);
+            open_part.timeline.set_relief(self.common.relief);
         }
     }
 
     /// Enters a change of what is left out in the parts that it affects.
     fn note_relief(&mut self, now_ns: u64, relief_change: &Changed, span_ns: u64) {
         for open_part in self.open_parts.oldest_first() {
-            open_part.timeline.ledger.relieved(now_ns, span_ns, relief_change.before, relief_change.after);
+            open_part.timeline.ledger.add_relief_change(now_ns, span_ns, relief_change.before, relief_change.after);
         }
     }
 
@@ -439,7 +439,7 @@ impl Recorder<'_> {
         if !self.session.statistics().is_empty() {
             let sampled = self.session.statistics().read(now_ns);
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.statistics(&sampled);
+                open_part.timeline.feed_statistics(&sampled);
             }
         }
     }
@@ -448,10 +448,10 @@ impl Recorder<'_> {
     fn take_monitor_readings(&mut self) {
         for reading in self.monitors.iter().flat_map(MonitorThread::take_readings) {
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.monitors(&reading);
+                open_part.timeline.feed_monitors(&reading);
             }
             for lost in &reading.lost {
-                self.open_parts.ledger_at(lost.time).monitor_lost(lost);
+                self.open_parts.ledger_at(lost.time).add_monitor_loss(lost);
             }
         }
         self.take_account_readings();
@@ -461,18 +461,18 @@ impl Recorder<'_> {
     fn take_account_readings(&mut self) {
         let Some(accounts) = &mut self.accounts else { return };
         let note_unread = |open_parts: &mut OpenParts, time_ns: u64, why: &str| {
-            open_parts.ledger_at(time_ns).explain(Cause::AccountUnread, time_ns, None, why);
+            open_parts.ledger_at(time_ns).add_explained(Cause::AccountUnread, time_ns, None, why);
         };
         for (reading, unread) in accounts.take_readings() {
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.accounts(&reading);
+                open_part.timeline.feed_accounts(&reading);
             }
             for why in unread {
                 note_unread(&mut self.open_parts, reading.time, &why);
             }
         }
         if !self.is_ending
-            && let Some(why) = accounts.send_held(|| self.open_parts.live.timeline.held())
+            && let Some(why) = accounts.send_held(|| self.open_parts.live.timeline.held_devices())
         {
             note_unread(&mut self.open_parts, mono_ns() as u64, why);
         }
@@ -482,11 +482,11 @@ impl Recorder<'_> {
     fn take_assignments(&mut self) {
         for assignments in self.pods.iter().flat_map(PodThread::take_answers) {
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.assigned(&assignments, &mut open_part.sink);
+                open_part.timeline.feed_assignments(&assignments, &mut open_part.sink);
             }
             if let Err(why) = &assignments.list {
                 let ledger = self.open_parts.ledger_at(assignments.time);
-                ledger.explain(Cause::HolderUnseen, assignments.time, None, why);
+                ledger.add_explained(Cause::HolderUnseen, assignments.time, None, why);
             }
             self.common.assigned = Some(assignments);
         }
@@ -495,7 +495,7 @@ impl Recorder<'_> {
     /// Tells the monitors who is large.
     fn rank_tenants(&mut self) {
         if let Some(monitors) = &mut self.monitors {
-            monitors.rank_tenants(|| self.open_parts.live.timeline.largest());
+            monitors.rank_tenants(|| self.open_parts.live.timeline.largest_cgroups());
         }
     }
 
@@ -526,14 +526,14 @@ impl Recorder<'_> {
                 }
                 Err(error) => {
                     let ledger = self.open_parts.ledger_at(horizon_ns);
-                    ledger.explain(Cause::Undecodable, horizon_ns, None, &error.to_string());
+                    ledger.add_explained(Cause::Undecodable, horizon_ns, None, &error.to_string());
                 }
             }
             if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= self.drain_period {
                 emptied = false;
                 // The records that are left are newer than those that were fed, except for the
                 // disorder of a ring.
-                horizon_ns = horizon_ns.min(self.open_parts.live.timeline.newest().saturating_sub(SETTLE_NS));
+                horizon_ns = horizon_ns.min(self.open_parts.live.timeline.newest_time().saturating_sub(SETTLE_NS));
                 break;
             }
         }
@@ -565,7 +565,7 @@ impl Recorder<'_> {
         for id in &dropped.counter_ids {
             let why = format!("not read from here: {}", dropped.why);
             for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.ledger.explain(Cause::WitnessLost, now_ns, Some(*id), &why);
+                open_part.timeline.ledger.add_explained(Cause::WitnessLost, now_ns, Some(*id), &why);
             }
             self.common.opened.remove(id);
             self.common.dropped.insert(*id, why);
@@ -584,7 +584,7 @@ impl Recorder<'_> {
         self.open_parts
             .live
             .timeline
-            .has_all_of(is_offline, fed_ns, &mut |cpu| read_unsent_state(&self.session, cpu).ok()?)
+            .has_all_records_of(is_offline, fed_ns, &mut |cpu| read_unsent_state(&self.session, cpu).ok()?)
     }
 
     /// Finds counters whose CPU went offline. `true` if a counter is read elsewhere from now on.
@@ -616,7 +616,7 @@ impl Recorder<'_> {
         let session = &self.session;
         let mut peek_cpu = |cpu| read_unsent_state(session, cpu).ok()?;
         for open_part in self.open_parts.oldest_first() {
-            open_part.timeline.follow(change, time_ns, &mut open_part.sink, &mut peek_cpu);
+            open_part.timeline.apply_change(change, time_ns, &mut open_part.sink, &mut peek_cpu);
             // As at the begin of a part: rows that refer to the current CPUs must come later.
             open_part.sink.flush(&mut open_part.writer)?;
         }
@@ -633,13 +633,13 @@ impl Recorder<'_> {
             let detail = format!("{lost} records of kind {kind}");
             if kind == KIND_FILE as usize {
                 self.reread.note_loss();
-                self.open_parts.ledger_at(now_ns).explain(Cause::HolderUnseen, now_ns, None, &detail);
+                self.open_parts.ledger_at(now_ns).add_explained(Cause::HolderUnseen, now_ns, None, &detail);
                 continue;
             }
             if [KIND_TASK, KIND_CGROUP].contains(&(kind as u32)) {
                 self.reread.note_loss();
             }
-            self.open_parts.ledger_at(now_ns).explain(Cause::RingFull, now_ns, None, &detail);
+            self.open_parts.ledger_at(now_ns).add_explained(Cause::RingFull, now_ns, None, &detail);
         }
         for (count, cause) in [
             (new_drops.nested, Cause::NestedReading),
@@ -647,7 +647,7 @@ impl Recorder<'_> {
             (new_drops.timer, Cause::TimerStopped),
         ] {
             if count > 0 {
-                self.open_parts.ledger_at(now_ns).add(cause, now_ns, 0, None, None, count);
+                self.open_parts.ledger_at(now_ns).add_loss(cause, now_ns, 0, None, None, count);
             }
         }
         for (count, description) in [
@@ -656,7 +656,7 @@ impl Recorder<'_> {
         ] {
             if count > 0 {
                 let detail = format!("{count} {description}");
-                self.open_parts.ledger_at(now_ns).explain(Cause::IoUnseen, now_ns, None, &detail);
+                self.open_parts.ledger_at(now_ns).add_explained(Cause::IoUnseen, now_ns, None, &detail);
             }
         }
         Ok(())
@@ -667,7 +667,7 @@ impl Recorder<'_> {
         // A drain is late by at most one period, and a seal takes time.
         let margin = 2 * self.drain_period + self.common.options.flush / 10;
         let options = self.common.options;
-        let is_waiting = self.open_parts.live.timeline.waits();
+        let is_waiting = self.open_parts.live.timeline.is_waiting();
         let waiting = if is_waiting { options.lag } else { Duration::ZERO };
         let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + waiting;
         let due = options.flush.saturating_sub(lag).max(options.flush / 4);

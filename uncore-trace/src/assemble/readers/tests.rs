@@ -9,12 +9,12 @@ const TICK: u64 = 1_000_000;
 #[derive(Default)]
 struct Logged(Vec<(ReadingTrigger, Result<u64, i32>)>);
 
-impl Log for Logged {
+impl ReadingLog for Logged {
     fn open_tick(&self) -> u64 {
         0
     }
 
-    fn readings(&mut self, readings: &[CounterReading], _row: &ReadingColumns<'_>) {
+    fn log_readings(&mut self, readings: &[CounterReading], _row: &ReadingColumns<'_>) {
         let logged = |reading: &CounterReading| (reading.trigger, reading.value.map(|it| it.value));
         self.0.extend(readings.iter().map(logged));
     }
@@ -63,22 +63,22 @@ fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
 fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     for (tick, value, enabled) in [(1, 100, TICK), (2, 130, 2 * TICK), (3, 150, 2 * TICK + 5)] {
-        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
     // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
-        readers.sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
     }
     assert!(readers.take_is_astray());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
     let stopped = vec![Stopped { id: 0, count, why: StopCause::Pmu }];
     let gone = CpuSetChange { stopped, layouts: Some(BTreeMap::new()), ..CpuSetChange::default() };
-    readers.follow(&gone, 6 * TICK, &mut ledger, &mut log);
+    readers.apply_change(&gone, 6 * TICK, &mut ledger, &mut log);
     let back = CpuSetChange { layouts: Some(layouts(count)), ..CpuSetChange::default() };
-    readers.follow(&back, 10 * TICK, &mut ledger, &mut log);
+    readers.apply_change(&back, 10 * TICK, &mut ledger, &mut log);
     for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
-        readers.sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
     let timer = |value| (ReadingTrigger::Timer, value);
@@ -95,7 +95,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     ];
     assert_eq!(log.0, expected);
     assert_eq!(ledger.totals().clone(), BTreeMap::from([(Cause::CounterStopped, 1)]));
-    assert!(!ledger.losses().is_complete());
+    assert!(!ledger.loss_summary().is_complete());
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
         let mut log = Logged::default();
         for (tick, ran_guest) in [(1, false), (2, true), (3, false)] {
             let sample = sample(tick, 10 * tick, tick * TICK);
-            readers.sample(&sample, (None, ran_guest), &mut ledger, &mut log);
+            readers.log_sample(&sample, (None, ran_guest), &mut ledger, &mut log);
         }
-        assert!(ledger.losses().is_complete());
+        assert!(ledger.loss_summary().is_complete());
         log.0.iter().map(|(_, value)| *value).collect::<Vec<_>>()
     };
     let facts = |role: &str, exclude_guest: bool| serde_json::json!({ "per_cpu": true, "role": role, "exclude_guest": exclude_guest });
@@ -124,7 +124,7 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
         let counters = vec![PlacedCounter { id: 0, base: Count::default() }];
         BTreeMap::from([(0, Layout { first_slot: first, counters, shared: 1, other_cpus: vec![1], at_switch: 0 })])
     };
-    readers.follow(
+    readers.apply_change(
         &CpuSetChange { layouts: Some(shared(4)), ..CpuSetChange::default() },
         TICK / 2,
         &mut ledger,
@@ -142,7 +142,7 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     };
     let mut take = |sample: &Sample| {
         let wants_owner = readers.wants_owner(sample);
-        readers.sample(sample, (None, false), &mut ledger, &mut log);
+        readers.log_sample(sample, (None, false), &mut ledger, &mut log);
         wants_owner
     };
     assert_eq!(take(&own(1, 10)), Some(false));
@@ -154,12 +154,12 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     assert_eq!(take(&other(2 * TICK + 900, 30, 3, 5)), None);
     // An older reading of another CPU says nothing new.
     assert_eq!(take(&other(2 * TICK + 10, 19, 4, 4)), Some(false));
-    assert!(readers.have(2), "no tick is expected of the other CPU");
+    assert!(readers.have_read(2), "no tick is expected of the other CPU");
     let (timer, event) = (ReadingTrigger::Timer, ReadingTrigger::Event);
     assert_eq!(log.0, [(timer, Ok(10)), (event, Ok(14)), (event, Ok(21)), (timer, Ok(20))]);
     assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
     readers.stop_at(2);
     let after = other(3 * TICK + 5, 31, 5, 4);
-    readers.sample(&after, (None, false), &mut ledger, &mut log);
+    readers.log_sample(&after, (None, false), &mut ledger, &mut log);
     assert_eq!(log.0.len(), 4, "the recording has ended");
 }

@@ -105,7 +105,7 @@ impl PartMarks {
             sink.rows.marks.append(&mark.to_row(&sink.origin));
         }
         for (refusal, count) in book.take_lost() {
-            ledger.not_marked(mono_ns() as u64, count, &format!("not taken: {}", refusal.reason()));
+            ledger.add_rejected_marks(mono_ns() as u64, count, &format!("not taken: {}", refusal.reason()));
         }
     }
 
