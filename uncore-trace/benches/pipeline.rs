@@ -468,12 +468,12 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
             }
         }
         if tick % SEAL == 0 {
-            sink.flush(&mut writer)?;
+            sink.flush_rows(&mut writer)?;
             writer.seal_rows()?;
         }
     }
     let rows = sink.fabric_rows();
-    sink.finish(&mut writer)?;
+    sink.finish_rows(&mut writer)?;
     writer.finish(pairs)?;
     Ok(Recorded { records, rows, made_s, behind_s, relief })
 }

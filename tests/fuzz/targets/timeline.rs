@@ -9,7 +9,7 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
+use uncore_trace::assemble::{CpuTimeSplit, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
@@ -172,7 +172,7 @@ fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
     }
 }
 
-fn assert_all_told(time: &CpuTime) {
+fn assert_all_told(time: &CpuTimeSplit) {
     let seen = time.task_ns + time.idle_ns + time.irq_ns + time.softirq_ns;
     let told = seen + time.unattributed_ns + time.offline_ns;
     assert_eq!(told, time.end_ns - time.begin_ns, "{time:?}");

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::output::Output;
+use super::output::EntryOutput;
 use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::io::IoDirection;
@@ -23,38 +23,38 @@ pub struct Reading {
 
 /// The readings of windows that are not closed.
 #[derive(Debug)]
-pub(super) struct Accounts {
-    start: u64,
+pub(super) struct PendingAccounts {
+    start_ns: u64,
     window_ns: u64,
     /// Oldest first.
     waiting: VecDeque<Arc<Reading>>,
 }
 
-impl Accounts {
+impl PendingAccounts {
     /// Before the first window, which begins at `start`.
     pub(super) const fn new(start: u64, window_ns: u64) -> Self {
-        Self { start, window_ns, waiting: VecDeque::new() }
+        Self { start_ns: start, window_ns, waiting: VecDeque::new() }
     }
 
     /// Takes a reading. Readings are in the order of time. The last one before the first window is what
     /// growth is counted from.
-    pub(super) fn take(&mut self, reading: &Arc<Reading>) {
-        if reading.time < self.start + self.window_ns / 2 {
+    pub(super) fn feed_reading(&mut self, reading: &Arc<Reading>) {
+        if reading.time < self.start_ns + self.window_ns / 2 {
             self.waiting.clear();
         }
         self.waiting.push_back(Arc::clone(reading));
     }
 
-    /// Logs the readings of the window that ends at `end`; of the last one all.
-    pub(super) fn close(&mut self, end: u64, is_last: bool, output: &mut Output<'_>) {
-        let is_due = |its: &mut Arc<Reading>| is_last || its.time < end + self.window_ns / 2;
+    /// Logs the readings of the window that ends at `end_ns`; of the last one all.
+    pub(super) fn close_window(&mut self, end_ns: u64, is_last: bool, output: &mut EntryOutput<'_>) {
+        let is_due = |next_reading: &mut Arc<Reading>| is_last || next_reading.time < end_ns + self.window_ns / 2;
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
-                output.entry(LogEntry::Account(accounted));
+                output.log_entry(LogEntry::Account(accounted));
                 if output.raw {
                     let Accounted { time, account, value } = accounted;
                     output.sink.rows.accounts.append(&accounts::Row {
-                        mono_ns: end as i64,
+                        mono_ns: end_ns as i64,
                         read_ns: *time as i64,
                         bdf: &account.function.to_string(),
                         source: account.source.source_name(),
@@ -98,13 +98,13 @@ mod tests {
     /// The rows and entries of these readings.
     fn closed(readings: &[(u64, Option<u64>)]) -> (Vec<Line>, Vec<Accounted>) {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
-        let mut accounts = Accounts::new(1000, 100);
+        let mut accounts = PendingAccounts::new(1000, 100);
         for (time, value) in readings {
-            accounts.take(&reading(*time, *value));
+            accounts.feed_reading(&reading(*time, *value));
         }
         for end in [1100, 1200, 1300] {
-            let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
-            accounts.close(end, end == 1300, &mut output);
+            let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
+            accounts.close_window(end, end == 1300, &mut output);
         }
         let rows = sink.rows.accounts.finish();
         let (end, read) = (i64_column(&rows, "mono_ns").unwrap(), i64_column(&rows, "read_ns").unwrap());
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn a_row_has_all_of_the_account() {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
-        let mut accounts = Accounts::new(0, 100);
-        accounts.take(&reading(90, Some(u64::MAX)));
-        let mut output = Output { consumer: &mut consumer, sink: &mut sink, raw: true };
-        accounts.close(100, false, &mut output);
+        let mut accounts = PendingAccounts::new(0, 100);
+        accounts.feed_reading(&reading(90, Some(u64::MAX)));
+        let mut output = EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: true };
+        accounts.close_window(100, false, &mut output);
         let rows = sink.rows.accounts.finish();
         let word = |name: &str| words(&rows, name).unwrap().get(0).map(str::to_owned).unwrap();
         let all = ["bdf", "source", "name", "direction", "unit"].map(word);

@@ -10,15 +10,15 @@ use crate::schema::cpus;
 
 /// The last state that was written for each CPU.
 #[derive(Debug, Default)]
-pub(super) struct Cpus {
-    places: BTreeMap<u32, CpuLocation>,
+pub(super) struct CpuStates {
+    cpu_places: BTreeMap<u32, CpuLocation>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
     /// State and counters of each CPU.
     written: BTreeMap<u32, (&'static str, String)>,
 }
 
-impl Cpus {
+impl CpuStates {
     /// Starts with CPUs at these places. Those in `online` are running; `layouts` says which
     /// counters each reads.
     pub(super) fn new(
@@ -27,7 +27,7 @@ impl Cpus {
         layouts: &BTreeMap<u32, Layout>,
     ) -> Self {
         Self {
-            places: places.clone(),
+            cpu_places: places.clone(),
             online: online.iter().copied().collect(),
             layouts: layouts.clone(),
             written: BTreeMap::new(),
@@ -35,7 +35,7 @@ impl Cpus {
     }
 
     /// Takes a change of CPUs or of the counters that they read.
-    pub(super) fn follow(&mut self, change: &CpuSetChange) {
+    pub(super) fn apply_change(&mut self, change: &CpuSetChange) {
         self.online.extend(&change.came_online);
         for cpu in &change.went_offline {
             self.online.remove(cpu);
@@ -45,33 +45,33 @@ impl Cpus {
         }
     }
 
-    /// Writes a row at `time`, ns, for each CPU that has changed since the last call.
-    pub(super) fn rows(&mut self, time: u64, sink: &mut Sink) {
-        let cpus: BTreeSet<u32> = self.places.keys().chain(&self.online).copied().collect();
+    /// Writes a row at `time_ns` for each CPU that has changed since the last call.
+    pub(super) fn write_rows(&mut self, time_ns: u64, sink: &mut Sink) {
+        let cpus: BTreeSet<u32> = self.cpu_places.keys().chain(&self.online).copied().collect();
         for cpu in cpus {
             let is_online = self.online.contains(&cpu);
             let state = if is_online { cpus::ONLINE } else { cpus::OFFLINE };
             let layout = self.layouts.get(&cpu).filter(|_| is_online);
             // A list of counters is formatted like a list of CPUs.
-            let own = layout.into_iter().flat_map(Layout::ids);
-            let of_others = self.layouts.values().filter(|its| its.other_cpus.contains(&cpu));
-            let of_others = of_others.flat_map(|its| its.ids().skip(its.first_shared()));
-            let counters: CpuList = own.chain(of_others.filter(|_| is_online)).collect();
-            let new = (state, counters.to_string());
-            if self.written.get(&cpu) == Some(&new) {
+            let own_counters = layout.into_iter().flat_map(Layout::ids);
+            let of_others = self.layouts.values().filter(|other_layout| other_layout.other_cpus.contains(&cpu));
+            let of_others = of_others.flat_map(|other_layout| other_layout.ids().skip(other_layout.first_shared()));
+            let counters: CpuList = own_counters.chain(of_others.filter(|_| is_online)).collect();
+            let new_state = (state, counters.to_string());
+            if self.written.get(&cpu) == Some(&new_state) {
                 continue;
             }
-            let place = self.places.get(&cpu).copied().unwrap_or_default();
+            let cpu_place = self.cpu_places.get(&cpu).copied().unwrap_or_default();
             sink.rows.cpus.append(&cpus::Row {
-                mono_ns: time as i64,
+                mono_ns: time_ns as i64,
                 cpu: cpu as i32,
                 state,
-                socket: place.package,
-                node: place.node.map(|node| node as i32),
-                core: place.core,
-                counters: &new.1,
+                socket: cpu_place.package,
+                node: cpu_place.node.map(|node| node as i32),
+                core: cpu_place.core,
+                counters: &new_state.1,
             });
-            self.written.insert(cpu, new);
+            self.written.insert(cpu, new_state);
         }
     }
 }
@@ -103,8 +103,8 @@ mod tests {
         let places = (0..3).map(|cpu| (cpu, CpuLocation::default())).collect();
         let shared = Layout { shared: 2, other_cpus: vec![1, 2], ..layout(&[0, 1, 2]) };
         let mut sink = Sink::default();
-        let mut cpus = Cpus::new(&places, &[0, 1], &BTreeMap::from([(0, shared)]));
-        cpus.rows(5, &mut sink);
+        let mut cpus = CpuStates::new(&places, &[0, 1], &BTreeMap::from([(0, shared)]));
+        cpus.write_rows(5, &mut sink);
         let rows = texts(&sink.rows.cpus.finish());
         assert_eq!(
             rows,
@@ -117,9 +117,9 @@ mod tests {
         let places = (0..3).map(|cpu| (cpu, CpuLocation::default())).collect();
         let layouts = BTreeMap::from([(0, layout(&[0, 1, 2])), (1, layout(&[3]))]);
         let mut sink = Sink::default();
-        let mut cpus = Cpus::new(&places, &[0, 1], &layouts);
-        cpus.rows(5, &mut sink);
-        cpus.rows(6, &mut sink);
+        let mut cpus = CpuStates::new(&places, &[0, 1], &layouts);
+        cpus.write_rows(5, &mut sink);
+        cpus.write_rows(6, &mut sink);
         let first = texts(&sink.rows.cpus.finish());
         assert_eq!(
             first,
@@ -127,8 +127,8 @@ mod tests {
         );
         let moved = BTreeMap::from([(0, layout(&[0, 1, 2, 3]))]);
         let change = CpuSetChange { went_offline: vec![1], layouts: Some(moved), ..CpuSetChange::default() };
-        cpus.follow(&change);
-        cpus.rows(7, &mut sink);
+        cpus.apply_change(&change);
+        cpus.write_rows(7, &mut sink);
         let second = texts(&sink.rows.cpus.finish());
         assert_eq!(second, ["0 Some(\"online\") 0-3", "1 Some(\"offline\") "]);
     }

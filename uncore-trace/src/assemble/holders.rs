@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::held::{HeldTimes, Use};
+use super::held::{HeldTimes, FileUse};
 use super::sink::Sink;
 use crate::discover::accounts;
 use crate::discover::nodes::{Drivers, Node, Number};
@@ -23,11 +23,11 @@ use crate::schema::origin::RecordingOrigin;
 const MOST: usize = 1 << 16;
 
 /// A process and a device file.
-type Key = (u32, Number);
+type HolderKey = (u32, Number);
 
 /// A device file.
 #[derive(Debug)]
-struct Place {
+struct DescribedFile {
     node: Node,
     functions: Option<String>,
     ports: Option<String>,
@@ -35,69 +35,69 @@ struct Place {
 
 /// A device that a process holds.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldFile {
     begin: Option<u64>,
     learnt: &'static str,
     task: Task,
-    place: Rc<Place>,
+    device_file: Rc<DescribedFile>,
 }
 
 /// The holders in a part of a recording.
 #[derive(Debug)]
-pub(super) struct Holders {
+pub(super) struct HolderTable {
     root: PathBuf,
     drivers: Drivers,
-    places: HashMap<Number, Option<Rc<Place>>>,
-    held: BTreeMap<Key, Held>,
+    device_files: HashMap<Number, Option<Rc<DescribedFile>>>,
+    held: BTreeMap<HolderKey, HeldFile>,
     /// The last report of each process and device since the last reading.
-    reported: HashMap<Key, u64>,
+    reported: HashMap<HolderKey, u64>,
     /// Begin of the first reading: earlier reports are in it.
-    since: Option<u64>,
+    first_reading_ns: Option<u64>,
     /// Begin of the part.
     start: u64,
     /// Whether all files should be read again.
     in_doubt: bool,
     /// Those that ended in ticks that are not closed.
-    ended: Vec<(Key, Held, u64)>,
+    ended_files: Vec<(HolderKey, HeldFile, u64)>,
     times: HeldTimes,
 }
 
-impl Holders {
+impl HolderTable {
     /// Starts without holders, for a part that begins at `start`. Sysfs is under `root`.
     pub(super) fn new(root: &Path, start: u64, counted: BTreeSet<Address>) -> Self {
         Self {
             root: root.to_owned(),
             drivers: Drivers::read(root),
-            places: HashMap::new(),
+            device_files: HashMap::new(),
             held: BTreeMap::new(),
             reported: HashMap::new(),
-            since: None,
+            first_reading_ns: None,
             start,
             in_doubt: false,
-            ended: Vec::new(),
+            ended_files: Vec::new(),
             times: HeldTimes::new(start, counted),
         }
     }
 
     /// Takes a report. Returns the cgroup of a new holder, whose name is needed.
-    pub(super) fn feed(
+    pub(super) fn feed_report(
         &mut self,
         event: &FileEvent,
         names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
-        if self.since.is_none_or(|since| event.time < since) {
+        if self.first_reading_ns.is_none_or(|since| event.time < since) {
             return Vec::new();
         }
         let pid = event.task.pid;
         match event.change {
             FileChange::Got | FileChange::Seen => {
-                self.report((pid, event.number), event.time);
-                self.hold((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
+                self.note_report((pid, event.number), event.time);
+                self.add_holder((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
             }
             FileChange::Left => {
-                self.report((pid, event.number), event.time);
-                self.leave((pid, event.number), event.time, sink);
+                self.note_report((pid, event.number), event.time);
+                self.remove_holder((pid, event.number), event.time, sink);
                 None
             }
             FileChange::Doubt => {
@@ -105,13 +105,13 @@ impl Holders {
                 None
             }
             FileChange::Fork(parent) => {
-                let devices: Vec<Number> = self.of(parent).map(|(number, _)| number).collect();
+                let devices: Vec<Number> = self.files_of_process(parent).map(|(number, _)| number).collect();
                 let mut cgroup = None;
                 for number in devices {
-                    self.report((pid, number), event.time);
+                    self.note_report((pid, number), event.time);
                     let key = (pid, number);
                     cgroup = self
-                        .hold(key, event.task, Some(event.time), FORK, (names, sink))
+                        .add_holder(key, event.task, Some(event.time), FORK, (names, sink))
                         .or(cgroup);
                 }
                 cgroup
@@ -122,7 +122,7 @@ impl Holders {
     }
 
     /// Takes a reading of all files; all reports from before its end have been fed.
-    pub(super) fn read(
+    pub(super) fn feed_reading(
         &mut self,
         (begin, _): (u64, u64),
         files: &[FileEvent],
@@ -130,56 +130,56 @@ impl Holders {
         sink: &mut Sink,
     ) -> Vec<u64> {
         // A reading that was begun before the part, whose own is newer.
-        if self.since.is_some_and(|since| begin < since) {
+        if self.first_reading_ns.is_some_and(|since| begin < since) {
             return Vec::new();
         }
-        self.times.change(Some(begin));
-        self.places.clear();
-        let is_first = self.since.is_none();
-        let is_older = |reported: &HashMap<Key, u64>, key: &Key| {
+        self.times.note_change(Some(begin));
+        self.device_files.clear();
+        let is_first = self.first_reading_ns.is_none();
+        let is_older = |reported: &HashMap<HolderKey, u64>, key: &HolderKey| {
             reported.get(key).is_none_or(|time| *time < begin)
         };
-        let seen: BTreeSet<Key> = files.iter().map(|file| (file.task.pid, file.number)).collect();
-        let gone = self.held.keys().filter(|key| !seen.contains(key));
-        let gone: Vec<Key> = gone.filter(|key| is_older(&self.reported, key)).copied().collect();
-        for key in gone {
-            self.leave(key, begin, sink);
+        let seen: BTreeSet<HolderKey> = files.iter().map(|file| (file.task.pid, file.number)).collect();
+        let unseen = self.held.keys().filter(|key| !seen.contains(key));
+        let vanished: Vec<HolderKey> = unseen.filter(|key| is_older(&self.reported, key)).copied().collect();
+        for key in vanished {
+            self.remove_holder(key, begin, sink);
         }
         let mut cgroups = Vec::new();
         for file in files {
             let key = (file.task.pid, file.number);
             let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
             if is_older(&self.reported, &key) {
-                cgroups.extend(self.hold(key, file.task, since, learnt, (names, sink)));
+                cgroups.extend(self.add_holder(key, file.task, since, learnt, (names, sink)));
             }
         }
         self.reported.retain(|_, time| *time >= begin);
-        self.since.get_or_insert(begin);
+        self.first_reading_ns.get_or_insert(begin);
         cgroups
     }
 
     /// A process executes another program.
-    pub(super) fn renamed(&mut self, task: &Task, time: u64) {
-        let all = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
-        for held in self.held.range_mut(all).map(|(_, held)| held) {
+    pub(super) fn rename_process(&mut self, task: &Task, time: u64) {
+        let keys = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
+        for held in self.held.range_mut(keys).map(|(_, held)| held) {
             held.task.comm = task.comm.clean();
-            self.times.change(Some(time));
+            self.times.note_change(Some(time));
         }
     }
 
     /// A process comes to a cgroup.
-    pub(super) fn moved(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
-        let held: Vec<(Number, Held)> = self.of(pid).map(|(it, held)| (it, held.clone())).collect();
-        let came = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
-        let mut any = false;
-        for (number, held) in came {
-            any = true;
-            self.leave((pid, number), time, sink);
+    pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
+        let held: Vec<(Number, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
+        let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
+        let mut has_moved = false;
+        for (number, held) in moved {
+            has_moved = true;
+            self.remove_holder((pid, number), time, sink);
             let task = Task { cgroup_id, ..held.task };
-            let held = Held { begin: Some(time), learnt: MOVE, task, ..held };
+            let held = HeldFile { begin: Some(time), learnt: MOVE, task, ..held };
             self.held.insert((pid, number), held);
         }
-        any
+        has_moved
     }
 
     /// Whether all files should be read again, since the last call.
@@ -188,37 +188,37 @@ impl Holders {
     }
 
     /// Who holds what, of which accounts are read.
-    pub(super) fn held(&self) -> accounts::HeldDevices {
-        let mut all = accounts::HeldDevices::default();
+    pub(super) fn held_devices(&self) -> accounts::HeldDevices {
+        let mut devices = accounts::HeldDevices::default();
         for ((pid, _), held) in &self.held {
-            let Node { functions, .. } = &held.place.node;
-            all.functions.extend(functions);
-            if held.place.node.has_clients() {
-                all.clients.entry(*pid).or_default().extend(functions);
+            let Node { functions, .. } = &held.device_file.node;
+            devices.functions.extend(functions);
+            if held.device_file.node.has_clients() {
+                devices.clients.entry(*pid).or_default().extend(functions);
             }
         }
-        all
+        devices
     }
 
     /// The times in which functions are held.
-    pub(super) const fn times(&self) -> &HeldTimes {
+    pub(super) const fn held_times(&self) -> &HeldTimes {
         &self.times
     }
 
     /// Enters what is still held.
-    pub(super) fn finish(&mut self, sink: &mut Sink) {
+    pub(super) fn write_held_rows(&mut self, sink: &mut Sink) {
         for ((pid, number), held) in std::mem::take(&mut self.held) {
-            row((pid, number), &held, self.start, None, sink);
+            write_row((pid, number), &held, self.start, None, sink);
         }
     }
 
     /// The devices of a process.
-    fn of(&self, pid: u32) -> impl Iterator<Item = (Number, &Held)> {
-        let all = (pid, Number::MIN)..=(pid, Number::MAX);
-        self.held.range(all).map(|((_, number), held)| (*number, held))
+    fn files_of_process(&self, pid: u32) -> impl Iterator<Item = (Number, &HeldFile)> {
+        let keys = (pid, Number::MIN)..=(pid, Number::MAX);
+        self.held.range(keys).map(|((_, number), held)| (*number, held))
     }
 
-    fn report(&mut self, key: Key, time: u64) {
+    fn note_report(&mut self, key: HolderKey, time: u64) {
         if self.reported.len() >= MOST {
             // What is forgotten is decided by the next reading.
             self.reported.clear();
@@ -228,9 +228,9 @@ impl Holders {
     }
 
     /// Enters a holder. Returns its cgroup, if it is new.
-    fn hold(
+    fn add_holder(
         &mut self,
-        key: Key,
+        key: HolderKey,
         task: Task,
         begin: Option<u64>,
         learnt: &'static str,
@@ -239,77 +239,77 @@ impl Holders {
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
             // Another process with its number, or its move was missed.
-            Some(_) => self.leave(key, begin.unwrap_or_default(), sink),
+            Some(_) => self.remove_holder(key, begin.unwrap_or_default(), sink),
             None if self.held.len() >= MOST => {
                 self.in_doubt = true;
                 return None;
             }
             None => {}
         }
-        let place = self.place(key.1)?;
-        self.times.change(begin);
+        let place = self.look_up_file(key.1)?;
+        self.times.note_change(begin);
         let task = Task { comm: names.process_name(&task).clean(), ..task };
-        self.held.insert(key, Held { begin, learnt, task, place });
+        self.held.insert(key, HeldFile { begin, learnt, task, device_file: place });
         Some(task.cgroup_id)
     }
 
-    fn leave(&mut self, key: Key, time: u64, sink: &mut Sink) {
+    fn remove_holder(&mut self, key: HolderKey, time: u64, sink: &mut Sink) {
         if let Some(held) = self.held.remove(&key) {
-            row(key, &held, self.start, Some(time), sink);
-            self.times.change(Some(time));
-            if self.times.are_open(time) {
-                self.ended.push((key, held, time));
+            write_row(key, &held, self.start, Some(time), sink);
+            self.times.note_change(Some(time));
+            if self.times.is_open_at(time) {
+                self.ended_files.push((key, held, time));
             }
         }
     }
 
-    /// Closes the tick from `from` to `to`. Returns how long owners hold functions where that changed.
-    pub(super) fn close(
+    /// Closes the tick from `begin_ns` to `end_ns`. Returns how long owners hold functions where that changed.
+    pub(super) fn close_tick(
         &mut self,
-        (from, to): (u64, u64),
+        (begin_ns, end_ns): (u64, u64),
         names: &mut TaskNames,
     ) -> Vec<entries::DeviceHold> {
-        if !self.times.are_due(from, to) {
+        if !self.times.is_due(begin_ns, end_ns) {
             return Vec::new();
         }
         let held = self.held.iter().map(|(key, held)| (*key, held, u64::MAX));
-        let ended = self.ended.iter().map(|(key, held, end)| (*key, held, *end));
-        let mut spans: BTreeMap<Key, Use<'_>> = BTreeMap::new();
+        let ended = self.ended_files.iter().map(|(key, held, end)| (*key, held, *end));
+        let mut spans: BTreeMap<HolderKey, FileUse<'_>> = BTreeMap::new();
         for (key, held, end) in held.chain(ended) {
-            let begin = held.begin.unwrap_or(from).max(from);
-            let ns = end.min(to).saturating_sub(begin);
+            let begin = held.begin.unwrap_or(begin_ns).max(begin_ns);
+            let ns = end.min(end_ns).saturating_sub(begin);
             if ns > 0 {
-                let span = Use { node: &held.place.node, task: held.task, ns: 0 };
+                let span = FileUse { node: &held.device_file.node, task: held.task, ns: 0 };
                 spans.entry(key).or_insert(span).ns += ns;
             }
         }
-        let changes = self.times.close(&spans, (from, to), names);
-        self.ended.retain(|(.., end)| *end > to);
+        let changes = self.times.close_tick(&spans, (begin_ns, end_ns), names);
+        self.ended_files.retain(|(.., end)| *end > end_ns);
         changes
     }
 
-    fn place(&mut self, number: Number) -> Option<Rc<Place>> {
-        if self.places.len() >= MOST {
-            self.places.clear();
+    fn look_up_file(&mut self, number: Number) -> Option<Rc<DescribedFile>> {
+        if self.device_files.len() >= MOST {
+            self.device_files.clear();
         }
-        let Self { places, drivers, root, .. } = self;
-        let place = places.entry(number).or_insert_with(|| {
+        let Self { device_files: places, drivers, root, .. } = self;
+        let device_file = places.entry(number).or_insert_with(|| {
             let node = drivers.device_file(root, number)?;
             let ports: BTreeSet<Address> =
-                node.functions.iter().filter_map(|at| pci::top(root, *at)).collect();
+                node.functions.iter().filter_map(|function| pci::top(root, *function)).collect();
             let (functions, ports) = (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
-            Some(Rc::new(Place { node, functions, ports }))
+            Some(Rc::new(DescribedFile { node, functions, ports }))
         });
-        place.clone()
+        device_file.clone()
     }
 }
 
 /// A row, unless it ended before the part begins.
-fn row(key: Key, held: &Held, start: u64, end: Option<u64>, sink: &mut Sink) {
-    if end.is_some_and(|end| end <= start) {
+fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, sink: &mut Sink) {
+    if end.is_some_and(|end| end <= start_ns) {
         return;
     }
-    let ((pid, number), Place { node, functions, ports }) = (key, &*held.place);
+    let ((pid, number), DescribedFile { node, functions, ports }) = (key, &*held.device_file);
     let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
     sink.rows.holders.append(&Row {
         host,
@@ -325,7 +325,7 @@ fn row(key: Key, held: &Held, start: u64, end: Option<u64>, sink: &mut Sink) {
         minor: number.minor as i32,
         bdf: functions.as_deref(),
         port: ports.as_deref(),
-        begin_ns: held.begin.filter(|begin| *begin >= start).map(|begin| begin as i64),
+        begin_ns: held.begin.filter(|begin| *begin >= start_ns).map(|begin| begin as i64),
         end_ns: end.map(|end| end as i64),
         learnt: held.learnt,
     });
@@ -350,7 +350,7 @@ mod tests {
     /// Two files of a GPU below a root port, and what was entered.
     struct Case {
         _dir: tempfile::TempDir,
-        holders: Holders,
+        holders: HolderTable,
         names: TaskNames,
         sink: Sink,
     }
@@ -375,23 +375,23 @@ mod tests {
             }
             link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
             let names = TaskNames::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
-            let holders = Holders::new(root, start, BTreeSet::new());
+            let holders = HolderTable::new(root, start, BTreeSet::new());
             Self { _dir: dir, holders, names, sink: Sink::default() }
         }
 
         fn feed(&mut self, time: u64, change: FileChange, number: Number, pid: u32) -> Vec<u64> {
             let event = event(time, change, number, pid);
-            self.holders.feed(&event, &mut self.names, &mut self.sink)
+            self.holders.feed_report(&event, &mut self.names, &mut self.sink)
         }
 
         fn read(&mut self, span: (u64, u64), files: &[(Number, u32)]) {
             let event = |&(number, pid)| event(span.0, FileChange::Seen, number, pid);
             let files: Vec<_> = files.iter().map(event).collect();
-            self.holders.read(span, &files, &mut self.names, &mut self.sink);
+            self.holders.feed_reading(span, &files, &mut self.names, &mut self.sink);
         }
 
         fn end(mut self) -> Vec<Line> {
-            self.holders.finish(&mut self.sink);
+            self.holders.write_held_rows(&mut self.sink);
             let rows = self.sink.rows.holders.finish();
             let (pid, cgroup) = (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
             let (begin, end) = (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
@@ -460,7 +460,7 @@ mod tests {
         case.feed(20, FileChange::Left, CARD, 8);
         let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
         let clients = [(7, gpu.clone())].into();
-        assert_eq!(case.holders.held(), accounts::HeldDevices { functions: gpu, clients });
+        assert_eq!(case.holders.held_devices(), accounts::HeldDevices { functions: gpu, clients });
     }
 
     #[test]
@@ -493,8 +493,8 @@ mod tests {
         // Before the part begins.
         case.feed(20, FileChange::Left, CARD, 8);
         case.feed(30, FileChange::Got, RENDER, 7);
-        assert!(case.holders.moved(7, 5, 100, &mut case.sink));
-        assert!(!case.holders.moved(7, 5, 110, &mut case.sink));
+        assert!(case.holders.move_process(7, 5, 100, &mut case.sink));
+        assert!(!case.holders.move_process(7, 5, 110, &mut case.sink));
         let rows: Vec<_> = case.end().into_iter().map(|it| (it.1, it.2, it.4, it.5)).collect();
         let (card, render) = ("/dev/dri/card0".to_owned(), "/dev/dri/renderD128".to_owned());
         assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::monitors::MonitorLost;
-use super::sink::{Dropped, Refused, Sink};
+use super::monitors::MonitorLoss;
+use super::sink::{DroppedSlices, RefusedEntries, Sink};
 use crate::entries::{MissingReason, MissingCount, Relief};
 use crate::open::StopCause;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
@@ -65,7 +65,7 @@ impl Ledger {
     }
 
     /// Enters rows of `slices` that could not be written in time.
-    fn add_dropped_slices(&mut self, dropped: Dropped) {
+    fn add_dropped_slices(&mut self, dropped: DroppedSlices) {
         self.enter_loss(LossEntry {
             cause: Cause::SlicesDropped,
             time_ns: dropped.end_ns as u64,
@@ -78,10 +78,10 @@ impl Ledger {
     }
 
     /// Enters readings of a hardware monitor that are missing.
-    pub fn add_monitor_loss(&mut self, lost: &MonitorLost) {
+    pub fn add_monitor_loss(&mut self, lost: &MonitorLoss) {
         self.enter_loss(LossEntry {
             cause: Cause::MonitorLost,
-            time_ns: lost.time,
+            time_ns: lost.time_ns,
             span_ns: lost.span_ns,
             cpu: None,
             counter: None,
@@ -200,7 +200,7 @@ impl Ledger {
         for dropped in sink.take_dropped() {
             self.add_dropped_slices(dropped);
         }
-        if let Some(Refused { count, time, why }) = sink.take_refused() {
+        if let Some(RefusedEntries { count, time_ns: time, why }) = sink.take_refused() {
             let detail = Some(why.to_string());
             let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
             self.enter_loss(LossEntry { cause, time_ns: time, span_ns: span, cpu, counter, count, detail });

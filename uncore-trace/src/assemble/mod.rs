@@ -32,28 +32,28 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use self::accounts::Accounts;
+use self::accounts::PendingAccounts;
 pub use self::accounts::Reading as AccountReading;
-pub use self::assignments::Assigned;
+pub use self::assignments::AssignmentReading;
 use self::assignments::Assignments;
-use self::cpus::Cpus;
-pub use self::cputime::CpuTime;
+use self::cpus::CpuStates;
+pub use self::cputime::CpuTimeSplit;
 use self::cputime::CpuTimes;
-use self::holders::Holders;
+use self::holders::HolderTable;
 use self::io::IoUse;
-use self::looks::{Look, Looks};
+use self::looks::{RunningTask, RunningTasks};
 pub use self::loss::Ledger;
-use self::monitors::Monitors;
-pub use self::monitors::{Measured, MonitorLost};
-use self::offline::Offline;
-use self::output::Output;
+use self::monitors::PendingMonitors;
+pub use self::monitors::{MonitorReading, MonitorLoss};
+use self::offline::OfflineCpus;
+use self::output::EntryOutput;
 use self::readers::Readers;
-use self::seen::Seen;
+use self::seen::SeenThreads;
 pub use self::sink::Sink;
-use self::span::Span;
+use self::span::TimelineSpan;
 use self::statistics::Statistics;
 use self::unnamed::UnnamedCgroups;
-use crate::assemble::cpu::{Bin, CpuTrack};
+use crate::assemble::cpu::{CpuBin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
 use crate::discover::CgroupMounts;
@@ -145,7 +145,7 @@ pub struct Timeline {
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: TaskNames,
-    running_tasks: Looks,
+    running_tasks: RunningTasks,
     irq_names: IrqNames,
     readers: Readers,
     /// Needed if a witness does not count virtual machines.
@@ -153,23 +153,23 @@ pub struct Timeline {
     consumer: Box<dyn LogConsumer>,
     times: CpuTimes,
     io: Option<IoUse>,
-    holders: Option<Holders>,
+    holders: Option<HolderTable>,
     assignments: Assignments,
     statistics: Statistics,
-    monitors: Monitors,
-    accounts: Accounts,
-    cpus: Cpus,
-    offline: Offline,
+    monitors: PendingMonitors,
+    accounts: PendingAccounts,
+    cpus: CpuStates,
+    offline: OfflineCpus,
     unnamed: UnnamedCgroups,
     /// First and last tick.
-    span: Span,
+    span: TimelineSpan,
     /// End of the last closed bin.
     closed_ns: u64,
     /// Latest time of a record so far.
     newest_ns: u64,
     /// Some CPU's time was unknown up to this time although the ring had been emptied.
     waited_ns: u64,
-    seen: Seen,
+    seen: SeenThreads,
     raw: bool,
     every_slice: bool,
     /// The losses, as rows and as totals.
@@ -182,22 +182,22 @@ impl Timeline {
     pub fn new(setup: &Setup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start_ns = setup.start_tick * tick_ns;
-        let raw = sink.wants(&runtime::TABLE);
+        let raw = sink.wants_table(&runtime::TABLE);
         let by_tick = raw || setup.io || consumer.needs_ticks();
         let bin_ns = if by_tick { tick_ns } else { window_ns };
         let track = |&cpu| {
             let mut track = CpuTrack::new(start_ns, bin_ns);
             if setup.offline.contains(&cpu) {
-                track.leave(None);
+                track.go_offline(None);
             }
             (cpu, track)
         };
         let tracks = setup.cpus.iter().map(track).collect();
         let cgroups = Cgroups::from_mounts(setup.cgroups, setup.root, setup.trusted_cgroups.clone());
-        let mut cpus = Cpus::new(setup.cpu_places, setup.cpus, setup.layouts);
-        cpus.follow(&CpuSetChange { went_offline: setup.offline.to_vec(), ..CpuSetChange::default() });
+        let mut cpus = CpuStates::new(setup.cpu_places, setup.cpus, setup.layouts);
+        cpus.apply_change(&CpuSetChange { went_offline: setup.offline.to_vec(), ..CpuSetChange::default() });
         if raw {
-            cpus.rows(start_ns, sink);
+            cpus.write_rows(start_ns, sink);
         }
         Self {
             tick_ns,
@@ -206,7 +206,7 @@ impl Timeline {
             tracks,
             names: TaskNames::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
-            running_tasks: Looks::default(),
+            running_tasks: RunningTasks::default(),
             irq_names: IrqNames::new(setup.root),
             readers: Readers::new(setup.plan, setup.layouts, setup.opened, setup.start_tick),
             guests: setup
@@ -220,22 +220,22 @@ impl Timeline {
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start_ns)),
             holders: setup.holders.then(|| {
                 let functions_behind = setup.plan.counters.iter().flat_map(|counter| &counter.behind);
-                Holders::new(setup.root, start_ns, functions_behind.map(|function_behind| function_behind.function).collect())
+                HolderTable::new(setup.root, start_ns, functions_behind.map(|function_behind| function_behind.function).collect())
             }),
             assignments: Assignments::new(start_ns),
             statistics: Statistics::new(setup.plan, setup.opened),
-            monitors: Monitors::new(start_ns, window_ns),
-            accounts: Accounts::new(start_ns, window_ns),
+            monitors: PendingMonitors::new(start_ns, window_ns),
+            accounts: PendingAccounts::new(start_ns, window_ns),
             unnamed: UnnamedCgroups::default(),
             cpus,
-            offline: Offline::default(),
-            span: Span { start: start_ns, stop: None },
+            offline: OfflineCpus::default(),
+            span: TimelineSpan { start_ns: start_ns, stop_ns: None },
             closed_ns: start_ns,
             newest_ns: start_ns,
             waited_ns: 0,
-            seen: Seen::default(),
+            seen: SeenThreads::default(),
             raw,
-            every_slice: sink.wants(&slices::TABLE),
+            every_slice: sink.wants_table(&slices::TABLE),
             ledger: Ledger::default(),
         }
     }
@@ -247,7 +247,7 @@ impl Timeline {
             Record::Run(run) => self.feed_run(&run, sink),
             Record::Irq(irq) => {
                 if let Some(track) = self.tracks.get_mut(&irq.cpu) {
-                    track.irq(irq);
+                    track.add_irq_record(irq);
                 }
             }
             Record::Sample(sample) => self.feed_sample(&sample, sink),
@@ -255,7 +255,7 @@ impl Timeline {
             Record::Cgroup(event) => self.cgroup_event(&event, sink),
             Record::Io(moved) => {
                 if let Some(io) = &mut self.io {
-                    io.feed(&moved, &mut self.names);
+                    io.feed_record(&moved, &mut self.names);
                 }
             }
             Record::File(event) => self.file_event(&event, sink),
@@ -263,9 +263,9 @@ impl Timeline {
     }
 
     fn file_event(&mut self, event: &FileEvent, sink: &mut Sink) {
-        let is_over = self.span.stop.is_some_and(|stop| event.time > stop);
+        let is_over = self.span.stop_ns.is_some_and(|stop| event.time > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
-            let new = holders.feed(event, &mut self.names, sink);
+            let new = holders.feed_report(event, &mut self.names, sink);
             self.need_names(new);
         }
     }
@@ -273,9 +273,9 @@ impl Timeline {
     /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
     /// must have been fed, except with the first one.
     pub fn feed_files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
-        let is_over = self.span.stop.is_some_and(|stop| span.0 > stop);
+        let is_over = self.span.stop_ns.is_some_and(|stop| span.0 > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
-            let new = holders.read(span, files, &mut self.names, sink);
+            let new = holders.feed_reading(span, files, &mut self.names, sink);
             self.need_names(new);
         }
     }
@@ -289,20 +289,20 @@ impl Timeline {
     }
 
     /// Takes what the kubelet said of devices and pods.
-    pub fn feed_assignments(&mut self, assigned: &Assigned, sink: &mut Sink) {
-        if self.span.stop.is_none_or(|stop| assigned.time <= stop) {
-            self.assignments.read(assigned, sink);
+    pub fn feed_assignments(&mut self, assigned: &AssignmentReading, sink: &mut Sink) {
+        if self.span.stop_ns.is_none_or(|stop| assigned.time_ns <= stop) {
+            self.assignments.feed_reading(assigned, sink);
         }
     }
 
     /// Enters the devices that are still held or assigned, at the end.
     pub fn end_holders(&mut self, sink: &mut Sink) {
-        self.assignments.finish(sink);
+        self.assignments.write_current_rows(sink);
         if let Some(holders) = &mut self.holders {
-            holders.finish(sink);
+            holders.write_held_rows(sink);
             let end_ns = self.closed_ns + self.tick_ns;
-            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-            held::end(holders.times(), end_ns, &mut output);
+            let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            held::end_all(holders.held_times(), end_ns, &mut output);
         }
     }
 
@@ -316,18 +316,18 @@ impl Timeline {
     }
 
     /// Takes a reading of the hardware's monitors.
-    pub fn feed_monitors(&mut self, measured: &Arc<Measured>) {
-        self.monitors.take(measured);
+    pub fn feed_monitors(&mut self, measured: &Arc<MonitorReading>) {
+        self.monitors.feed_reading(measured);
     }
 
     /// Takes a reading of what devices count themselves.
     pub fn feed_accounts(&mut self, reading: &Arc<AccountReading>) {
-        self.accounts.take(reading);
+        self.accounts.feed_reading(reading);
     }
 
     /// Who holds what, of which accounts are read.
     pub fn held_devices(&self) -> HeldDevices {
-        self.holders.as_ref().map(Holders::held).unwrap_or_default()
+        self.holders.as_ref().map(HolderTable::held_devices).unwrap_or_default()
     }
 
     /// Takes a reading of the kernel's statistics of disks and interfaces.
@@ -360,33 +360,33 @@ impl Timeline {
         for cpu in &change.went_offline {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 let state = peek(*cpu);
-                if let Some(state) = state.as_ref().filter(|_| track.is_away()) {
+                if let Some(state) = state.as_ref().filter(|_| track.is_offline()) {
                     // The CPU came back and left again between two looks.
-                    let span = track.come_back(state.run.begin);
-                    self.offline.back(*cpu, span, &mut self.ledger);
+                    let span = track.come_online(state.run.begin);
+                    self.offline.end_offline(*cpu, span, &mut self.ledger);
                 }
-                if let Some((begin, end)) = track.leave(state.as_ref()) {
+                if let Some((begin, end)) = track.go_offline(state.as_ref()) {
                     self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(*cpu), None, 1);
                 }
                 let moved = state.as_ref().and_then(|state| state.io.as_ref());
                 if let Some((io, moved)) = self.io.as_mut().zip(moved) {
-                    io.peek(moved, u64::MAX, &mut self.names);
+                    io.add_peek(moved, u64::MAX, &mut self.names);
                 }
             }
         }
         for &cpu in &change.came_online {
             if let Entry::Vacant(entry) = self.tracks.entry(cpu) {
                 let mut track = CpuTrack::new(self.closed_ns, self.bin_ns);
-                track.stop_at(self.span.stop.unwrap_or(u64::MAX));
-                track.leave(None);
+                track.stop_at(self.span.stop_ns.unwrap_or(u64::MAX));
+                track.go_offline(None);
                 entry.insert(track);
-                self.times.join(cpu, self.closed_ns);
+                self.times.add_cpu(cpu, self.closed_ns);
                 self.ledger.add_unplanned_cpu(now_ns, cpu);
             }
         }
-        self.cpus.follow(change);
+        self.cpus.apply_change(change);
         if self.raw {
-            self.cpus.rows(now_ns, sink);
+            self.cpus.write_rows(now_ns, sink);
         }
         let (readers, mut output, ledger) = self.split_output(sink);
         readers.apply_change(change, now_ns, ledger, &mut output);
@@ -396,8 +396,8 @@ impl Timeline {
     fn split_output<'a>(
         &'a mut self,
         sink: &'a mut Sink,
-    ) -> (&'a mut Readers, Output<'a>, &'a mut Ledger) {
-        let output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+    ) -> (&'a mut Readers, EntryOutput<'a>, &'a mut Ledger) {
+        let output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         (&mut self.readers, output, &mut self.ledger)
     }
 
@@ -437,7 +437,7 @@ impl Timeline {
     /// Ends the recording with this tick: no later window is closed.
     pub fn stop_at(&mut self, tick: u64) {
         let stop_ns = tick * self.tick_ns;
-        self.span.stop = Some(stop_ns);
+        self.span.stop_ns = Some(stop_ns);
         self.readers.stop_at(tick);
         for track in self.tracks.values_mut() {
             track.stop_at(stop_ns);
@@ -446,7 +446,7 @@ impl Timeline {
 
     /// The last tick of the recording, once known.
     pub fn stop_tick(&self) -> Option<u64> {
-        self.span.stop.map(|stop| stop / self.tick_ns)
+        self.span.stop_ns.map(|stop| stop / self.tick_ns)
     }
 
     /// Remembers which task runs on every CPU. After the programs are detached, no record says
@@ -454,7 +454,7 @@ impl Timeline {
     pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
         let mut are_all_known = true;
         for (&cpu, track) in &self.tracks {
-            are_all_known &= track.is_away() || self.running_tasks.remember(cpu, &self.names, peek);
+            are_all_known &= track.is_offline() || self.running_tasks.remember_running(cpu, &self.names, peek);
         }
         are_all_known
     }
@@ -474,7 +474,7 @@ impl Timeline {
 
     /// Whether everything up to the stop tick is closed.
     pub fn is_done(&self) -> bool {
-        self.span.stop.is_some_and(|stop| self.closed_ns >= stop)
+        self.span.stop_ns.is_some_and(|stop| self.closed_ns >= stop)
     }
 
     /// Whether rows of `fabric` wait for what comes after their window.
@@ -500,7 +500,7 @@ impl Timeline {
     /// Enters the time that could not be closed before the recording ended as a loss. Rows of
     /// windows that are closed and wait for later ones are written.
     pub fn give_up(&mut self, now_ns: u64, sink: &mut Sink) {
-        if let Some(stop) = self.span.stop
+        if let Some(stop) = self.span.stop_ns
             && self.closed_ns < stop
         {
             self.consumer.finish_windows(&mut sink.rows.fabric);
@@ -527,13 +527,13 @@ impl Timeline {
         let horizon = horizon_ns.saturating_sub(lag);
         // A peek shows the CPU after the horizon, so one peek serves every bin that is closed
         // here.
-        let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
+        let mut peeked: BTreeMap<u32, RunningTask> = BTreeMap::new();
         loop {
             if !self.consumer.make_rows(&mut sink.rows.fabric) {
                 return false;
             }
             let mut end_ns = (self.closed_ns / self.bin_ns + 1) * self.bin_ns;
-            if let Some(stop) = self.span.stop {
+            if let Some(stop) = self.span.stop_ns {
                 end_ns = end_ns.min(stop);
             }
             if end_ns > horizon || self.is_done() {
@@ -544,7 +544,7 @@ impl Timeline {
             }
             let late = horizon > end_ns + GRACE_NS;
             let tick = end_ns / self.tick_ns;
-            let is_last = self.span.stop == Some(end_ns);
+            let is_last = self.span.stop_ns == Some(end_ns);
             // A window ends with the reading of its last tick. A reading that is still missing after
             // the grace will not come: the window is closed without it.
             if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have_read(tick)
@@ -576,32 +576,32 @@ impl Timeline {
         &mut self,
         end_ns: u64,
         wait: Wait,
-        peeked: &mut BTreeMap<u32, Look>,
+        peeked: &mut BTreeMap<u32, RunningTask>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
         // Each CPU is tried in the order of trust: its records, a peek, a gap. What is entered
         // as a gap cannot be changed by a record that comes later, so a gap is the last resort.
         let is_final = wait == Wait::Over;
         for (&cpu, track) in &mut self.tracks {
-            if track.accounted() >= end_ns {
+            if track.accounted_until() >= end_ns {
                 continue;
             }
-            if track.is_away() {
+            if track.is_offline() {
                 match peek(cpu) {
                     // The CPU is back: what it has sent since comes with the next drain.
                     Some(_) if track.saw_switch() && !is_final => return false,
                     Some(state) if state.run.begin < end_ns => {
-                        let span = track.come_back(state.run.begin);
-                        self.offline.back(cpu, span, &mut self.ledger);
+                        let span = track.come_online(state.run.begin);
+                        self.offline.end_offline(cpu, span, &mut self.ledger);
                     }
                     _ => {
-                        self.offline.stay(cpu, track.stay_away(end_ns));
+                        self.offline.extend_offline(cpu, track.add_offline_until(end_ns));
                         continue;
                     }
                 }
             }
             if let Entry::Vacant(entry) = peeked.entry(cpu) {
-                match self.running_tasks.look(cpu, &self.names, peek) {
+                match self.running_tasks.find_running(cpu, &self.names, peek) {
                     Some(new_look) => {
                         entry.insert(new_look);
                     }
@@ -615,24 +615,24 @@ impl Timeline {
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
-                let record_missing = look.peek.run.begin > track.accounted();
-                if !look.surely && !is_final || record_missing && wait == Wait::ForRecords {
+                let record_missing = look.peek.run.begin > track.accounted_until();
+                if !look.is_certain && !is_final || record_missing && wait == Wait::ForRecords {
                     return false;
                 }
-                let gap = track.peek(&look.peek, &look.task, end_ns, &mut self.names);
+                let gap = track.add_peek(&look.peek, &look.task, end_ns, &mut self.names);
                 if let Some((begin, end)) = gap {
                     self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(cpu), None, 1);
                 }
                 if let Some((io, moved)) = self.io.as_mut().zip(look.peek.io.as_ref()) {
-                    io.peek(moved, end_ns, &mut self.names);
+                    io.add_peek(moved, end_ns, &mut self.names);
                 }
             }
-            if track.accounted() < end_ns {
+            if track.accounted_until() < end_ns {
                 // The CPU has switched since the drain: its record is in the ring.
                 if !is_final {
                     return false;
                 }
-                let span = end_ns - track.accounted();
+                let span = end_ns - track.accounted_until();
                 self.ledger.add_loss(Cause::RunGap, end_ns, span, Some(cpu), None, 1);
             }
         }
@@ -641,43 +641,43 @@ impl Timeline {
 
     /// Closes the bin of every CPU that ends at `end_ns`. All its entries have been made.
     fn close_bin(&mut self, end_ns: u64, sink: &mut Sink) {
-        let (tick, is_last) = (end_ns / self.tick_ns, self.span.stop == Some(end_ns));
+        let (tick, is_last) = (end_ns / self.tick_ns, self.span.stop_ns == Some(end_ns));
         let cpus: Vec<u32> = self.tracks.keys().copied().collect();
         for cpu in cpus {
-            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end_ns)) {
+            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close_first_bin(end_ns)) {
                 self.log_usage(cpu, &bin, sink);
             }
         }
         if let Some(io) = &mut self.io {
-            let moved = io.close(end_ns, is_last, &mut self.names, sink);
-            self.statistics.close_tick(end_ns, &io.completed(end_ns), &moved);
+            let moved = io.close_tick(end_ns, is_last, &mut self.names, sink);
+            self.statistics.close_tick(end_ns, &io.take_completed(end_ns), &moved);
             for moved in moved {
                 self.need_name(moved.owner);
-                Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
-                    .entry(entries::LogEntry::Moved(&moved));
+                EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw }
+                    .log_entry(entries::LogEntry::Moved(&moved));
             }
         }
         if let Some(holders) = &mut self.holders {
-            let changes = holders.close((self.closed_ns, end_ns), &mut self.names);
+            let changes = holders.close_tick((self.closed_ns, end_ns), &mut self.names);
             for held_time in &changes {
                 self.need_name(held_time.owner);
             }
-            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-            held::log(&changes, end_ns, &mut output);
+            let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            held::log_changes(&changes, end_ns, &mut output);
         }
         if end_ns.is_multiple_of(self.window_ns) || is_last {
-            let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+            let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
             self.statistics.log_counts(end_ns, &mut self.ledger, &mut output);
-            self.monitors.close(end_ns, &mut output);
-            self.accounts.close(end_ns, is_last, &mut output);
+            self.monitors.close_window(end_ns, &mut output);
+            self.accounts.close_window(end_ns, is_last, &mut output);
         }
         // The attributor names its rows at the end of a tick, so names follow the owners of the
         // tick and come before its end.
         self.name_cgroups(end_ns, is_last, sink);
         self.closed_ns = end_ns;
-        self.offline.report(is_last, &mut self.ledger);
-        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-        output.entry(entries::LogEntry::EndOfTick { tick, is_last });
+        self.offline.report_due(is_last, &mut self.ledger);
+        let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        output.log_entry(entries::LogEntry::EndOfTick { tick, is_last });
         for missing in self.consumer.take_missing() {
             self.ledger.add_missing_window(&missing);
         }
@@ -685,50 +685,50 @@ impl Timeline {
     }
 
     /// Logs who used a CPU in a bin, as one entry.
-    fn log_usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
-        let owner = |slot: &Slot| self.names.task_owner(&slot.task, bin.end);
+    fn log_usage(&mut self, cpu: u32, bin: &CpuBin, sink: &mut Sink) {
+        let owner = |slot: &Slot| self.names.task_owner(&slot.task, bin.end_ns);
         let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
         for &owner in &owners {
             self.need_name(owner);
         }
         if self.raw {
-            raw::rows(cpu, bin, &owners, &mut self.irq_names, sink);
+            raw::append_usage_rows(cpu, bin, &owners, &mut self.irq_names, sink);
         }
-        self.times.add(cpu, bin);
+        self.times.add_bin(cpu, bin);
         if bin.untold > MOST_UNTOLD_NS {
-            self.ledger.add_loss(Cause::RunGap, bin.end, bin.untold, Some(cpu), None, 1);
+            self.ledger.add_loss(Cause::RunGap, bin.end_ns, bin.untold, Some(cpu), None, 1);
         }
         let of_slots = |number: fn(&Slot) -> u64| -> Vec<(Owner, u64)> {
             bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()
         };
-        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         if output.consumer.needs_switches() {
             let owner_slices = of_slots(|slot| slot.slices);
-            output.entry(entries::LogEntry::Switches { cpu, switches: &owner_slices });
+            output.log_entry(entries::LogEntry::Switches { cpu, switches: &owner_slices });
         }
         let mut owner_times = of_slots(|slot| slot.wall_ns);
         for irq in &bin.irqs {
             if let Context::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)
             {
-                output.entry(entries::LogEntry::Interrupt { number, name });
+                output.log_entry(entries::LogEntry::Interrupt { number, name });
             }
             owner_times.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
         }
-        if bin.unknown > 0 {
-            owner_times.push((Owner::Unattributed, bin.unknown));
+        if bin.unknown_ns > 0 {
+            owner_times.push((Owner::Unattributed, bin.unknown_ns));
         }
-        output.entry(entries::LogEntry::Usage { cpu, usage: &owner_times });
+        output.log_entry(entries::LogEntry::Usage { cpu, usage: &owner_times });
     }
 
     /// Logs the paths of cgroups: those of owners at once, the others a few per bin.
     fn name_cgroups(&mut self, end_ns: u64, is_last: bool, sink: &mut Sink) {
         let cgroups = &mut self.names.cgroups;
-        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         self.unnamed.look_up_due(end_ns, is_last, |id| {
             let names = cgroups.take_unlogged(id, end_ns);
             if let Some(names) = names {
-                output.cgroup(id, names, end_ns);
+                output.log_cgroup(id, names, end_ns);
             }
             names.is_some()
         });
@@ -736,7 +736,7 @@ impl Timeline {
             let limit = if is_last { usize::MAX } else { FRESH_AT_ONCE };
             for id in cgroups.take_new(limit) {
                 if let Some(names) = cgroups.take_unlogged(id, end_ns) {
-                    output.cgroup(id, names, end_ns);
+                    output.log_cgroup(id, names, end_ns);
                 }
             }
         }
@@ -747,30 +747,30 @@ impl Timeline {
     }
 
     /// How each CPU's time is divided over the owners so far.
-    pub fn cpu_times(&self) -> Vec<CpuTime> {
-        self.times.all()
+    pub fn cpu_times(&self) -> Vec<CpuTimeSplit> {
+        self.times.all_times()
     }
 
     fn feed_run(&mut self, run: &Run, sink: &mut Sink) {
         let Some(track) = self.tracks.get_mut(&run.cpu) else {
             return;
         };
-        if track.is_away() && run.end > track.accounted() {
-            let span = track.come_back(run.begin);
-            self.offline.back(run.cpu, span, &mut self.ledger);
+        if track.is_offline() && run.end > track.accounted_until() {
+            let span = track.come_online(run.begin);
+            self.offline.end_offline(run.cpu, span, &mut self.ledger);
         }
-        if let Some((begin, end)) = track.run(run, &mut self.names) {
+        if let Some((begin, end)) = track.add_run(run, &mut self.names) {
             self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
         }
-        if self.raw && self.span.overlaps(run.begin, run.end) {
+        if self.raw && self.span.overlaps_span(run.begin, run.end) {
             for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
                 if self.seen.is_first(slot.task.tid, run.begin) {
-                    sink.task(&slot.task, run.begin, "seen");
+                    sink.append_task(&slot.task, run.begin, "seen");
                 }
             }
         }
         if self.every_slice {
-            raw::slice_rows(run, &self.span, &mut sink.rows.slices);
+            raw::append_slice_rows(run, &self.span, &mut sink.rows.slices);
         }
     }
 
@@ -779,33 +779,33 @@ impl Timeline {
         let event_name = match event.change {
             TaskChange::Exec => {
                 if let Some(holders) = &mut self.holders {
-                    holders.renamed(&event.task, event.time);
+                    holders.rename_process(&event.task, event.time);
                 }
                 "exec"
             }
             TaskChange::Exit => {
-                self.seen.exit(event.task.tid, event.time);
+                self.seen.note_exit(event.task.tid, event.time);
                 "exit"
             }
         };
-        if sink.wants(&tasks::TABLE) && self.span.has(event.time) {
-            sink.task(&event.task, event.time, event_name);
+        if sink.wants_table(&tasks::TABLE) && self.span.contains_time(event.time) {
+            sink.append_task(&event.task, event.time, event_name);
         }
     }
 
     fn cgroup_event(&mut self, event: &CgroupEvent, sink: &mut Sink) {
         if let CgroupChange::Attached(tid) = event.change
-            && sink.wants(&tasks::TABLE)
+            && sink.wants_table(&tasks::TABLE)
         {
             let task = self.names.moved_task(tid, event.cgroup_id);
-            if self.span.has(event.time) {
-                sink.task(&task, event.time, "move");
+            if self.span.contains_time(event.time) {
+                sink.append_task(&task, event.time, "move");
             }
         }
         if let CgroupChange::Attached(tid) = event.change
-            && self.span.stop.is_none_or(|stop| event.time <= stop)
+            && self.span.stop_ns.is_none_or(|stop| event.time <= stop)
             && let Some(holders) = &mut self.holders
-            && holders.moved(tid, event.cgroup_id, event.time, sink)
+            && holders.move_process(tid, event.cgroup_id, event.time, sink)
         {
             self.need_names(vec![event.cgroup_id]);
         }

@@ -10,7 +10,7 @@ use crate::schema::readings;
 
 /// The consumer and the tables.
 #[derive(Debug)]
-pub(super) struct Output<'a> {
+pub(super) struct EntryOutput<'a> {
     /// Makes `fabric` from the entries.
     pub consumer: &'a mut dyn LogConsumer,
     /// The rows of the raw tables.
@@ -19,34 +19,34 @@ pub(super) struct Output<'a> {
     pub raw: bool,
 }
 
-impl Output<'_> {
+impl EntryOutput<'_> {
     /// Gives an entry to the consumer.
-    pub(super) fn entry(&mut self, entry: LogEntry<'_>) {
+    pub(super) fn log_entry(&mut self, entry: LogEntry<'_>) {
         // The order of entries is made in this module, so an error here is a bug. It costs what the entry
         // says, which is a loss like any other.
         if let Err(disorder) = self.consumer.take_entry(entry, &mut self.sink.rows.fabric) {
             log::error!("{disorder}");
-            self.sink.refuse(disorder);
+            self.sink.refuse_entry(disorder);
         }
     }
 
-    /// Logs the path of a cgroup, known from the bin that ends at `end`.
-    pub(super) fn cgroup(&mut self, id: u64, names: &Arc<CgroupNames>, end: u64) {
-        self.entry(LogEntry::Cgroup { id, names });
+    /// Logs the path of a cgroup, known from the bin that ends at `end_ns`.
+    pub(super) fn log_cgroup(&mut self, id: u64, names: &Arc<CgroupNames>, end_ns: u64) {
+        self.log_entry(LogEntry::Cgroup { id, names });
         if self.raw {
-            self.sink.cgroup(id, names, end);
+            self.sink.append_cgroup(id, names, end_ns);
         }
     }
 }
 
-impl readers::ReadingLog for Output<'_> {
+impl readers::ReadingLog for EntryOutput<'_> {
     fn open_tick(&self) -> u64 {
         self.consumer.open_tick()
     }
 
     fn log_readings(&mut self, readings: &[CounterReading], row: &readers::ReadingColumns<'_>) {
         for reading in readings {
-            self.entry(LogEntry::Reading(*reading));
+            self.log_entry(LogEntry::Reading(*reading));
         }
         if !self.raw {
             return;
@@ -109,14 +109,14 @@ mod tests {
         let mut ledger = Ledger::default();
         for tick in [3, 4] {
             let entry = LogEntry::EndOfTick { tick, is_last: false };
-            Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
+            EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: false }.log_entry(entry);
         }
         ledger.write_rows(&mut sink);
         assert!(ledger.loss_summary().is_complete());
         consumer.2 = Some(Disorder::Tick(4));
         for tick in [4, 5] {
             let entry = LogEntry::EndOfTick { tick, is_last: false };
-            Output { consumer: &mut consumer, sink: &mut sink, raw: false }.entry(entry);
+            EntryOutput { consumer: &mut consumer, sink: &mut sink, raw: false }.log_entry(entry);
         }
         ledger.write_rows(&mut sink);
         assert!(!ledger.loss_summary().is_complete());

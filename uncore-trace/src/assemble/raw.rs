@@ -1,8 +1,8 @@
 //! Rows of the raw tables that say who used the CPUs.
 
 use super::sink::Sink;
-use super::span::Span;
-use crate::assemble::cpu::Bin;
+use super::span::TimelineSpan;
+use crate::assemble::cpu::CpuBin;
 use crate::drain::{Context, Run};
 use crate::entries::{OwnerFields, Owner, softirq};
 use crate::identity::irqs::IrqNames;
@@ -10,14 +10,14 @@ use crate::schema::{irqs, owner, runtime, slices};
 
 /// Writes the rows of one bin of one CPU. `owners` are those of the bin's tasks, in order. The
 /// times of the rows sum to the length of the bin.
-pub(super) fn rows(
+pub(super) fn append_usage_rows(
     cpu: u32,
-    bin: &Bin,
+    bin: &CpuBin,
     owners: &[Owner],
     irq_names: &mut IrqNames,
     sink: &mut Sink,
 ) {
-    let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
+    let (mono_ns, tick_ns, cpu) = (bin.end_ns as i64, bin.len_ns as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
         let comm = slot.task.comm.text();
         let OwnerFields { kind, process, cgroup_id, .. } = owner.to_columns();
@@ -36,7 +36,7 @@ pub(super) fn rows(
             owner_cgroup_id: cgroup_id,
         });
     }
-    for (kind, ns) in [(owner::UNATTRIBUTED, bin.unknown), (runtime::OFFLINE, bin.offline)] {
+    for (kind, ns) in [(owner::UNATTRIBUTED, bin.unknown_ns), (runtime::OFFLINE, bin.offline_ns)] {
         if ns > 0 {
             sink.rows.runtime.append(&runtime::Row {
                 mono_ns,
@@ -79,11 +79,11 @@ pub(super) fn rows(
 
 /// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
 /// follow one another without gaps from the record's begin to its end.
-pub(super) fn slice_rows(run: &Run, span: &Span, builder: &mut slices::Builder) {
+pub(super) fn append_slice_rows(run: &Run, span: &TimelineSpan, builder: &mut slices::Builder) {
     let mut begin = run.begin;
     for slot in &run.slots {
         let end = begin + slot.wall_ns;
-        if !span.has(end) {
+        if !span.contains_time(end) {
             begin = end;
             continue;
         }

@@ -31,25 +31,25 @@ pub struct Sink {
     /// Rows that were not handed to the writer yet.
     pub rows: Builders,
     /// Rows of `fabric` that were handed to the writer.
-    handed: u64,
-    dropped: Vec<Dropped>,
-    refused: Option<Refused>,
+    handed_rows: u64,
+    dropped: Vec<DroppedSlices>,
+    refused: Option<RefusedEntries>,
 }
 
 /// Entries of the log that were refused because they were out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct RefusedEntries {
     /// Number of entries.
     pub count: u64,
     /// When the first one was, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// Why the first one was.
     pub why: Disorder,
 }
 
 /// Rows of `slices` that were dropped because they came faster than they could be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedSlices {
     /// Number of rows.
     pub rows: u64,
     /// Begin of the first one, ns on `CLOCK_MONOTONIC`.
@@ -58,8 +58,8 @@ pub struct Dropped {
     pub end_ns: i64,
 }
 
-impl Dropped {
-    fn of(slices: &RecordBatch) -> Self {
+impl DroppedSlices {
+    fn of_batch(slices: &RecordBatch) -> Self {
         let times = |name| slices.column_by_name(name).map(AsArray::as_primitive::<Int64Type>);
         Self {
             rows: slices.num_rows() as u64,
@@ -82,7 +82,7 @@ impl Sink {
     }
 
     /// Whether rows of this table are kept.
-    pub fn wants(&self, table: &TableDef) -> bool {
+    pub fn wants_table(&self, table: &TableDef) -> bool {
         self.wanted.contains(&table.name)
     }
 
@@ -93,24 +93,24 @@ impl Sink {
 
     /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.
     pub fn hand_over(&mut self, writer: &mut dyn RowStore) -> Result<()> {
-        self.hand(writer, BATCH_ROWS)
+        self.hand_rows(writer, BATCH_ROWS)
     }
 
     /// Hands all rows to the writer.
-    pub fn flush(&mut self, writer: &mut dyn RowStore) -> Result<()> {
-        self.hand(writer, 1)
+    pub fn flush_rows(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+        self.hand_rows(writer, 1)
     }
 
     /// Hands all rows to the writer and waits for room. For the end of a recording, when the ring
     /// is no longer drained.
-    pub fn finish(&mut self, writer: &mut dyn RowStore) -> Result<()> {
-        self.handed += self.rows.fabric.len() as u64;
+    pub fn finish_rows(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+        self.handed_rows += self.rows.fabric.len() as u64;
         self.rows.finish(1, |table, batch| writer.write_rows(table, batch))
     }
 
-    fn hand(&mut self, writer: &mut dyn RowStore, least: usize) -> Result<()> {
-        let Self { wanted: _, origin: _, rows, handed, dropped, refused: _ } = self;
-        rows.finish(least, |table, batch| {
+    fn hand_rows(&mut self, writer: &mut dyn RowStore, min_rows: usize) -> Result<()> {
+        let Self { wanted: _, origin: _, rows, handed_rows: handed, dropped, refused: _ } = self;
+        rows.finish(min_rows, |table, batch| {
             if table.name == fabric::TABLE.name {
                 *handed += batch.num_rows() as u64;
             }
@@ -119,9 +119,9 @@ impl Sink {
             }
             // Slices are dropped rather than waited for: during a wait the ring would fill, and all
             // other tables would lose records. No other table is made from slices.
-            let these = Dropped::of(&batch);
+            let dropped_slices = DroppedSlices::of_batch(&batch);
             if !writer.offer_rows(table, batch)? {
-                dropped.push(these);
+                dropped.push(dropped_slices);
             }
             Ok(())
         })
@@ -129,29 +129,29 @@ impl Sink {
 
     /// Number of rows of `fabric` so far.
     pub fn fabric_rows(&self) -> u64 {
-        self.handed + self.rows.fabric.len() as u64
+        self.handed_rows + self.rows.fabric.len() as u64
     }
 
     /// The rows of `slices` that were dropped since the last call.
-    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+    pub fn take_dropped(&mut self) -> Vec<DroppedSlices> {
         std::mem::take(&mut self.dropped)
     }
 
     /// Notes that an entry was refused.
-    pub(super) fn refuse(&mut self, why: Disorder) {
-        let first = Refused { count: 0, time: mono_ns() as u64, why };
+    pub(super) fn refuse_entry(&mut self, why: Disorder) {
+        let first = RefusedEntries { count: 0, time_ns: mono_ns() as u64, why };
         self.refused.get_or_insert(first).count += 1;
     }
 
     /// The entries that were refused since the last call.
-    pub(super) const fn take_refused(&mut self) -> Option<Refused> {
+    pub(super) const fn take_refused(&mut self) -> Option<RefusedEntries> {
         self.refused.take()
     }
 
     /// A row of `tasks`.
-    pub fn task(&mut self, task: &Task, time: u64, what: &str) {
+    pub fn append_task(&mut self, task: &Task, time_ns: u64, what: &str) {
         self.rows.tasks.append(&tasks::Row {
-            mono_ns: time as i64,
+            mono_ns: time_ns as i64,
             pid: task.pid as i32,
             tid: task.tid as i32,
             comm: &task.comm.text(),
@@ -161,7 +161,7 @@ impl Sink {
     }
 
     /// A row of `cgroups`.
-    pub fn cgroup(&mut self, id: u64, names: &CgroupNames, time: u64) {
+    pub fn append_cgroup(&mut self, id: u64, names: &CgroupNames, time_ns: u64) {
         let RecordingOrigin { host, boot_id, cluster } = &self.origin;
         self.rows.cgroups.append(&cgroups::Row {
             host,
@@ -172,7 +172,7 @@ impl Sink {
             container: names.container.as_deref(),
             pod: names.pod.as_deref(),
             job: names.job.as_deref(),
-            mono_ns: time as i64,
+            mono_ns: time_ns as i64,
         });
     }
 }

@@ -6,14 +6,14 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
 use super::part::PartToCut;
-use crate::assemble::CpuTime;
+use crate::assemble::CpuTimeSplit;
 use crate::schema::columns::{i32_column, i64_column, words};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
 use crate::schema::{TableDef, irqs, metadata, runtime};
 
 /// Sums by CPU.
 #[derive(Debug, Default)]
-pub(super) struct Times(BTreeMap<u32, CpuTime>);
+pub(super) struct Times(BTreeMap<u32, CpuTimeSplit>);
 
 impl Times {
     /// Adds the rows of tables that hold CPU time.
@@ -30,7 +30,7 @@ impl Times {
             let cpu = cpus.value(row).max(0).unsigned_abs();
             let end = ends.value(row).max(0).unsigned_abs();
             let begin = end.saturating_sub(lengths.value(row).max(0).unsigned_abs());
-            let new = CpuTime { cpu, begin_ns: begin, end_ns: end, ..CpuTime::default() };
+            let new = CpuTimeSplit { cpu, begin_ns: begin, end_ns: end, ..CpuTimeSplit::default() };
             let time = self.0.entry(cpu).or_insert(new);
             time.begin_ns = time.begin_ns.min(begin);
             time.end_ns = time.end_ns.max(end);
@@ -48,10 +48,10 @@ impl Times {
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn cpu_times(mut self, parts: &[PartToCut]) -> Result<Vec<CpuTime>> {
+    pub(super) fn cpu_times(mut self, parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
         for part in parts {
             let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };
-            let recorded: Vec<CpuTime> = serde_json::from_str(text)
+            let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)
                 .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
             for recorded_cpu in recorded {
                 if let Some(time) = self.0.get_mut(&recorded_cpu.cpu) {

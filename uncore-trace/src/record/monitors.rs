@@ -24,7 +24,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use self::reader::MonitorReader;
 pub use self::tree::remove_left_groups;
 use self::tree::{KernelTree, ResctrlTree};
-use crate::assemble::Measured;
+use crate::assemble::MonitorReading;
 use crate::clock::mono_ns;
 use crate::confine;
 use crate::discover::Machine;
@@ -45,7 +45,7 @@ const RANKS: Duration = Duration::from_secs(1);
 /// The thread that reads the monitors of a recording; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct MonitorThread {
-    measured: Receiver<Measured>,
+    measured: Receiver<MonitorReading>,
     /// Paths of cgroups, the largest first, if groups are made.
     tenants: Option<Sender<Vec<Arc<str>>>>,
     makes_groups: bool,
@@ -140,7 +140,7 @@ impl MonitorSetup {
 
 impl MonitorThread {
     /// The readings since the last call.
-    pub(super) fn take_readings(&self) -> impl Iterator<Item = Arc<Measured>> {
+    pub(super) fn take_readings(&self) -> impl Iterator<Item = Arc<MonitorReading>> {
         self.measured.try_iter().map(Arc::new)
     }
 
@@ -170,7 +170,7 @@ fn read_windows(
     mut reader: MonitorReader,
     window_ns: u64,
     ranks: &Receiver<Vec<Arc<str>>>,
-    sender: &SyncSender<Measured>,
+    sender: &SyncSender<MonitorReading>,
 ) {
     confine::thread(&reader.needs());
     loop {
@@ -315,7 +315,7 @@ mod tests {
             for group in fake.groups() {
                 fake.value(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
-            let of_b = |its: Arc<Measured>| {
+            let of_b = |its: Arc<MonitorReading>| {
                 let mut all = its.bytes.iter();
                 all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
             };

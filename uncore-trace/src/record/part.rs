@@ -15,7 +15,7 @@ use super::canary::EndedBurst;
 use super::marks::PartMarks;
 use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
-use crate::assemble::{Assigned, Setup, Sink, Timeline};
+use crate::assemble::{AssignmentReading, Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
@@ -47,7 +47,7 @@ pub(super) struct CommonState<'a> {
     /// Whether it is recorded who holds which device.
     pub holders: bool,
     /// What the kubelet last said of devices and pods.
-    pub assigned: Option<Arc<Assigned>>,
+    pub assigned: Option<Arc<AssignmentReading>>,
 }
 
 impl<'a> CommonState<'a> {
@@ -207,7 +207,7 @@ impl Draft {
         }
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the
         // writer seals them in that order.
-        sink.flush(&mut writer)?;
+        sink.flush_rows(&mut writer)?;
         Ok(OpenPart {
             timeline,
             sink,
@@ -265,7 +265,7 @@ impl OpenPart {
     /// far: a recorder that is killed cannot write them later.
     pub(super) fn seal_rows(&mut self, marks: &PartMarks) -> Result<()> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
-        self.sink.flush(&mut self.writer)?;
+        self.sink.flush_rows(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
         let marked = marks.note_in_metadata(&mut self.pairs)?;
         let has_canary_changed = self.note_canary()?;
@@ -291,7 +291,7 @@ impl OpenPart {
         let Self { clock, own_cpu_ns, .. } = self;
         let end = PartEnd { clock, timer, complete, own_cpu_ns };
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
-        self.sink.finish(&mut self.writer)?;
+        self.sink.finish_rows(&mut self.writer)?;
         let lost = self.timeline.ledger.totals().clone();
         Ok((self.writer.start_finishing(self.pairs)?, lost))
     }

@@ -30,7 +30,7 @@ pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &RecordO
 /// Writes a row of `counters` for each counter. `failed` holds those that are not read, with the
 /// reason.
 pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Sink) {
-    if !sink.wants(&counters::TABLE) {
+    if !sink.wants_table(&counters::TABLE) {
         return;
     }
     let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
@@ -71,7 +71,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
 
 /// Writes a row of `links` for each counter of a link.
 pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
-    if !sink.wants(&links::TABLE) {
+    if !sink.wants_table(&links::TABLE) {
         return;
     }
     let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |link_counter| (link, link_counter)));

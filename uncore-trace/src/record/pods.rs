@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::assemble::{Assigned, Sink, Timeline};
+use crate::assemble::{AssignmentReading, Sink, Timeline};
 use crate::clock::mono_ns;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
@@ -54,7 +54,7 @@ impl PodSetup {
         PodThread { answers, stop: Some(stop), thread }
     }
 
-    fn ask_repeatedly(self, sender: &Sender<Assigned>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
+    fn ask_repeatedly(self, sender: &Sender<AssignmentReading>, mut stopped: oneshot::Receiver<()>) -> Result<()> {
         let Self { connected, root } = self;
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
@@ -78,7 +78,7 @@ impl PodSetup {
                     has_failed = list.is_err();
                     let list = list.map_err(|error| not_asked(&error));
                     // The recorder has ended if it takes no answer.
-                    if is_news && sender.send(Assigned { time, list }).is_err() {
+                    if is_news && sender.send(AssignmentReading { time_ns: time, list }).is_err() {
                         return Ok(());
                     }
                     sleep(PAUSE).await;
@@ -93,7 +93,7 @@ impl PodSetup {
 }
 
 /// Enters what the kubelet said into a part, at `now_ns`.
-pub(super) fn enter_assignments(assigned: &Assigned, now_ns: u64, timeline: &mut Timeline, sink: &mut Sink) {
+pub(super) fn enter_assignments(assigned: &AssignmentReading, now_ns: u64, timeline: &mut Timeline, sink: &mut Sink) {
     timeline.feed_assignments(assigned, sink);
     if let Err(why) = &assigned.list {
         timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
@@ -101,9 +101,9 @@ pub(super) fn enter_assignments(assigned: &Assigned, now_ns: u64, timeline: &mut
 }
 
 /// Says that nothing more is asked.
-fn send_failure(sender: &Sender<Assigned>, error: &anyhow::Error) {
+fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
     // The recorder has ended if it takes no answer.
-    drop(sender.send(Assigned { time: mono_ns() as u64, list: Err(not_asked(error)) }));
+    drop(sender.send(AssignmentReading { time_ns: mono_ns() as u64, list: Err(not_asked(error)) }));
 }
 
 fn not_asked(error: &anyhow::Error) -> String {
@@ -113,14 +113,14 @@ fn not_asked(error: &anyhow::Error) -> String {
 /// A kubelet that is asked; the thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct PodThread {
-    answers: Receiver<Assigned>,
+    answers: Receiver<AssignmentReading>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PodThread {
     /// The answers since the last call.
-    pub(super) fn take_answers(&self) -> impl Iterator<Item = Arc<Assigned>> {
+    pub(super) fn take_answers(&self) -> impl Iterator<Item = Arc<AssignmentReading>> {
         self.answers.try_iter().map(Arc::new)
     }
 }

@@ -451,7 +451,7 @@ impl Recorder<'_> {
                 open_part.timeline.feed_monitors(&reading);
             }
             for lost in &reading.lost {
-                self.open_parts.ledger_at(lost.time).add_monitor_loss(lost);
+                self.open_parts.ledger_at(lost.time_ns).add_monitor_loss(lost);
             }
         }
         self.take_account_readings();
@@ -485,8 +485,8 @@ impl Recorder<'_> {
                 open_part.timeline.feed_assignments(&assignments, &mut open_part.sink);
             }
             if let Err(why) = &assignments.list {
-                let ledger = self.open_parts.ledger_at(assignments.time);
-                ledger.add_explained(Cause::HolderUnseen, assignments.time, None, why);
+                let ledger = self.open_parts.ledger_at(assignments.time_ns);
+                ledger.add_explained(Cause::HolderUnseen, assignments.time_ns, None, why);
             }
             self.common.assigned = Some(assignments);
         }
@@ -618,7 +618,7 @@ impl Recorder<'_> {
         for open_part in self.open_parts.oldest_first() {
             open_part.timeline.apply_change(change, time_ns, &mut open_part.sink, &mut peek_cpu);
             // As at the begin of a part: rows that refer to the current CPUs must come later.
-            open_part.sink.flush(&mut open_part.writer)?;
+            open_part.sink.flush_rows(&mut open_part.writer)?;
         }
         self.common.apply_change(change);
         for &cpu in &change.went_offline {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::assemble::{Measured, MonitorLost};
+use crate::assemble::{MonitorReading, MonitorLoss};
 
 /// A loss that lasts is entered once in this time, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -22,7 +22,7 @@ struct LossRun {
 pub(super) struct LossRuns {
     /// By inode of the group.
     open_runs: HashMap<u64, LossRun>,
-    ended_losses: Vec<MonitorLost>,
+    ended_losses: Vec<MonitorLoss>,
 }
 
 impl LossRuns {
@@ -47,7 +47,7 @@ impl LossRuns {
     pub(super) fn end_run(&mut self, inode: u64, now_ns: u64) {
         if let Some(LossRun { group, why, since_ns: since, count }) = self.open_runs.remove(&inode) {
             let detail = format!("{group}: {why}");
-            self.ended_losses.push(MonitorLost { time: now_ns, span_ns: now_ns - since, count, detail });
+            self.ended_losses.push(MonitorLoss { time_ns: now_ns, span_ns: now_ns - since, count, detail });
         }
     }
 
@@ -59,11 +59,11 @@ impl LossRuns {
     }
 
     /// A reading of all groups did not reach the recorder.
-    pub(super) fn note_dropped(&mut self, measured: Measured) {
-        let Measured { time, span_ns, bytes: _, lost } = measured;
+    pub(super) fn note_dropped(&mut self, measured: MonitorReading) {
+        let MonitorReading { time_ns: time, span_ns, bytes: _, lost } = measured;
         self.ended_losses.extend(lost);
         let detail = "all groups: the recorder was behind".to_owned();
-        self.ended_losses.push(MonitorLost { time, span_ns, count: 1, detail });
+        self.ended_losses.push(MonitorLoss { time_ns: time, span_ns, count: 1, detail });
     }
 
     /// The recording ends at `now_ns`.
@@ -76,7 +76,7 @@ impl LossRuns {
     }
 
     /// The losses since the last call.
-    pub(super) fn take_losses(&mut self) -> Vec<MonitorLost> {
+    pub(super) fn take_losses(&mut self) -> Vec<MonitorLoss> {
         std::mem::take(&mut self.ended_losses)
     }
 }

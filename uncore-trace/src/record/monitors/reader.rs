@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::groups::{OwnGroups, Worth};
 use super::lost::LossRuns;
 use super::tree::ResctrlTree;
-use crate::assemble::Measured;
+use crate::assemble::MonitorReading;
 use crate::confine::{Needs, RECORDER};
 use crate::discover::resctrl::{Domain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
 use crate::discover::{CgroupView, Machine};
@@ -135,7 +135,7 @@ impl MonitorReader {
 
     /// Reads all groups at `now_ns`. `None` the first time, and if no cgroup has a group of its own,
     /// unless something was lost.
-    pub(super) fn read_groups(&mut self, now_ns: u64) -> Option<Measured> {
+    pub(super) fn read_groups(&mut self, now_ns: u64) -> Option<MonitorReading> {
         let is_torn = self.own_groups.as_mut().is_some_and(|own_groups| own_groups.follow_threads(now_ns));
         if is_torn || self.listed_ns.is_none_or(|looked| now_ns >= looked + LOOK_NS) {
             self.find_groups(now_ns);
@@ -166,11 +166,11 @@ impl MonitorReader {
         self.last_counts = new_counts;
         let Some(since_ns) = previous_ns else { return self.take_losses(now_ns) };
         let (span_ns, bytes) = (now_ns.saturating_sub(since_ns), self.sum_bytes(&bytes_by_group));
-        Some(Measured { time: now_ns, span_ns, bytes, lost: self.loss_runs.take_losses() })
+        Some(MonitorReading { time_ns: now_ns, span_ns, bytes, lost: self.loss_runs.take_losses() })
     }
 
     /// Tells of a reading that did not reach the recorder.
-    pub(super) fn note_dropped(&mut self, measured: Measured) {
+    pub(super) fn note_dropped(&mut self, measured: MonitorReading) {
         self.loss_runs.note_dropped(measured);
     }
 
@@ -187,16 +187,16 @@ impl MonitorReader {
     }
 
     /// Removes what was made, and tells what was lost until `now_ns`.
-    pub(super) fn end_reading(mut self, now_ns: u64) -> Option<Measured> {
+    pub(super) fn end_reading(mut self, now_ns: u64) -> Option<MonitorReading> {
         self.own_groups = None;
         self.loss_runs.end_all_runs(now_ns);
         self.take_losses(now_ns)
     }
 
     /// The losses since the last call, if there are any.
-    fn take_losses(&mut self, now_ns: u64) -> Option<Measured> {
+    fn take_losses(&mut self, now_ns: u64) -> Option<MonitorReading> {
         let lost = self.loss_runs.take_losses();
-        let measured = Measured { time: now_ns, span_ns: 0, bytes: Vec::new(), lost };
+        let measured = MonitorReading { time_ns: now_ns, span_ns: 0, bytes: Vec::new(), lost };
         (!measured.lost.is_empty()).then_some(measured)
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn machine(root: &Path, sockets: u32) -> Machine {
 }
 
 /// Cgroup, socket and bytes.
-fn flat(measured: &Measured) -> Vec<(Option<&str>, i16, u64)> {
+fn flat(measured: &MonitorReading) -> Vec<(Option<&str>, i16, u64)> {
     let its = measured.bytes.iter();
     its.map(|its| (its.cgroup.as_deref(), its.socket, its.bytes)).collect()
 }
@@ -175,7 +175,7 @@ fn what_is_missing_is_a_loss() {
         }
         let lost = reader.read_groups(now).map(|its| its.lost).unwrap_or_default();
         lost.into_iter()
-            .map(|its| (its.time, its.span_ns, its.count, its.detail))
+            .map(|its| (its.time_ns, its.span_ns, its.count, its.detail))
             .collect::<Vec<_>>()
     };
     // Its inode is kept: resctrl numbers groups in turn, but other file systems reuse a number.
@@ -207,7 +207,7 @@ fn what_is_missing_is_a_loss() {
     let lost = reader.end_reading(LOOK_NS + 20).unwrap().lost;
     let default = "the default group: mbm_total_bytes of domain 0 is Unassigned";
     let right = [(LOOK_NS + 20, 3, default)];
-    let its = lost.iter().map(|its| (its.time, its.count, &*its.detail));
+    let its = lost.iter().map(|its| (its.time_ns, its.count, &*its.detail));
     assert_eq!(its.collect::<Vec<_>>(), right);
 }
 
@@ -229,8 +229,8 @@ fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
     set(10);
     // /pods/a is measured by `web`, and x has a group of somebody else.
     reader.rank_tenants(["/pods/b", "/pods/a", "/pods/a/x"].map(Arc::from).into());
-    let of_b = |measured: Option<Measured>| {
-        let Measured { bytes, lost, .. } = measured.unwrap();
+    let of_b = |measured: Option<MonitorReading>| {
+        let MonitorReading { bytes, lost, .. } = measured.unwrap();
         assert!(lost.is_empty(), "{lost:?}");
         bytes.iter().find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
     };
