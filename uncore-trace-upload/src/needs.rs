@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use reqwest::Url;
-use uncore_trace::confine::Needs;
+use uncore_trace::confine::ThreadNeeds;
 
 use crate::otlp::Push;
 use crate::store::UploadStore;
@@ -43,7 +43,7 @@ const HTTPS: u16 = 443;
 const DNS: u16 = 53;
 
 /// The needs of an upload and a push. An upload to a directory makes no socket.
-pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Option<&Push>) -> Needs {
+pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Option<&Push>) -> ThreadNeeds {
     let variable = |name: &str| std::env::var(name).ok();
     let mut reads: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     for (name, path) in FILES.iter().filter_map(|name| Some((name, PathBuf::from(variable(name)?))))
@@ -54,7 +54,7 @@ pub(crate) fn upload_needs(upload: Option<(&UploadTask, &UploadStore)>, push: Op
         }
         reads.push(path);
     }
-    let mut needs = Needs { reads, ..Needs::default() };
+    let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
     if let Some((task, store)) = upload {
         needs.writes.push(task.directory.clone());
         let textfile = task.textfile.as_deref().and_then(Path::parent);

@@ -80,7 +80,7 @@ pub(crate) async fn run(
     let store = UploadStore::open(&task.settings)?;
     let _lock = lock_directory(&task.directory)?;
     // Certificates have been read; the threads that look names up start later.
-    confine::process(&needs::upload_needs(Some((task, &store)), push.as_deref()));
+    confine::restrict_process(&needs::upload_needs(Some((task, &store)), push.as_deref()));
     let mut uploader = Uploader::new(task, store)?;
     let result = if once {
         uploader.send_existing(signals).await
@@ -92,7 +92,7 @@ pub(crate) async fn run(
 
 /// Pushes metrics until a signal arrives, and sends no files; with `once` only gives up privileges.
 pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: &mut Signals) {
-    confine::process(&needs::upload_needs(None, push.as_deref()));
+    confine::restrict_process(&needs::upload_needs(None, push.as_deref()));
     if !once {
         otlp::push_beside(push, signals.next()).await;
     }

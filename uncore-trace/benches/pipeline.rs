@@ -22,7 +22,7 @@ use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
-    CgroupChange, CgroupEvent, Comm, Context, Reading, Record, Run, Sample, Slot, Task, Trigger,
+    CgroupChange, CgroupRecord, Comm, CpuContext, RawReading, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskIdentity, SampleTrigger,
 };
 use uncore_trace::entries::Relief;
 use uncore_trace::open::{Layout, PlacedCounter};
@@ -162,28 +162,28 @@ impl Drawn {
     }
 
     /// The records of a tick.
-    fn tick(&mut self, tick: u64, plan: &Plan, layouts: &BTreeMap<u32, Layout>) -> Vec<Record> {
+    fn tick(&mut self, tick: u64, plan: &Plan, layouts: &BTreeMap<u32, Layout>) -> Vec<DrainedRecord> {
         let (size, tenants, random) = (self.size, &self.tenants, &mut self.random);
         let begin = tick * TICK_NS;
         let mut made = Vec::new();
         for (&cpu, layout) in layouts {
-            let readings = layout.counters.iter().map(|placed| Reading::Counted {
+            let readings = layout.counters.iter().map(|placed| RawReading::Counted {
                 value: self.values.get(&placed.id).copied().unwrap_or_default() as u64,
                 enabled: begin,
                 running: begin,
             });
-            let sample = Sample {
+            let sample = SampleRecord {
                 cpu,
-                begin: begin + 2000,
-                end: begin + 5000,
+                begin_ns: begin + 2000,
+                end_ns: begin + 5000,
                 sequence: tick - START + 1,
-                trigger: Trigger::Timer,
-                context: Context::Task,
-                task: Task::default(),
-                first: layout.first_slot,
+                trigger: SampleTrigger::Timer,
+                context: CpuContext::Task,
+                task: TaskIdentity::default(),
+                first_slot: layout.first_slot,
                 readings: readings.collect(),
             };
-            made.push(Record::Sample(sample));
+            made.push(DrainedRecord::Sample(sample));
         }
         let mut used = vec![vec![0.0; tenants.of.len()]; size.sockets() as usize];
         for (cpu, now) in (0..).zip(&mut self.running) {
@@ -204,10 +204,10 @@ impl Drawn {
                 if let Some((who, _)) = now.who {
                     used[socket][who] += wall_ns as f64;
                 }
-                let task = now.who.map_or_else(Task::default, |(who, pid)| task(who as u64, pid));
-                slots.push(Slot { task, wall_ns, irq_ns: 0, slices: 1 });
+                let task = now.who.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
+                slots.push(TaskSlot { task, wall_ns, irq_ns: 0, slices: 1 });
             }
-            made.push(Record::Run(Run { cpu, begin, last: end, end, slots }));
+            made.push(DrainedRecord::Run(RunRecord { cpu, begin_ns: begin, last_slot_begin: end, end, slots }));
         }
         for counter in &plan.counters {
             let (home, event) = (counter.id % size.sockets(), counter.id / size.sockets());
@@ -425,7 +425,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     for id in 0..size.cgroups {
         let path = Some(format!("/kubepods/pod{:08x}/{id:016x}", id / 4));
         let (time, change) = (START * TICK_NS, CgroupChange::Created);
-        timeline.feed_record(Record::Cgroup(CgroupEvent { time, change, cgroup_id: id, path }), &mut sink);
+        timeline.feed_record(DrainedRecord::Cgroup(CgroupRecord { time_ns: time, change, cgroup_id: id, path }), &mut sink);
     }
     let mut machine = Drawn::new(size);
     let (mut records, mut made_s) = (0, 0.0);
@@ -479,7 +479,7 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
 }
 
 /// A process of a cgroup.
-fn task(cgroup: u64, pid: u32) -> Task {
+fn task(cgroup: u64, pid: u32) -> TaskIdentity {
     let comm = Comm::from_bytes(format!("tenant{pid}").as_bytes());
-    Task { tid: pid, pid, cgroup_id: cgroup, comm }
+    TaskIdentity { tid: pid, pid, cgroup_id: cgroup, comm }
 }

@@ -15,8 +15,8 @@ use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::drain::{
-    CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
-    Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
+    CgroupChange, CgroupRecord, Comm, CpuContext, IoKind, IoRecord, IoTransfer, IrqRecord, IrqTime, Mover, Peek,
+    RawReading, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskIdentity, TaskChange, TaskRecord, SampleTrigger,
 };
 use uncore_trace::open::{Layout, PlacedCounter};
 use uncore_trace::schema::columns::{i32_column, i64_column};
@@ -44,22 +44,22 @@ impl RowStore for All {
     }
 }
 
-fn task(byte: u8) -> Task {
+fn task(byte: u8) -> TaskIdentity {
     let tid = u32::from(byte % 16);
-    Task { tid, pid: tid / 2, cgroup_id: u64::from(byte / 64), comm: Comm::from_bytes(&[byte; 3]) }
+    TaskIdentity { tid, pid: tid / 2, cgroup_id: u64::from(byte / 64), comm: Comm::from_bytes(&[byte; 3]) }
 }
 
-fn context(byte: u8) -> Context {
+fn context(byte: u8) -> CpuContext {
     match byte % 3 {
-        0 => Context::Task,
-        1 => Context::Irq(u32::from(byte)),
-        _ => Context::Softirq(u32::from(byte % 10)),
+        0 => CpuContext::Task,
+        1 => CpuContext::Irq(u32::from(byte)),
+        _ => CpuContext::Softirq(u32::from(byte % 10)),
     }
 }
 
 /// A run with 1 to 3 slices from `begin` on that fill the time, as `decode` ensures. One in four
 /// that cross the end of a tick are combined anyway.
-fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
+fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> RunRecord {
     let crosses = begin / TICK_NS != end / TICK_NS && !amount.is_multiple_of(4);
     let parts = if crosses { 1 } else { u64::from(amount % 3) + 1 };
     let ns = (end - begin) / parts;
@@ -75,12 +75,12 @@ fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
         let task = task(who.wrapping_add(part as u8));
         // The first slice has the remainder, the last begins at `last`.
         let wall_ns = if part == 0 { rest } else { ns };
-        Slot { task, wall_ns, irq_ns, slices: 1 }
+        TaskSlot { task, wall_ns, irq_ns, slices: 1 }
     });
-    Run { cpu, begin, last, end, slots: slots.collect() }
+    RunRecord { cpu, begin_ns: begin, last_slot_begin: last, end, slots: slots.collect() }
 }
 
-fn record(bytes: [u8; 8], now: u64) -> Record {
+fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
     let [kind, cpu, early, long, who, amount, what, number] = bytes;
     let cpu = u32::from(cpu % 4);
     let begin = now.saturating_sub(u64::from(early) << 14);
@@ -88,38 +88,38 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     let boundary = end.next_multiple_of(TICK_NS);
     let span = (what > 127 && begin < end).then_some((begin, end));
     match kind % 6 {
-        0 => Record::Run(run(cpu, begin, end, who, amount)),
+        0 => DrainedRecord::Run(run(cpu, begin, end, who, amount)),
         1 => {
             // `decode` refuses other contexts.
             let source = match context(who) {
-                Context::Task => Context::Irq(u32::from(who)),
+                CpuContext::Task => CpuContext::Irq(u32::from(who)),
                 interrupt => interrupt,
             };
-            let slot = IrqSlot { source, ns: u64::from(amount) << 10, count: u64::from(number) };
-            Record::Irq(Irq { cpu, boundary, span, slots: vec![slot] })
+            let slot = IrqTime { source, ns: u64::from(amount) << 10, count: u64::from(number) };
+            DrainedRecord::Irq(IrqRecord { cpu, boundary, span, slots: vec![slot] })
         }
         2 => {
             let count = u64::from(amount) << (what % 40);
             let reading = |id: u64| match amount {
-                255 => Reading::Failed(5),
-                _ => Reading::Counted { value: count + id, enabled: end, running: end - id },
+                255 => RawReading::Failed(5),
+                _ => RawReading::Counted { value: count + id, enabled: end, running: end - id },
             };
-            let trigger = [Trigger::Timer, Trigger::Sched, Trigger::Irq, Trigger::Softirq];
-            Record::Sample(Sample {
+            let trigger = [SampleTrigger::Timer, SampleTrigger::Sched, SampleTrigger::Irq, SampleTrigger::Softirq];
+            DrainedRecord::Sample(SampleRecord {
                 cpu,
-                begin,
-                end: begin + u64::from(long),
+                begin_ns: begin,
+                end_ns: begin + u64::from(long),
                 sequence: u64::from(number),
                 trigger: trigger[usize::from(what % 4)],
                 context: context(who),
                 task: task(who),
-                first: 2 * cpu,
+                first_slot: 2 * cpu,
                 readings: (0..2).map(reading).collect(),
             })
         }
         3 => {
             let change = if what > 127 { TaskChange::Exec } else { TaskChange::Exit };
-            Record::Task(TaskEvent { time: begin, change, task: task(who) })
+            DrainedRecord::Task(TaskRecord { time_ns: begin, change, task: task(who) })
         }
         4 => {
             let change = match what % 3 {
@@ -129,7 +129,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
             };
             let path = (amount > 63).then(|| format!("/{number}"));
             let cgroup_id = u64::from(who / 64);
-            Record::Cgroup(CgroupEvent { time: begin, change, cgroup_id, path })
+            DrainedRecord::Cgroup(CgroupRecord { time_ns: begin, change, cgroup_id, path })
         }
         _ => {
             let kinds =
@@ -140,7 +140,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
                 2 => Mover::Interrupt(context(who)),
                 _ => Mover::Nobody,
             };
-            let slot = IoSlot {
+            let slot = IoTransfer {
                 kind: kinds[usize::from(what % 5)],
                 mover,
                 device: if number > 127 { "sda".to_owned() } else { String::new() },
@@ -149,7 +149,7 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
                 requests: 1,
             };
             let sequence = (long > 9).then(|| u64::from(long));
-            Record::Io(IoRecord { cpu, boundary, span, sequence, slots: vec![slot] })
+            DrainedRecord::Io(IoRecord { cpu, tick_end_ns: boundary, span, sequence, slots: vec![slot] })
         }
     }
 }
@@ -214,12 +214,12 @@ fuzz_target!(|input: &[u8]| {
         }
         now += u64::from(later) << 14;
         let run = run(u32::from(cpu % 4), now, now + (u64::from(long) << 13), who, amount);
-        let run = Run { last: run.end, ..run };
-        let irqs = Vec::from_iter((context(who) != Context::Task).then(|| Irq {
+        let run = RunRecord { last_slot_begin: run.end, ..run };
+        let irqs = Vec::from_iter((context(who) != CpuContext::Task).then(|| IrqRecord {
             cpu: run.cpu,
             boundary: now / TICK_NS * TICK_NS,
             span: None,
-            slots: vec![IrqSlot { source: context(who), ns: u64::from(long) << 8, count: 1 }],
+            slots: vec![IrqTime { source: context(who), ns: u64::from(long) << 8, count: 1 }],
         }));
         let state =
             (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::{exit, pipe};
 
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
 /// Time for the files to be finished. The process ends within 10 s of the signal.
 const LONGEST: Duration = Duration::from_secs(9);
@@ -34,7 +34,7 @@ pub(super) fn within_ten_seconds() -> Result<()> {
         pipe::register(signal, signal_pipe).context("cannot handle signals")?;
     }
     let end_after_signal = move || {
-        confine::thread(&Needs::default());
+        confine::restrict_thread(&ThreadNeeds::default());
         if signalled.read_exact(&mut [0]).is_err() {
             return;
         }

@@ -44,7 +44,7 @@ use self::room::RingReserve;
 use self::trigger::Condition;
 use self::wishes::{SpanSaver, kept_directory};
 use crate::config::Config;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
@@ -143,7 +143,7 @@ pub fn run(
         let consumer_thread = std::thread::Builder::new()
             .name("rollup".to_owned())
             .spawn_scoped(scope, move || {
-                confine::thread(&needs);
+                confine::restrict_thread(&needs);
                 consumer.run(&tap_messages)
             })
             .context("cannot start the thread that sums")?;
@@ -205,20 +205,20 @@ pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>
 }
 
 /// Files and directories that the consumer thread needs.
-fn consumer_needs(config: &Config, path: &Path) -> Needs {
+fn consumer_needs(config: &Config, path: &Path) -> ThreadNeeds {
     // `/proc/self` for its own memory and CPU time. The directory of the configuration, because the
     // file may be replaced before it is read again.
     let mut reads = vec![path.to_owned(), "/proc/self".into()];
     let config_paths = [std::path::absolute(path), fs::canonicalize(path)];
     reads.extend(config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
-    let mut needs = Needs { reads, ..Needs::default() };
+    let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
     writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));
     writes.extend(config.kept.directory.clone());
     needs.writes = writes;
     let textfile = config.metrics.as_ref().and_then(|metrics| metrics.textfile.as_deref());
-    textfile.map_or(needs.clone(), |file| needs.and(Needs::to_write(file)))
+    textfile.map_or(needs.clone(), |file| needs.merged_with(ThreadNeeds::to_write(file)))
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
         fs::write(root.join("data/agent.toml"), text).unwrap();
         let path = root.join("etc/agent.toml");
         std::os::unix::fs::symlink(root.join("data/agent.toml"), &path).unwrap();
-        let Needs { reads, writes, .. } = consumer_needs(&config, &path);
+        let ThreadNeeds { reads, writes, .. } = consumer_needs(&config, &path);
         assert!(writes.contains(&root.join("b/kept")) && writes.iter().all(|dir| dir.is_dir()));
         for dir in ["etc", "data"] {
             assert!(reads.contains(&root.join(dir)), "{reads:?}");

@@ -16,7 +16,7 @@ use crate::schema::io::IoDirection;
 #[derive(Debug)]
 pub struct Reading {
     /// When, ns on `CLOCK_MONOTONIC`.
-    pub time: u64,
+    pub time_ns: u64,
     /// The accounts.
     pub accounts: Vec<Accounted>,
 }
@@ -39,7 +39,7 @@ impl PendingAccounts {
     /// Takes a reading. Readings are in the order of time. The last one before the first window is what
     /// growth is counted from.
     pub(super) fn feed_reading(&mut self, reading: &Arc<Reading>) {
-        if reading.time < self.start_ns + self.window_ns / 2 {
+        if reading.time_ns < self.start_ns + self.window_ns / 2 {
             self.waiting.clear();
         }
         self.waiting.push_back(Arc::clone(reading));
@@ -47,7 +47,7 @@ impl PendingAccounts {
 
     /// Logs the readings of the window that ends at `end_ns`; of the last one all.
     pub(super) fn close_window(&mut self, end_ns: u64, is_last: bool, output: &mut EntryOutput<'_>) {
-        let is_due = |next_reading: &mut Arc<Reading>| is_last || next_reading.time < end_ns + self.window_ns / 2;
+        let is_due = |next_reading: &mut Arc<Reading>| is_last || next_reading.time_ns < end_ns + self.window_ns / 2;
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
                 output.log_entry(LogEntry::Account(accounted));
@@ -89,7 +89,7 @@ mod tests {
             pid: Some(7),
             client: Some(u64::MAX),
         };
-        Arc::new(Reading { time, accounts: vec![Accounted { time, account, value }] })
+        Arc::new(Reading { time_ns: time, accounts: vec![Accounted { time, account, value }] })
     }
 
     /// End of the window, time and value of a row.

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
+use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskSlot, TaskIdentity};
 use crate::identity::names::TaskNames;
 
 /// Who used a CPU within one bin.
@@ -22,9 +22,9 @@ pub struct CpuBin {
     pub len_ns: u64,
     /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is the
     /// interrupt time that was subtracted, and `slices` is the number of slices that ended here.
-    pub tasks: Vec<Slot>,
+    pub tasks: Vec<TaskSlot>,
     /// Interrupts.
-    pub irqs: Vec<IrqSlot>,
+    pub irqs: Vec<IrqTime>,
     /// Nanoseconds for which no user is known.
     pub unknown_ns: u64,
     /// The part of `unknown_ns` that interrupts took: the slots of tasks include it, but the interrupts'
@@ -41,8 +41,8 @@ pub struct CpuBin {
 #[derive(Clone, Debug, Default)]
 struct OpenBin {
     /// Slots whose interrupt time is known.
-    slots: Vec<Slot>,
-    irqs: Vec<IrqSlot>,
+    slots: Vec<TaskSlot>,
+    irqs: Vec<IrqTime>,
 }
 
 /// The bins of one CPU.
@@ -64,9 +64,9 @@ pub struct CpuTrack {
     offline: VecDeque<(u64, u64)>,
     /// Everything before this is in a bin, or known to be lost.
     accounted_ns: u64,
-    irq_accounted: u64,
+    irq_accounted_ns: u64,
     /// Interrupt time taken from a peek. Its record may still arrive.
-    peeked: Vec<Irq>,
+    peeked: Vec<IrqRecord>,
     /// Nothing after this time is counted.
     stop_ns: u64,
     offline_state: Option<OfflineState>,
@@ -75,9 +75,9 @@ pub struct CpuTrack {
 /// A slice that crosses the end of a bin, or the rest of it that lies in open bins.
 #[derive(Clone, Copy, Debug)]
 struct LongSlice {
-    task: Task,
-    begin: u64,
-    end: u64,
+    task: TaskIdentity,
+    begin_ns: u64,
+    end_ns: u64,
     /// Whether the slice ends here. It goes on after a peek, a change of its name or the end of the
     /// recording.
     ends: bool,
@@ -86,23 +86,23 @@ struct LongSlice {
 /// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not known.
 #[derive(Clone, Debug)]
 struct Crossing {
-    slots: Vec<IrqSlot>,
+    slots: Vec<IrqTime>,
     /// When they began and ended.
     span: (u64, u64),
     /// The part of the span that is in open bins.
-    begin: u64,
-    end: u64,
+    begin_ns: u64,
+    end_ns: u64,
 }
 
 impl Crossing {
     /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their span. Of
     /// all bins it sums to their time, since each part is the difference of two rounded sums.
-    fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqSlot> {
+    fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
         let (span_begin, span_end) = self.span;
-        let until_ns = bin_end.min(self.end);
-        let begin = std::mem::replace(&mut self.begin, until_ns);
+        let until_ns = bin_end.min(self.end_ns);
+        let begin = std::mem::replace(&mut self.begin_ns, until_ns);
         let share_before = |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
-        let slot_part = |slot: &IrqSlot| IrqSlot {
+        let slot_part = |slot: &IrqTime| IrqTime {
             ns: share_before(slot.ns, until_ns) - share_before(slot.ns, begin),
             // Counted where it ended.
             count: if until_ns == span_end { slot.count } else { 0 },
@@ -131,7 +131,7 @@ impl CpuTrack {
             crossing: Vec::new(),
             offline: VecDeque::new(),
             accounted_ns: start,
-            irq_accounted: start,
+            irq_accounted_ns: start,
             peeked: Vec::new(),
             stop_ns: u64::MAX,
             offline_state: None,
@@ -154,9 +154,9 @@ impl CpuTrack {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
-            if run.begin >= self.accounted_ns && run.begin < run.end && run.end <= self.stop_ns {
-                gap = (run.begin > self.accounted_ns).then_some((self.accounted_ns, run.begin));
-                self.add_combined_slots(&run.slots, run.begin, run.end);
+            if run.begin_ns >= self.accounted_ns && run.begin_ns < run.end && run.end <= self.stop_ns {
+                gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+                self.add_combined_slots(&run.slots, run.begin_ns, run.end);
                 self.accounted_ns = run.end;
             }
             for irq in &peek.irqs {
@@ -200,26 +200,26 @@ impl CpuTrack {
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
-    pub fn add_run(&mut self, run: &Run, names: &mut TaskNames) -> Option<(u64, u64)> {
+    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<(u64, u64)> {
         if run.end <= self.accounted_ns {
             return None;
         }
-        let gap = (run.begin > self.accounted_ns).then_some((self.accounted_ns, run.begin));
-        let crossing = usize::from(run.last < run.end);
+        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let crossing = usize::from(run.last_slot_begin < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
         let slots = run.slots.get(..combined).unwrap_or_default();
-        self.add_combined_slots(slots, run.begin, run.last);
+        self.add_combined_slots(slots, run.begin_ns, run.last_slot_begin);
         if crossing == 1
             && let Some(slice) = run.slots.last()
         {
-            self.add_slice(slice, run.last.max(self.accounted_ns), run.end, names);
+            self.add_slice(slice, run.last_slot_begin.max(self.accounted_ns), run.end, names);
         }
         self.accounted_ns = run.end;
         gap
     }
 
     /// Adds interrupt time, unless a peek has already added it.
-    pub fn add_irq_record(&mut self, irq: Irq) {
+    pub fn add_irq_record(&mut self, irq: IrqRecord) {
         match self.peeked.iter().position(|known| is_same(known, &irq)) {
             Some(index) => drop(self.peeked.swap_remove(index)),
             None => self.add_irq_slots(irq),
@@ -227,17 +227,17 @@ impl CpuTrack {
     }
 
     /// Adds interrupt time whose record may still arrive.
-    fn peek_irq(&mut self, irq: &Irq) {
+    fn peek_irq(&mut self, irq: &IrqRecord) {
         if !self.peeked.iter().any(|peeked| is_same(peeked, irq)) {
             self.add_irq_slots(irq.clone());
             self.peeked.push(irq.clone());
         }
     }
 
-    fn add_irq_slots(&mut self, irq: Irq) {
+    fn add_irq_slots(&mut self, irq: IrqRecord) {
         if let Some((begin, end)) = irq.span {
             self.add_crossing_irq(irq.slots, begin, end);
-        } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop_ns {
+        } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
             let bin = self.bin_at(irq.boundary - 1);
             if bin.irqs.is_empty() {
                 bin.irqs = irq.slots;
@@ -253,13 +253,13 @@ impl CpuTrack {
     pub fn add_peek(
         &mut self,
         peek: &Peek,
-        running: &Task,
+        running: &TaskIdentity,
         end: u64,
         names: &mut TaskNames,
     ) -> Option<(u64, u64)> {
         let run = &peek.run;
-        let gap = (run.begin > self.accounted_ns).then_some((self.accounted_ns, run.begin));
-        self.add_combined_slots(&run.slots, run.begin, run.end);
+        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        self.add_combined_slots(&run.slots, run.begin_ns, run.end);
         let begin = run.end.max(self.accounted_ns);
         if begin <= end {
             self.add_running_task(running, begin, end, names);
@@ -283,7 +283,7 @@ impl CpuTrack {
         let offline = self.take_offline(end);
         self.open_begin_ns = end;
         self.accounted_ns = self.accounted_ns.max(end);
-        self.irq_accounted = self.irq_accounted.max(end);
+        self.irq_accounted_ns = self.irq_accounted_ns.max(end);
         // These bins are closed: `add_irq_slots` ignores them, because they end before
         // `irq_accounted`.
         self.peeked.retain(|irq| irq.boundary > end);
@@ -291,15 +291,15 @@ impl CpuTrack {
     }
 
     /// The parts of long slices in the first bin, which ends at `end`.
-    fn take_pieces(&mut self, end: u64) -> Vec<Slot> {
+    fn take_pieces(&mut self, end: u64) -> Vec<TaskSlot> {
         let mut pieces = Vec::new();
-        while let Some(long) = self.long.front_mut().filter(|long| long.begin < end) {
-            let until_ns = long.end.min(end);
-            let wall_ns = until_ns - long.begin;
-            let slices = u64::from(long.ends && until_ns == long.end);
-            pieces.push(Slot { task: long.task, wall_ns, irq_ns: 0, slices });
-            long.begin = until_ns;
-            if long.begin < long.end {
+        while let Some(long) = self.long.front_mut().filter(|long| long.begin_ns < end) {
+            let until_ns = long.end_ns.min(end);
+            let wall_ns = until_ns - long.begin_ns;
+            let slices = u64::from(long.ends && until_ns == long.end_ns);
+            pieces.push(TaskSlot { task: long.task, wall_ns, irq_ns: 0, slices });
+            long.begin_ns = until_ns;
+            if long.begin_ns < long.end_ns {
                 break;
             }
             self.long.pop_front();
@@ -308,10 +308,10 @@ impl CpuTrack {
     }
 
     /// The parts of interrupts in the first bin, which ends at `end`, that crossed the end of one.
-    fn take_crossing_slots(&mut self, end: u64) -> Vec<IrqSlot> {
-        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin < end);
+    fn take_crossing_slots(&mut self, end: u64) -> Vec<IrqTime> {
+        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end);
         let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end)).collect();
-        self.crossing.retain(|irq| irq.begin < irq.end);
+        self.crossing.retain(|irq| irq.begin_ns < irq.end_ns);
         slots
     }
 
@@ -334,7 +334,7 @@ impl CpuTrack {
     /// Adds slots that were combined from `begin` to `end`. The programs combine within one tick
     /// only, so the slots are either all new or all known. If they cross a bin, their division is
     /// not known: that time stays unknown.
-    fn add_combined_slots(&mut self, slots: &[Slot], begin: u64, end: u64) {
+    fn add_combined_slots(&mut self, slots: &[TaskSlot], begin: u64, end: u64) {
         let is_new = begin >= self.accounted_ns && begin < end && end <= self.stop_ns;
         if is_new && self.bin_number(begin) == self.bin_number(end - 1) {
             self.bin_at(begin).slots.extend(slots);
@@ -342,7 +342,7 @@ impl CpuTrack {
     }
 
     /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
-    fn add_slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut TaskNames) {
+    fn add_slice(&mut self, slot: &TaskSlot, begin: u64, end: u64, names: &mut TaskNames) {
         let one_bin = self.bin_number(begin) == self.bin_number(end - 1) && end <= self.stop_ns;
         let whole = end - begin == slot.wall_ns && one_bin;
         let pieces = names.split_slice(&slot.task, begin, end);
@@ -350,32 +350,32 @@ impl CpuTrack {
             && whole
         {
             let task = *task;
-            self.bin_at(begin).slots.push(Slot { task, ..*slot });
+            self.bin_at(begin).slots.push(TaskSlot { task, ..*slot });
             return;
         }
         self.add_long(pieces, Some(end));
     }
 
-    fn add_running_task(&mut self, task: &Task, begin: u64, end: u64, names: &mut TaskNames) {
+    fn add_running_task(&mut self, task: &TaskIdentity, begin: u64, end: u64, names: &mut TaskNames) {
         self.add_long(names.split_slice(task, begin, end), None);
     }
 
     /// Adds the parts of a slice that ends at `ended`, or of one that goes on.
-    fn add_long(&mut self, pieces: Vec<(Task, u64, u64)>, ended: Option<u64>) {
+    fn add_long(&mut self, pieces: Vec<(TaskIdentity, u64, u64)>, ended: Option<u64>) {
         for (task, begin, until) in pieces {
             let end = until.min(self.stop_ns);
             if begin < end {
-                self.long.push_back(LongSlice { task, begin, end, ends: ended == Some(end) });
+                self.long.push_back(LongSlice { task, begin_ns: begin, end_ns: end, ends: ended == Some(end) });
             }
         }
     }
 
     /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual machine that
     /// is paused within one makes it an hour long.
-    fn add_crossing_irq(&mut self, slots: Vec<IrqSlot>, span_begin: u64, span_end: u64) {
-        let (begin, end) = (span_begin.max(self.irq_accounted), span_end.min(self.stop_ns));
+    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
+        let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
         if begin < end {
-            self.crossing.push(Crossing { slots, span: (span_begin, span_end), begin, end });
+            self.crossing.push(Crossing { slots, span: (span_begin, span_end), begin_ns: begin, end_ns: end });
         }
     }
 
@@ -400,13 +400,13 @@ impl OpenBin {
         self,
         end: u64,
         len: u64,
-        pieces: &[Slot],
-        mut spread: Vec<IrqSlot>,
+        pieces: &[TaskSlot],
+        mut spread: Vec<IrqTime>,
         mut offline: u64,
     ) -> CpuBin {
         let Self { slots, mut irqs } = self;
-        let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
-        let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
+        let wall = |slots: &[TaskSlot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
+        let sum = |irqs: &[IrqTime]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
         let covered = wall(&slots) + wall(pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
         let (certain, estimated) = (sum(&irqs), sum(&spread));
@@ -436,7 +436,7 @@ impl OpenBin {
         let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
         for slot in slots {
             let irq_ns = slot.irq_ns.min(slot.wall_ns);
-            merge_slot(&mut tasks, Slot { irq_ns, ..slot });
+            merge_slot(&mut tasks, TaskSlot { irq_ns, ..slot });
         }
         let mut irq_left = in_pieces;
         let mut wall_left = pieces_wall;
@@ -446,7 +446,7 @@ impl OpenBin {
             let irq_ns = proportion(irq_left, piece.wall_ns, wall_left);
             irq_left -= irq_ns;
             wall_left -= piece.wall_ns;
-            merge_slot(&mut tasks, Slot { irq_ns, ..*piece });
+            merge_slot(&mut tasks, TaskSlot { irq_ns, ..*piece });
         }
         // `wall_ns` includes interrupts until here. Entries of one task are merged first, because
         // the pieces got their `irq_ns` only above.
@@ -461,13 +461,13 @@ impl OpenBin {
 
 /// Whether both are the same record. The slots of a tick are complete when the tick is over, and
 /// each kind of interrupt has one record for them.
-fn is_same(first: &Irq, second: &Irq) -> bool {
-    let source_kind = |irq: &Irq| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
+fn is_same(first: &IrqRecord, second: &IrqRecord) -> bool {
+    let source_kind = |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
     first.boundary == second.boundary && first.span == second.span && source_kind(first) == source_kind(second)
 }
 
 /// Scales the sources from `from_ns` nanoseconds in total to `to_ns`.
-fn scale_irqs(irqs: &mut [IrqSlot], to_ns: u64, from_ns: u64) {
+fn scale_irqs(irqs: &mut [IrqTime], to_ns: u64, from_ns: u64) {
     for irq in irqs {
         irq.ns = proportion(to_ns, irq.ns, from_ns);
     }
@@ -479,7 +479,7 @@ fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
 
 /// Adds to the entry of the same task. Bins hold few tasks, so a linear search is faster than a
 /// hash.
-fn merge_slot(tasks: &mut Vec<Slot>, slot: Slot) {
+fn merge_slot(tasks: &mut Vec<TaskSlot>, slot: TaskSlot) {
     if let Some(known) = tasks.iter_mut().find(|known| known.task == slot.task) {
         known.wall_ns += slot.wall_ns;
         known.irq_ns += slot.irq_ns;
@@ -489,8 +489,8 @@ fn merge_slot(tasks: &mut Vec<Slot>, slot: Slot) {
     }
 }
 
-fn merge_irqs(irqs: Vec<IrqSlot>) -> Vec<IrqSlot> {
-    let mut merged: Vec<IrqSlot> = Vec::with_capacity(irqs.len().min(16));
+fn merge_irqs(irqs: Vec<IrqTime>) -> Vec<IrqTime> {
+    let mut merged: Vec<IrqTime> = Vec::with_capacity(irqs.len().min(16));
     for irq in irqs {
         if let Some(known) = merged.iter_mut().find(|known| known.source == irq.source) {
             known.ns += irq.ns;
@@ -505,7 +505,7 @@ fn merge_irqs(irqs: Vec<IrqSlot>) -> Vec<IrqSlot> {
 impl CpuBin {
     /// Nanoseconds in hardware interrupts, or in softirqs if `soft`.
     pub fn irq_ns(&self, soft: bool) -> u64 {
-        let is_wanted = |irq: &&IrqSlot| matches!(irq.source, Context::Softirq(_)) == soft;
+        let is_wanted = |irq: &&IrqTime| matches!(irq.source, CpuContext::Softirq(_)) == soft;
         self.irqs.iter().filter(is_wanted).map(|irq| irq.ns).sum()
     }
 }

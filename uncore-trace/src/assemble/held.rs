@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::output::EntryOutput;
 use crate::discover::nodes::{Access, Node, Number};
 use crate::discover::pci::Address;
-use crate::drain::Task;
+use crate::drain::TaskIdentity;
 use crate::entries::{LogEntry, DeviceHold, Owner};
 use crate::identity::names::TaskNames;
 use crate::schema::held::Row;
@@ -16,7 +16,7 @@ pub(super) struct FileUse<'a> {
     /// The file.
     pub node: &'a Node,
     /// The process.
-    pub task: Task,
+    pub task: TaskIdentity,
     /// How long in the tick.
     pub ns: u64,
 }
@@ -72,7 +72,7 @@ impl HeldTimes {
             Access::With(kind) => kinds.contains(&(pid, kind)),
             Access::Manage => false,
         };
-        let mut of_processes: BTreeMap<(Address, u32), (Task, u64)> = BTreeMap::new();
+        let mut of_processes: BTreeMap<(Address, u32), (TaskIdentity, u64)> = BTreeMap::new();
         for (&(pid, _), file) in
             files.iter().filter(|((pid, _), file)| can_work(*pid, file.node.access))
         {

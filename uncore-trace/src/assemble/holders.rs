@@ -13,7 +13,7 @@ use super::sink::Sink;
 use crate::discover::accounts;
 use crate::discover::nodes::{Drivers, Node, Number};
 use crate::discover::pci::{self, Address};
-use crate::drain::{FileChange, FileEvent, Task};
+use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
 use crate::identity::names::TaskNames;
 use crate::schema::holders::{FORK, MOVE, OPEN, REREAD, Row, START};
@@ -36,9 +36,9 @@ struct DescribedFile {
 /// A device that a process holds.
 #[derive(Clone, Debug)]
 struct HeldFile {
-    begin: Option<u64>,
+    begin_ns: Option<u64>,
     learnt: &'static str,
-    task: Task,
+    task: TaskIdentity,
     device_file: Rc<DescribedFile>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct HolderTable {
     /// Begin of the first reading: earlier reports are in it.
     first_reading_ns: Option<u64>,
     /// Begin of the part.
-    start: u64,
+    start_ns: u64,
     /// Whether all files should be read again.
     in_doubt: bool,
     /// Those that ended in ticks that are not closed.
@@ -72,7 +72,7 @@ impl HolderTable {
             held: BTreeMap::new(),
             reported: HashMap::new(),
             first_reading_ns: None,
-            start,
+            start_ns: start,
             in_doubt: false,
             ended_files: Vec::new(),
             times: HeldTimes::new(start, counted),
@@ -82,22 +82,22 @@ impl HolderTable {
     /// Takes a report. Returns the cgroup of a new holder, whose name is needed.
     pub(super) fn feed_report(
         &mut self,
-        event: &FileEvent,
+        event: &FileRecord,
         names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
-        if self.first_reading_ns.is_none_or(|since| event.time < since) {
+        if self.first_reading_ns.is_none_or(|since| event.time_ns < since) {
             return Vec::new();
         }
         let pid = event.task.pid;
         match event.change {
             FileChange::Got | FileChange::Seen => {
-                self.note_report((pid, event.number), event.time);
-                self.add_holder((pid, event.number), event.task, Some(event.time), OPEN, (names, sink))
+                self.note_report((pid, event.number), event.time_ns);
+                self.add_holder((pid, event.number), event.task, Some(event.time_ns), OPEN, (names, sink))
             }
             FileChange::Left => {
-                self.note_report((pid, event.number), event.time);
-                self.remove_holder((pid, event.number), event.time, sink);
+                self.note_report((pid, event.number), event.time_ns);
+                self.remove_holder((pid, event.number), event.time_ns, sink);
                 None
             }
             FileChange::Doubt => {
@@ -108,10 +108,10 @@ impl HolderTable {
                 let devices: Vec<Number> = self.files_of_process(parent).map(|(number, _)| number).collect();
                 let mut cgroup = None;
                 for number in devices {
-                    self.note_report((pid, number), event.time);
+                    self.note_report((pid, number), event.time_ns);
                     let key = (pid, number);
                     cgroup = self
-                        .add_holder(key, event.task, Some(event.time), FORK, (names, sink))
+                        .add_holder(key, event.task, Some(event.time_ns), FORK, (names, sink))
                         .or(cgroup);
                 }
                 cgroup
@@ -125,7 +125,7 @@ impl HolderTable {
     pub(super) fn feed_reading(
         &mut self,
         (begin, _): (u64, u64),
-        files: &[FileEvent],
+        files: &[FileRecord],
         names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
@@ -159,10 +159,10 @@ impl HolderTable {
     }
 
     /// A process executes another program.
-    pub(super) fn rename_process(&mut self, task: &Task, time: u64) {
+    pub(super) fn rename_process(&mut self, task: &TaskIdentity, time: u64) {
         let keys = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
         for held in self.held.range_mut(keys).map(|(_, held)| held) {
-            held.task.comm = task.comm.clean();
+            held.task.comm = task.comm.to_table_form();
             self.times.note_change(Some(time));
         }
     }
@@ -175,8 +175,8 @@ impl HolderTable {
         for (number, held) in moved {
             has_moved = true;
             self.remove_holder((pid, number), time, sink);
-            let task = Task { cgroup_id, ..held.task };
-            let held = HeldFile { begin: Some(time), learnt: MOVE, task, ..held };
+            let task = TaskIdentity { cgroup_id, ..held.task };
+            let held = HeldFile { begin_ns: Some(time), learnt: MOVE, task, ..held };
             self.held.insert((pid, number), held);
         }
         has_moved
@@ -208,7 +208,7 @@ impl HolderTable {
     /// Enters what is still held.
     pub(super) fn write_held_rows(&mut self, sink: &mut Sink) {
         for ((pid, number), held) in std::mem::take(&mut self.held) {
-            write_row((pid, number), &held, self.start, None, sink);
+            write_row((pid, number), &held, self.start_ns, None, sink);
         }
     }
 
@@ -231,7 +231,7 @@ impl HolderTable {
     fn add_holder(
         &mut self,
         key: HolderKey,
-        task: Task,
+        task: TaskIdentity,
         begin: Option<u64>,
         learnt: &'static str,
         (names, sink): (&mut TaskNames, &mut Sink),
@@ -248,14 +248,14 @@ impl HolderTable {
         }
         let place = self.look_up_file(key.1)?;
         self.times.note_change(begin);
-        let task = Task { comm: names.process_name(&task).clean(), ..task };
-        self.held.insert(key, HeldFile { begin, learnt, task, device_file: place });
+        let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
+        self.held.insert(key, HeldFile { begin_ns: begin, learnt, task, device_file: place });
         Some(task.cgroup_id)
     }
 
     fn remove_holder(&mut self, key: HolderKey, time: u64, sink: &mut Sink) {
         if let Some(held) = self.held.remove(&key) {
-            write_row(key, &held, self.start, Some(time), sink);
+            write_row(key, &held, self.start_ns, Some(time), sink);
             self.times.note_change(Some(time));
             if self.times.is_open_at(time) {
                 self.ended_files.push((key, held, time));
@@ -276,7 +276,7 @@ impl HolderTable {
         let ended = self.ended_files.iter().map(|(key, held, end)| (*key, held, *end));
         let mut spans: BTreeMap<HolderKey, FileUse<'_>> = BTreeMap::new();
         for (key, held, end) in held.chain(ended) {
-            let begin = held.begin.unwrap_or(begin_ns).max(begin_ns);
+            let begin = held.begin_ns.unwrap_or(begin_ns).max(begin_ns);
             let ns = end.min(end_ns).saturating_sub(begin);
             if ns > 0 {
                 let span = FileUse { node: &held.device_file.node, task: held.task, ns: 0 };
@@ -316,7 +316,7 @@ fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, s
         boot_id,
         cluster: cluster.as_deref(),
         pid: pid as i32,
-        comm: &held.task.comm.text(),
+        comm: &held.task.comm.to_text(),
         cgroup_id: held.task.cgroup_id,
         device: &node.path,
         kind: node.kind,
@@ -325,7 +325,7 @@ fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, s
         minor: number.minor as i32,
         bdf: functions.as_deref(),
         port: ports.as_deref(),
-        begin_ns: held.begin.filter(|begin| *begin >= start_ns).map(|begin| begin as i64),
+        begin_ns: held.begin_ns.filter(|begin| *begin >= start_ns).map(|begin| begin as i64),
         end_ns: end.map(|end| end as i64),
         learnt: held.learnt,
     });
@@ -412,10 +412,10 @@ mod tests {
         }
     }
 
-    fn event(time: u64, change: FileChange, number: Number, pid: u32) -> FileEvent {
+    fn event(time: u64, change: FileChange, number: Number, pid: u32) -> FileRecord {
         let comm = Comm::from_bytes(b"train");
-        let task = Task { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
-        FileEvent { time, change, number, task }
+        let task = TaskIdentity { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
+        FileRecord { time_ns: time, change, number, task }
     }
 
     fn line(pid: u32, device: &str, span: (Option<i64>, Option<i64>), learnt: &str) -> Line {

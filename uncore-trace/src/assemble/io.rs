@@ -11,7 +11,7 @@ use super::statistics::Completed;
 use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
-use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
+use crate::drain::{IoKind, IoRecord, IoTransfer, Mover};
 use crate::entries::{MovedBytes, Owner};
 use crate::identity::names::TaskNames;
 use crate::plan::IoDirection;
@@ -51,7 +51,7 @@ pub(super) struct IoUse {
     completed_by_tick: BTreeMap<u64, Completed>,
     /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
     /// that received the data may send its record later than the reader's CPU.
-    unnamed: Vec<(IoSlot, u64)>,
+    unnamed: Vec<(IoTransfer, u64)>,
 }
 
 impl IoUse {
@@ -85,13 +85,13 @@ impl IoUse {
 
     fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
         for slot in &io.slots {
-            self.add_slot(slot, io.boundary, io.span, names);
+            self.add_slot(slot, io.tick_end_ns, io.span, names);
         }
     }
 
     /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end`.
     pub(super) fn add_peek(&mut self, io: &IoRecord, end: u64, names: &mut TaskNames) {
-        if io.boundary > end || io.slots.is_empty() {
+        if io.tick_end_ns > end || io.slots.is_empty() {
             return;
         }
         if let Some(sequence) = io.sequence {
@@ -115,7 +115,7 @@ impl IoUse {
         completed
     }
 
-    fn add_slot(&mut self, slot: &IoSlot, tick_end_ns: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
+    fn add_slot(&mut self, slot: &IoTransfer, tick_end_ns: u64, span: Option<(u64, u64)>, names: &mut TaskNames) {
         let (flow, direction) = match slot.kind {
             IoKind::Read => (TransferFlow::Direct, IoDirection::Read),
             IoKind::Write | IoKind::Sent => (TransferFlow::Direct, IoDirection::Write),
@@ -145,7 +145,7 @@ impl IoUse {
     }
 
     /// The device of a slot; `None` if nothing was received yet on the interface that was read.
-    fn find_device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
+    fn find_device(&mut self, slot: &IoTransfer) -> Option<Rc<str>> {
         let name = match slot.kind {
             IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
             IoKind::Read | IoKind::Write => slot.device.clone(),
@@ -224,7 +224,7 @@ fn append_row(moved: &MovedBytes, end_ns: u64, tick_ns: u64, functions: Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::{Comm, Task};
+    use crate::drain::{Comm, TaskIdentity};
     use crate::identity::cgroups::Cgroups;
 
     #[test]
@@ -235,10 +235,10 @@ mod tests {
         let mut moved = IoUse::new(root.path(), 1000, 0);
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
-            let slot = IoSlot { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
-            IoRecord { cpu, boundary: 1000, slots: vec![slot], ..IoRecord::default() }
+            let slot = IoTransfer { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
+            IoRecord { cpu, tick_end_ns: 1000, slots: vec![slot], ..IoRecord::default() }
         };
-        let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
+        let reader = TaskIdentity { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
         moved.feed_record(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
         moved.feed_record(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
         let rows = moved.close_tick(1000, true, &mut names, &mut Sink::default());
@@ -255,9 +255,9 @@ mod tests {
         let record = |sequence, boundary| {
             let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
             let device = "sda".to_owned();
-            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
             let sequence = Some(sequence);
-            IoRecord { boundary, sequence, slots: vec![slot], ..IoRecord::default() }
+            IoRecord { tick_end_ns: boundary, sequence, slots: vec![slot], ..IoRecord::default() }
         };
         let (first, second, third) = (record(1, 1000), record(2, 2000), record(3, 3000));
         used.add_peek(&first, 1000, &mut names);
@@ -281,8 +281,8 @@ mod tests {
             let boundary = (number + 1) * 1_000_000;
             let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
             let device = format!("veth{number}");
-            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
-            let record = IoRecord { boundary, slots: vec![slot], ..IoRecord::default() };
+            let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let record = IoRecord { tick_end_ns: boundary, slots: vec![slot], ..IoRecord::default() };
             used.feed_record(&record, &mut names);
             used.close_tick(boundary, false, &mut names, &mut Sink::default());
         }

@@ -7,14 +7,14 @@
 
 use std::collections::HashMap;
 
-use crate::drain::{Peek, Task};
+use crate::drain::{Peek, TaskIdentity};
 use crate::identity::names::{self, TaskNames};
 
 /// The last task seen on each CPU before the programs were detached.
 #[derive(Debug, Default)]
 pub(super) struct RunningTasks {
     /// By CPU: the time since which the task runs, and the task.
-    last_tasks: HashMap<u32, (u64, Task)>,
+    last_tasks: HashMap<u32, (u64, TaskIdentity)>,
 }
 
 /// The result of a look.
@@ -23,7 +23,7 @@ pub(super) struct RunningTask {
     /// The CPU's unsent state.
     pub peek: Peek,
     /// The task that runs there.
-    pub task: Task,
+    pub task: TaskIdentity,
     /// `false` if the task sleeps: its switch was missed, or the record is about to arrive.
     pub is_certain: bool,
 }

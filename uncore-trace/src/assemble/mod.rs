@@ -60,8 +60,8 @@ use crate::discover::CgroupMounts;
 use crate::discover::accounts::HeldDevices;
 use crate::discover::cpus::CpuLocation;
 use crate::drain::{
-    CgroupChange, CgroupEvent, Context, FileEvent, Peek, Record, Run, Sample, Slot, TaskChange,
-    TaskEvent,
+    CgroupChange, CgroupRecord, CpuContext, FileRecord, Peek, DrainedRecord, RunRecord, SampleRecord, TaskSlot, TaskChange,
+    TaskRecord,
 };
 use crate::entries::{self, LogConsumer, Owner};
 use crate::identity::cgroups::Cgroups;
@@ -241,29 +241,29 @@ impl Timeline {
     }
 
     /// Takes one record.
-    pub fn feed_record(&mut self, record: Record, sink: &mut Sink) {
-        self.newest_ns = self.newest_ns.max(record.sent().unwrap_or(0));
+    pub fn feed_record(&mut self, record: DrainedRecord, sink: &mut Sink) {
+        self.newest_ns = self.newest_ns.max(record.sent_ns().unwrap_or(0));
         match record {
-            Record::Run(run) => self.feed_run(&run, sink),
-            Record::Irq(irq) => {
+            DrainedRecord::Run(run) => self.feed_run(&run, sink),
+            DrainedRecord::Irq(irq) => {
                 if let Some(track) = self.tracks.get_mut(&irq.cpu) {
                     track.add_irq_record(irq);
                 }
             }
-            Record::Sample(sample) => self.feed_sample(&sample, sink),
-            Record::Task(event) => self.task_event(&event, sink),
-            Record::Cgroup(event) => self.cgroup_event(&event, sink),
-            Record::Io(moved) => {
+            DrainedRecord::Sample(sample) => self.feed_sample(&sample, sink),
+            DrainedRecord::Task(event) => self.task_event(&event, sink),
+            DrainedRecord::Cgroup(event) => self.cgroup_event(&event, sink),
+            DrainedRecord::Io(moved) => {
                 if let Some(io) = &mut self.io {
                     io.feed_record(&moved, &mut self.names);
                 }
             }
-            Record::File(event) => self.file_event(&event, sink),
+            DrainedRecord::File(event) => self.file_event(&event, sink),
         }
     }
 
-    fn file_event(&mut self, event: &FileEvent, sink: &mut Sink) {
-        let is_over = self.span.stop_ns.is_some_and(|stop| event.time > stop);
+    fn file_event(&mut self, event: &FileRecord, sink: &mut Sink) {
+        let is_over = self.span.stop_ns.is_some_and(|stop| event.time_ns > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
             let new = holders.feed_report(event, &mut self.names, sink);
             self.need_names(new);
@@ -272,7 +272,7 @@ impl Timeline {
 
     /// Takes a reading of all files of watched devices, made in `span`. All records sent until its end
     /// must have been fed, except with the first one.
-    pub fn feed_files(&mut self, span: (u64, u64), files: &[FileEvent], sink: &mut Sink) {
+    pub fn feed_files(&mut self, span: (u64, u64), files: &[FileRecord], sink: &mut Sink) {
         let is_over = self.span.stop_ns.is_some_and(|stop| span.0 > stop);
         if let Some(holders) = self.holders.as_mut().filter(|_| !is_over) {
             let new = holders.feed_reading(span, files, &mut self.names, sink);
@@ -362,7 +362,7 @@ impl Timeline {
                 let state = peek(*cpu);
                 if let Some(state) = state.as_ref().filter(|_| track.is_offline()) {
                     // The CPU came back and left again between two looks.
-                    let span = track.come_online(state.run.begin);
+                    let span = track.come_online(state.run.begin_ns);
                     self.offline.end_offline(*cpu, span, &mut self.ledger);
                 }
                 if let Some((begin, end)) = track.go_offline(state.as_ref()) {
@@ -401,21 +401,21 @@ impl Timeline {
         (&mut self.readers, output, &mut self.ledger)
     }
 
-    fn feed_sample(&mut self, sample: &Sample, sink: &mut Sink) {
+    fn feed_sample(&mut self, sample: &SampleRecord, sink: &mut Sink) {
         let Some(wants_owner) = self.readers.wants_owner(sample) else {
-            let (time_ns, cpu) = (sample.begin, Some(sample.cpu));
+            let (time_ns, cpu) = (sample.begin_ns, Some(sample.cpu));
             self.ledger.add_loss(Cause::LostSample, time_ns, 0, cpu, None, 1);
             return;
         };
         let owner = wants_owner.then(|| {
-            let of_task = || self.names.task_owner(&sample.task, sample.begin);
+            let of_task = || self.names.task_owner(&sample.task, sample.begin_ns);
             Owner::of_interrupt(sample.context).unwrap_or_else(of_task)
         });
         if let Some(owner) = owner {
             self.need_name(owner);
         }
         let ran_guest = self.guests.as_mut().filter(|_| wants_owner);
-        let ran_guest = ran_guest.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin));
+        let ran_guest = ran_guest.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
         let (readers, mut output, ledger) = self.split_output(sink);
         readers.log_sample(sample, (owner, ran_guest), ledger, &mut output);
     }
@@ -590,8 +590,8 @@ impl Timeline {
                 match peek(cpu) {
                     // The CPU is back: what it has sent since comes with the next drain.
                     Some(_) if track.saw_switch() && !is_final => return false,
-                    Some(state) if state.run.begin < end_ns => {
-                        let span = track.come_online(state.run.begin);
+                    Some(state) if state.run.begin_ns < end_ns => {
+                        let span = track.come_online(state.run.begin_ns);
                         self.offline.end_offline(cpu, span, &mut self.ledger);
                     }
                     _ => {
@@ -615,7 +615,7 @@ impl Timeline {
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
-                let record_missing = look.peek.run.begin > track.accounted_until();
+                let record_missing = look.peek.run.begin_ns > track.accounted_until();
                 if !look.is_certain && !is_final || record_missing && wait == Wait::ForRecords {
                     return false;
                 }
@@ -686,7 +686,7 @@ impl Timeline {
 
     /// Logs who used a CPU in a bin, as one entry.
     fn log_usage(&mut self, cpu: u32, bin: &CpuBin, sink: &mut Sink) {
-        let owner = |slot: &Slot| self.names.task_owner(&slot.task, bin.end_ns);
+        let owner = |slot: &TaskSlot| self.names.task_owner(&slot.task, bin.end_ns);
         let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
         for &owner in &owners {
             self.need_name(owner);
@@ -698,7 +698,7 @@ impl Timeline {
         if bin.untold > MOST_UNTOLD_NS {
             self.ledger.add_loss(Cause::RunGap, bin.end_ns, bin.untold, Some(cpu), None, 1);
         }
-        let of_slots = |number: fn(&Slot) -> u64| -> Vec<(Owner, u64)> {
+        let of_slots = |number: fn(&TaskSlot) -> u64| -> Vec<(Owner, u64)> {
             bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()
         };
         let mut output = EntryOutput { consumer: self.consumer.as_mut(), sink, raw: self.raw };
@@ -708,7 +708,7 @@ impl Timeline {
         }
         let mut owner_times = of_slots(|slot| slot.wall_ns);
         for irq in &bin.irqs {
-            if let Context::Irq(number) = irq.source
+            if let CpuContext::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)
             {
                 output.log_entry(entries::LogEntry::Interrupt { number, name });
@@ -751,21 +751,21 @@ impl Timeline {
         self.times.all_times()
     }
 
-    fn feed_run(&mut self, run: &Run, sink: &mut Sink) {
+    fn feed_run(&mut self, run: &RunRecord, sink: &mut Sink) {
         let Some(track) = self.tracks.get_mut(&run.cpu) else {
             return;
         };
         if track.is_offline() && run.end > track.accounted_until() {
-            let span = track.come_online(run.begin);
+            let span = track.come_online(run.begin_ns);
             self.offline.end_offline(run.cpu, span, &mut self.ledger);
         }
         if let Some((begin, end)) = track.add_run(run, &mut self.names) {
             self.ledger.add_loss(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
         }
-        if self.raw && self.span.overlaps_span(run.begin, run.end) {
+        if self.raw && self.span.overlaps_span(run.begin_ns, run.end) {
             for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
-                if self.seen.is_first(slot.task.tid, run.begin) {
-                    sink.append_task(&slot.task, run.begin, "seen");
+                if self.seen.is_first(slot.task.tid, run.begin_ns) {
+                    sink.append_task(&slot.task, run.begin_ns, "seen");
                 }
             }
         }
@@ -774,38 +774,38 @@ impl Timeline {
         }
     }
 
-    fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
+    fn task_event(&mut self, event: &TaskRecord, sink: &mut Sink) {
         self.names.task_event(event);
         let event_name = match event.change {
             TaskChange::Exec => {
                 if let Some(holders) = &mut self.holders {
-                    holders.rename_process(&event.task, event.time);
+                    holders.rename_process(&event.task, event.time_ns);
                 }
                 "exec"
             }
             TaskChange::Exit => {
-                self.seen.note_exit(event.task.tid, event.time);
+                self.seen.note_exit(event.task.tid, event.time_ns);
                 "exit"
             }
         };
-        if sink.wants_table(&tasks::TABLE) && self.span.contains_time(event.time) {
-            sink.append_task(&event.task, event.time, event_name);
+        if sink.wants_table(&tasks::TABLE) && self.span.contains_time(event.time_ns) {
+            sink.append_task(&event.task, event.time_ns, event_name);
         }
     }
 
-    fn cgroup_event(&mut self, event: &CgroupEvent, sink: &mut Sink) {
+    fn cgroup_event(&mut self, event: &CgroupRecord, sink: &mut Sink) {
         if let CgroupChange::Attached(tid) = event.change
             && sink.wants_table(&tasks::TABLE)
         {
             let task = self.names.moved_task(tid, event.cgroup_id);
-            if self.span.contains_time(event.time) {
-                sink.append_task(&task, event.time, "move");
+            if self.span.contains_time(event.time_ns) {
+                sink.append_task(&task, event.time_ns, "move");
             }
         }
         if let CgroupChange::Attached(tid) = event.change
-            && self.span.stop_ns.is_none_or(|stop| event.time <= stop)
+            && self.span.stop_ns.is_none_or(|stop| event.time_ns <= stop)
             && let Some(holders) = &mut self.holders
-            && holders.move_process(tid, event.cgroup_id, event.time, sink)
+            && holders.move_process(tid, event.cgroup_id, event.time_ns, sink)
         {
             self.need_names(vec![event.cgroup_id]);
         }

@@ -3,7 +3,7 @@
 use super::sink::Sink;
 use super::span::TimelineSpan;
 use crate::assemble::cpu::CpuBin;
-use crate::drain::{Context, Run};
+use crate::drain::{CpuContext, RunRecord};
 use crate::entries::{OwnerFields, Owner, softirq};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
@@ -19,7 +19,7 @@ pub(super) fn append_usage_rows(
 ) {
     let (mono_ns, tick_ns, cpu) = (bin.end_ns as i64, bin.len_ns as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
-        let comm = slot.task.comm.text();
+        let comm = slot.task.comm.to_text();
         let OwnerFields { kind, process, cgroup_id, .. } = owner.to_columns();
         sink.rows.runtime.append(&runtime::Row {
             mono_ns,
@@ -57,12 +57,12 @@ pub(super) fn append_usage_rows(
     for irq in &bin.irqs {
         let softirq_name;
         let (kind, number, name) = match irq.source {
-            Context::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
-            Context::Softirq(vector) => {
+            CpuContext::Irq(number) => (owner::IRQ, number, irq_names.irq_name(number)),
+            CpuContext::Softirq(vector) => {
                 softirq_name = softirq(vector);
                 (owner::SOFTIRQ, vector, softirq_name.as_str())
             }
-            Context::Task => continue,
+            CpuContext::Task => continue,
         };
         sink.rows.irqs.append(&irqs::Row {
             mono_ns,
@@ -79,8 +79,8 @@ pub(super) fn append_usage_rows(
 
 /// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
 /// follow one another without gaps from the record's begin to its end.
-pub(super) fn append_slice_rows(run: &Run, span: &TimelineSpan, builder: &mut slices::Builder) {
-    let mut begin = run.begin;
+pub(super) fn append_slice_rows(run: &RunRecord, span: &TimelineSpan, builder: &mut slices::Builder) {
+    let mut begin = run.begin_ns;
     for slot in &run.slots {
         let end = begin + slot.wall_ns;
         if !span.contains_time(end) {
@@ -93,7 +93,7 @@ pub(super) fn append_slice_rows(run: &Run, span: &TimelineSpan, builder: &mut sl
             end_ns: end as i64,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
-            comm: &slot.task.comm.text(),
+            comm: &slot.task.comm.to_text(),
             cgroup_id: slot.task.cgroup_id,
             irq_ns: slot.irq_ns as i64,
         });

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::loss::Ledger;
 use crate::count::Count;
-use crate::drain::{self, Sample, Task};
+use crate::drain::{self, SampleRecord, TaskIdentity};
 use crate::entries::{Owner, RAN_GUEST, CounterReading, STANDS_STILL, ReadingTrigger, CounterValue};
 use crate::open::{CpuSetChange, Layout, Stopped, StopCause};
 use crate::plan::{Counter, Plan};
@@ -97,7 +97,7 @@ pub(super) struct ReadingColumns<'a> {
     /// Duration of the sample, ns.
     pub width_ns: u64,
     /// The task that was on the CPU.
-    pub task: Option<&'a Task>,
+    pub task: Option<&'a TaskIdentity>,
 }
 
 /// Limits on the time and tick of the next entry.
@@ -325,35 +325,35 @@ impl Readers {
         self.counters.get_mut(id as usize)?.as_mut()
     }
 
-    fn known_set(&self, sample: &Sample) -> Option<&CounterSet> {
+    fn known_set(&self, sample: &SampleRecord) -> Option<&CounterSet> {
         let sets = &self.cpus.get(&sample.cpu)?.sets;
-        let set = sets.iter().rev().find(|candidate| candidate.first_slot == sample.first)?;
+        let set = sets.iter().rev().find(|candidate| candidate.first_slot == sample.first_slot)?;
         let len = sample.readings.len();
-        let is_switch_part = sample.trigger == drain::Trigger::Sched && len == set.at_switch;
+        let is_switch_part = sample.trigger == drain::SampleTrigger::Sched && len == set.at_switch;
         (len == set.slots.len() || is_switch_part).then_some(set)
     }
 
     /// The counters of a sample, and how many of them are read at every context switch. A sample at
     /// a switch may be of counters that another CPU reads at each tick.
-    fn sample_slots(&self, sample: &Sample) -> Option<(Slots, usize)> {
+    fn sample_slots(&self, sample: &SampleRecord) -> Option<(Slots, usize)> {
         if let Some(known) = self.known_set(sample) {
             return Some((Rc::clone(&known.slots), known.at_switch));
         }
         let matches_sample = |set: &&CounterSet| {
             let first_shared_slot = set.first_slot as usize + set.first_shared;
             let len = set.slots.len().saturating_sub(set.first_shared);
-            first_shared_slot == sample.first as usize
+            first_shared_slot == sample.first_slot as usize
                 && len == sample.readings.len()
                 && set.other_cpus.contains(&sample.cpu)
         };
         let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
-        let set = sets.find(matches_sample).filter(|_| sample.trigger == drain::Trigger::Sched)?;
+        let set = sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
     /// Whether the owner of the counts before this sample is needed; `None` if the sample's
     /// counters are unknown.
-    pub(super) fn wants_owner(&self, sample: &Sample) -> Option<bool> {
+    pub(super) fn wants_owner(&self, sample: &SampleRecord) -> Option<bool> {
         self.sample_slots(sample).map(|(_, at_switch)| at_switch > 0)
     }
 
@@ -361,12 +361,12 @@ impl Readers {
     /// sample, belong to `owner`, which runs a virtual machine if `ran_guest`.
     pub(super) fn log_sample(
         &mut self,
-        sample: &Sample,
+        sample: &SampleRecord,
         (owner, ran_guest): (Option<Owner>, bool),
         ledger: &mut Ledger,
         log: &mut impl ReadingLog,
     ) {
-        let tick = sample.begin / self.tick_ns;
+        let tick = sample.begin_ns / self.tick_ns;
         let Some((slots, at_switch)) = self.sample_slots(sample).filter(|_| tick >= self.start_tick)
         else {
             return;
@@ -383,16 +383,16 @@ impl Readers {
         let lost = reader.sequence.map_or(0, lost_after);
         reader.sequence = Some(sample.sequence);
         if lost > 0 {
-            ledger.add_loss(Cause::LostSample, sample.begin, 0, Some(sample.cpu), None, lost);
+            ledger.add_loss(Cause::LostSample, sample.begin_ns, 0, Some(sample.cpu), None, lost);
         }
         let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });
-        let is_tick = sample.trigger == drain::Trigger::Timer;
+        let is_tick = sample.trigger == drain::SampleTrigger::Timer;
         if is_tick {
-            reader.note_tick(tick, self.tick_ns, self.stop_tick, sample.begin, ledger);
+            reader.note_tick(tick, self.tick_ns, self.stop_tick, sample.begin_ns, ledger);
         }
         let row = ReadingColumns {
             trigger: sample.trigger.name(),
-            width_ns: sample.end.saturating_sub(sample.begin),
+            width_ns: sample.end_ns.saturating_sub(sample.begin_ns),
             task: Some(&sample.task),
         };
         let trigger = if is_tick { ReadingTrigger::Timer } else { ReadingTrigger::Event };
@@ -401,17 +401,17 @@ impl Readers {
         for (slot_index, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
             let is_blind = ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
             let value = match *reading {
-                drain::Reading::Counted { .. } if is_blind => Err(RAN_GUEST),
-                drain::Reading::Counted { enabled, .. }
+                drain::RawReading::Counted { .. } if is_blind => Err(RAN_GUEST),
+                drain::RawReading::Counted { enabled, .. }
                     if is_tick && self.stands_still(id, tick, enabled) =>
                 {
                     self.is_astray = true;
                     Err(STANDS_STILL)
                 }
-                drain::Reading::Counted { value: raw, enabled, running } => {
+                drain::RawReading::Counted { value: raw, enabled, running } => {
                     Ok(logged_value(Count { value: raw, enabled, running }.add_earlier(base)))
                 }
-                drain::Reading::Failed(errno) => {
+                drain::RawReading::Failed(errno) => {
                     let per_cpu = self.counter_progress(id).is_some_and(|counter| counter.per_cpu);
                     // The errors of a counter that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
@@ -420,7 +420,7 @@ impl Readers {
                 }
             };
             let owner = owner.filter(|_| slot_index < at_switch);
-            let tick_and_time = (tick, sample.begin);
+            let tick_and_time = (tick, sample.begin_ns);
             readings.extend(self.make_reading(id, sample.cpu, tick_and_time, (trigger, value, owner), limits));
         }
         log.log_readings(&readings, &row);

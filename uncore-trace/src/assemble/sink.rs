@@ -9,7 +9,7 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
 use crate::clock::mono_ns;
-use crate::drain::Task;
+use crate::drain::TaskIdentity;
 use crate::entries::{Disorder, ROWS_AT_ONCE};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::origin::RecordingOrigin;
@@ -149,12 +149,12 @@ impl Sink {
     }
 
     /// A row of `tasks`.
-    pub fn append_task(&mut self, task: &Task, time_ns: u64, what: &str) {
+    pub fn append_task(&mut self, task: &TaskIdentity, time_ns: u64, what: &str) {
         self.rows.tasks.append(&tasks::Row {
             mono_ns: time_ns as i64,
             pid: task.pid as i32,
             tid: task.tid as i32,
-            comm: &task.comm.text(),
+            comm: &task.comm.to_text(),
             cgroup_id: task.cgroup_id,
             what,
         });

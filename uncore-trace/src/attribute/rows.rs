@@ -29,7 +29,7 @@ impl<'a> OwnerLabel<'a> {
                 let cgroup = names.cgroup_names(cgroup_id);
                 let known = pid != 0;
                 Self {
-                    comm: known.then(|| comm.text()),
+                    comm: known.then(|| comm.to_text()),
                     cgroup: cgroup.map(|cgroup| &*cgroup.path),
                     container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
                     pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),

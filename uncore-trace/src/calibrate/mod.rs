@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::sync::oneshot;
 
 use self::stream::Kernel;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::discover::calibration::MeasuredPeak;
 use crate::plan::Plan;
@@ -107,12 +107,12 @@ pub fn run(
     let stop = AtomicBool::new(false);
     let (counted, bests, asked) = std::thread::scope(|scope| {
         let read = scope.spawn(move || {
-            confine::thread(&Needs::default());
+            confine::restrict_thread(&ThreadNeeds::default());
             measure_peaks(&pieces, &plan.links)
         });
         let (stop, cpus) = (&stop, &cpus);
         let load = scope.spawn(move || {
-            confine::thread(&Needs::default());
+            confine::restrict_thread(&ThreadNeeds::default());
             let asked =
                 [Kernel::Sum, Kernel::Triad].map(|kernel| load_memory(cpus, kernel, options, stop));
             std::thread::sleep(options.late);

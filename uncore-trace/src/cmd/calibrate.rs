@@ -12,7 +12,7 @@ use super::record::seconds;
 use super::select::to_nanos;
 use crate::attribute::Choice;
 use crate::calibrate;
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
 use crate::plan::{Plan, Request, plan};
@@ -125,10 +125,10 @@ fn format_peaks(links: &[MeasuredPeak]) -> String {
 }
 
 /// Directories that [`save_calibration`] needs: the one of the file, or its parent if it must be created.
-fn save_needs(path: &Path) -> Needs {
+fn save_needs(path: &Path) -> ThreadNeeds {
     match path.parent() {
-        Some(folder) if !folder.is_dir() => Needs::to_write(folder),
-        _ => Needs::to_write(path),
+        Some(folder) if !folder.is_dir() => ThreadNeeds::to_write(folder),
+        _ => ThreadNeeds::to_write(path),
     }
 }
 

@@ -14,7 +14,7 @@ use super::after;
 use super::output::print;
 use super::select::to_nanos;
 use super::trust::as_cgroup;
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
@@ -227,7 +227,7 @@ fn recorder_options(
         control: RecorderControl::default(),
         quiet: args.quiet,
         command: args.command.clone(),
-        afterwards: Needs::default(),
+        afterwards: ThreadNeeds::default(),
     })
 }
 

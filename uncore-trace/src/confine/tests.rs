@@ -5,9 +5,9 @@ use std::thread::spawn;
 use super::*;
 
 /// Runs `act` in a thread that is confined and then ends.
-fn confined<T: Send + 'static>(needs: Needs, act: impl FnOnce() -> T + Send + 'static) -> T {
+fn confined<T: Send + 'static>(needs: ThreadNeeds, act: impl FnOnce() -> T + Send + 'static) -> T {
     let confined = move || {
-        let done = confine(&needs);
+        let done = restrict_caller(&needs);
         assert!(done.capabilities.is_ok(), "{done}");
         act()
     };
@@ -26,11 +26,11 @@ fn files_outside_are_neither_read_nor_written() {
         fs::write(path(name).join("old"), "old").unwrap();
     }
     fs::write(path("outside"), "secret").unwrap();
-    let needs = Needs {
+    let needs = ThreadNeeds {
         reads: vec![path("read")],
         writes: vec![path("write")],
         names: vec![path("name")],
-        ..Needs::default()
+        ..ThreadNeeds::default()
     };
     let root = dir.path().to_owned();
     confined(needs, move || {
@@ -57,7 +57,7 @@ fn files_outside_are_neither_read_nor_written() {
 fn a_tree_that_is_not_there_yet_can_be_read_later() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("later/tree");
-    let needs = Needs { reads: vec![tree.clone()], ..Needs::default() };
+    let needs = ThreadNeeds { reads: vec![tree.clone()], ..ThreadNeeds::default() };
     let made = tree.clone();
     let (go, wait) = std::sync::mpsc::channel();
     let reader = spawn(move || {
@@ -85,19 +85,19 @@ fn only_what_is_asked_for_is_kept() {
     if !has(CapabilitySet::PERFMON | CapabilitySet::BPF | CapabilitySet::DAC_OVERRIDE) {
         return;
     }
-    let kept = |needs: Needs| {
+    let kept = |needs: ThreadNeeds| {
         confined(needs, || {
             let sets = rustix::thread::capabilities(None).unwrap();
             assert_eq!(sets.effective, sets.permitted);
             sets.permitted
         })
     };
-    assert_eq!(kept(Needs::default()), CapabilitySet::empty());
-    assert_eq!(kept(Needs { capabilities: RECORDER, ..Needs::default() }), RECORDER);
-    assert_eq!(kept(Needs { command: Some(1), ..Needs::default() }), CapabilitySet::KILL);
+    assert_eq!(kept(ThreadNeeds::default()), CapabilitySet::empty());
+    assert_eq!(kept(ThreadNeeds { capabilities: RECORDER, ..ThreadNeeds::default() }), RECORDER);
+    assert_eq!(kept(ThreadNeeds { command: Some(1), ..ThreadNeeds::default() }), CapabilitySet::KILL);
     // Root needs no capability in its own directory, and one in that of another user.
     let dir = tempfile::tempdir().unwrap();
-    let to_write = || Needs::to_write(&dir.path().join("file"));
+    let to_write = || ThreadNeeds::to_write(&dir.path().join("file"));
     assert_eq!(kept(to_write()), CapabilitySet::empty());
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
     assert_eq!(kept(to_write()), CapabilitySet::DAC_OVERRIDE);
@@ -110,9 +110,9 @@ fn only_what_is_asked_for_is_kept() {
 }
 
 /// Runs `act` in a thread with the filter of system calls, which then ends.
-fn filtered(needs: Needs, act: impl FnOnce() + Send + 'static) {
+fn filtered(needs: ThreadNeeds, act: impl FnOnce() + Send + 'static) {
     let filtered = move || {
-        let program = seccomp::program(&needs).unwrap();
+        let program = seccomp::compile_filter(&needs).unwrap();
         rustix::thread::set_no_new_privs(true).unwrap();
         seccompiler::apply_filter(&program).unwrap();
         act();
@@ -163,13 +163,13 @@ fn looks_up() -> Option<i32> {
 
 #[test]
 fn calls_are_refused() {
-    filtered(Needs { command: Some(1), counts: true, ..Needs::default() }, || {
+    filtered(ThreadNeeds { command: Some(1), counts: true, ..ThreadNeeds::default() }, || {
         nothing_harmful();
         fs::read("/proc/self/stat").unwrap();
         denied("connect", std::os::unix::net::UnixStream::connect("/run/x").map(drop));
         denied("look up", std::net::UdpSocket::bind("127.0.0.1:0").map(drop));
     });
-    filtered(Needs::default(), || {
+    filtered(ThreadNeeds::default(), || {
         assert_eq!(looks_up(), Some(libc::EPERM));
         assert_eq!(error_of(libc::SYS_perf_event_open, [0, 0, 0]), Some(libc::EPERM));
     });
@@ -180,7 +180,7 @@ fn only_who_counts_has_calls_for_counters() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let counts = Needs { counts: true, capabilities: RECORDER, ..Needs::default() };
+    let counts = ThreadNeeds { counts: true, capabilities: RECORDER, ..ThreadNeeds::default() };
     filtered(counts, || {
         assert!(![Some(libc::EPERM), None].contains(&looks_up()));
         assert_eq!(error_of(libc::SYS_perf_event_open, [0, 0, 0]), Some(libc::EFAULT));
@@ -195,9 +195,9 @@ fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _answers = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let needs = Needs { connects: vec![store_at.port()], ..Needs::default() };
+    let needs = ThreadNeeds { connects: vec![store_at.port()], ..ThreadNeeds::default() };
     filtered(needs.clone(), move || {
-        let confined = confine(&needs);
+        let confined = restrict_caller(&needs);
         assert!(confined.files.is_ok() || !has_landlock(), "{confined}");
         nothing_harmful();
         std::net::TcpStream::connect(store_at).unwrap();
@@ -254,7 +254,7 @@ fn fast_open(call: libc::c_long, at: usize) -> Option<i32> {
 /// The option `hidepid` matters only to who reads `/proc` of others.
 #[test]
 fn who_reads_names_of_hosts_sees_no_processes() {
-    let reads = |path: &str| Needs { reads: vec![path.into()], ..Needs::default() };
+    let reads = |path: &str| ThreadNeeds { reads: vec![path.into()], ..ThreadNeeds::default() };
     assert!(sees_processes(&reads("/proc")));
     assert!(!sees_processes(&reads("/proc/sys")) && !sees_processes(&reads("/etc")));
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::drain::{Comm, Context};
+use crate::drain::{Comm, CpuContext};
 use crate::schema::owner::{DEVICE, IDLE, IRQ, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 
 /// The owner of a share. Small and `Copy`, so that it can be a key.
@@ -48,11 +48,11 @@ pub struct OwnerFields<'a> {
 
 impl Owner {
     /// The owner of what happens in an interrupt; `None` in a task.
-    pub const fn of_interrupt(context: Context) -> Option<Self> {
+    pub const fn of_interrupt(context: CpuContext) -> Option<Self> {
         match context {
-            Context::Irq(number) => Some(Self::Irq(number)),
-            Context::Softirq(vector) => Some(Self::Softirq(vector)),
-            Context::Task => None,
+            CpuContext::Irq(number) => Some(Self::Irq(number)),
+            CpuContext::Softirq(vector) => Some(Self::Softirq(vector)),
+            CpuContext::Task => None,
         }
     }
 
@@ -62,7 +62,7 @@ impl Owner {
         match self {
             Self::Task { pid, comm, cgroup_id } => OwnerFields {
                 pid: (*pid != 0).then_some(*pid as i32),
-                process: Some(comm.text()),
+                process: Some(comm.to_text()),
                 cgroup_id: Some(*cgroup_id),
                 ..of_kind(TASK)
             },
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn columns_name_their_owner() {
-        let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").clean();
+        let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").to_table_form();
         let task = Owner::Task { pid: 7, comm: broken, cgroup_id: 9 };
         let of_cgroup = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: 9 };
         let impostor =

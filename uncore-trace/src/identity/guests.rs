@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::bounds;
-use crate::drain::Task;
+use crate::drain::TaskIdentity;
 
 /// Time between two looks at a process, ns.
 const AGAIN_NS: u64 = 1_000_000_000;
@@ -52,7 +52,7 @@ impl Guests {
     }
 
     /// Whether the process of a thread runs a virtual machine; `now_ns` is the time of a record.
-    pub fn runs_guest(&mut self, task: &Task, now_ns: u64) -> bool {
+    pub fn runs_guest(&mut self, task: &TaskIdentity, now_ns: u64) -> bool {
         if task.tid == 0 {
             return false;
         }
@@ -62,7 +62,7 @@ impl Guests {
         }
         let nothing = SeenProcess { runs_guest: false, first_look_ns: now_ns, last_look_ns: 0, has_cpu_name: false };
         let mut seen = *self.seen.entry(task.pid).or_insert(nothing);
-        seen.has_cpu_name |= is_virtual_cpu(&task.comm.text());
+        seen.has_cpu_name |= is_virtual_cpu(&task.comm.to_text());
         if (is_new || now_ns >= seen.last_look_ns + AGAIN_NS) && self.may_look(now_ns) {
             // A process that has ended keeps what was known.
             seen.runs_guest = self.read_guest_time(task.pid).unwrap_or(seen.runs_guest);
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use crate::drain::Comm;
 
-    fn task(pid: u32, comm: &str) -> Task {
-        Task { tid: pid + 1, pid, comm: Comm::from_bytes(comm.as_bytes()), ..Task::default() }
+    fn task(pid: u32, comm: &str) -> TaskIdentity {
+        TaskIdentity { tid: pid + 1, pid, comm: Comm::from_bytes(comm.as_bytes()), ..TaskIdentity::default() }
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         fs::remove_dir_all(root.path().join("proc/7")).unwrap();
         assert!(guests.runs_guest(&task(7, "qemu"), 4 * second));
         assert!(!guests.runs_guest(&task(9, "gone"), second));
-        assert!(!guests.runs_guest(&Task::default(), second));
+        assert!(!guests.runs_guest(&TaskIdentity::default(), second));
     }
 
     #[test]

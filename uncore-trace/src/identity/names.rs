@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
 use crate::bounds;
-use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
+use crate::drain::{CgroupChange, CgroupRecord, Comm, TaskIdentity, TaskChange, TaskRecord};
 use crate::entries::Owner;
 use crate::schema::cgroups::is_within;
 
@@ -24,8 +24,8 @@ const MOST_ROLLED_UP: usize = 1 << 16;
 
 /// The idle task of a CPU, with the kernel's name for it (`init_idle`, kernel/sched/core.c, Linux
 /// 6.18).
-pub fn idle_task(cpu: u32) -> Task {
-    Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
+pub fn idle_task(cpu: u32) -> TaskIdentity {
+    TaskIdentity { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..TaskIdentity::default() }
 }
 
 /// A move of a task to another cgroup.
@@ -84,23 +84,23 @@ impl TaskNames {
     }
 
     /// The owner of a task's time.
-    pub fn task_owner(&mut self, task: &Task, now_ns: u64) -> Owner {
+    pub fn task_owner(&mut self, task: &TaskIdentity, now_ns: u64) -> Owner {
         if task.tid == 0 {
             return Owner::Idle;
         }
         let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;
         };
-        let comm = self.process_name(task).clean();
+        let comm = self.process_name(task).to_table_form();
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
     /// The owner of what a process does whose task is not running: its name is the last that is known.
-    pub fn owner_of_process(&mut self, task: &Task, now_ns: u64) -> Owner {
+    pub fn owner_of_process(&mut self, task: &TaskIdentity, now_ns: u64) -> Owner {
         let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;
         };
-        let comm = self.leaders.get(&task.pid).copied().unwrap_or(task.comm).clean();
+        let comm = self.leaders.get(&task.pid).copied().unwrap_or(task.comm).to_table_form();
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
@@ -137,7 +137,7 @@ impl TaskNames {
     }
 
     /// The name of a task's process.
-    pub fn process_name(&mut self, task: &Task) -> Comm {
+    pub fn process_name(&mut self, task: &TaskIdentity) -> Comm {
         if task.tid == task.pid {
             if let Some(known) = self.leaders.get_mut(&task.pid) {
                 *known = task.comm;
@@ -172,11 +172,11 @@ impl TaskNames {
     ///
     /// The cgroup is that of the records, if they have one: procfs may already show a move whose
     /// record is still to come, and the time before the move does not belong to the new cgroup.
-    pub fn running_task(&self, tid: u32) -> Option<(Task, bool)> {
+    pub fn running_task(&self, tid: u32) -> Option<(TaskIdentity, bool)> {
         let (task, runs) =
             self.by_procfs(tid, |path| self.cgroups.id_of_path(&self.cgroups.path_of(path)?))?;
         let known = self.last_cgroup.get(&tid).copied();
-        Some((Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
+        Some((TaskIdentity { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
     }
 
     /// A thread from procfs, and whether it runs or waits for a CPU.
@@ -184,7 +184,7 @@ impl TaskNames {
         &self,
         tid: u32,
         cgroup_of: impl Fn(&Path) -> Option<u64>,
-    ) -> Option<(Task, bool)> {
+    ) -> Option<(TaskIdentity, bool)> {
         let dir = self.proc.join(tid.to_string());
         // Names may contain any bytes.
         let read_proc_file = |file: &str| bounds::system_bytes(dir.join(file));
@@ -199,20 +199,20 @@ impl TaskNames {
         let path = cgroups.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
         let path = path.map(|path| Path::new(OsStr::from_bytes(path)));
         let cgroup_id = path.and_then(cgroup_of).unwrap_or(0);
-        Some((Task { tid, pid, cgroup_id, comm }, runs))
+        Some((TaskIdentity { tid, pid, cgroup_id, comm }, runs))
     }
 
     /// Divides a slice during which the thread was moved to another cgroup. The time before a move
     /// belongs to the old cgroup, even if the whole slice is before the move: a task that is looked
     /// up later has its current cgroup.
-    pub fn split_slice(&mut self, task: &Task, begin_ns: u64, end_ns: u64) -> Vec<(Task, u64, u64)> {
+    pub fn split_slice(&mut self, task: &TaskIdentity, begin_ns: u64, end_ns: u64) -> Vec<(TaskIdentity, u64, u64)> {
         let mut slices = Vec::new();
         let mut part_begin_ns = begin_ns;
         for cgroup_move in &self.moves {
             let is_same_thread = cgroup_move.tid == task.tid || cgroup_move.tid == task.pid;
             if is_same_thread && part_begin_ns < cgroup_move.time_ns && part_begin_ns < end_ns {
                 let until = cgroup_move.time_ns.min(end_ns);
-                slices.push((Task { cgroup_id: cgroup_move.old_cgroup, ..*task }, part_begin_ns, until));
+                slices.push((TaskIdentity { cgroup_id: cgroup_move.old_cgroup, ..*task }, part_begin_ns, until));
                 part_begin_ns = until;
             }
         }
@@ -226,13 +226,13 @@ impl TaskNames {
     }
 
     /// A thread that was moved, with its name from procfs; the name is empty if it has exited.
-    pub fn moved_task(&self, tid: u32, cgroup_id: u64) -> Task {
+    pub fn moved_task(&self, tid: u32, cgroup_id: u64) -> TaskIdentity {
         let known = self.by_procfs(tid, |_| None).map(|(task, _)| task);
-        Task { cgroup_id, ..known.unwrap_or(Task { tid, pid: tid, ..Task::default() }) }
+        TaskIdentity { cgroup_id, ..known.unwrap_or(TaskIdentity { tid, pid: tid, ..TaskIdentity::default() }) }
     }
 
     /// Updates the names after an exec or exit.
-    pub fn task_event(&mut self, event: &TaskEvent) {
+    pub fn task_event(&mut self, event: &TaskRecord) {
         match event.change {
             TaskChange::Exec => {
                 if let Some(known) = self.leaders.get_mut(&event.task.pid) {
@@ -242,20 +242,20 @@ impl TaskNames {
             TaskChange::Exit => {
                 self.last_cgroup.remove(&event.task.tid);
                 // Its last slice ends later, and its record is still to come.
-                self.exited.push_back((event.time, event.task.tid));
+                self.exited.push_back((event.time_ns, event.task.tid));
                 if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
-                    self.exited_leaders.push_back((event.time, event.task.pid));
+                    self.exited_leaders.push_back((event.time_ns, event.task.pid));
                 }
             }
         }
         while let Some(&(time, pid)) = self.exited_leaders.front()
-            && time + KEEP_NS < event.time
+            && time + KEEP_NS < event.time_ns
         {
             self.leaders.remove(&pid);
             self.exited_leaders.pop_front();
         }
         while let Some(&(time, tid)) = self.exited.front()
-            && time + KEEP_NS < event.time
+            && time + KEEP_NS < event.time_ns
         {
             // If another thread has this number by then, its next slice has the cgroup.
             self.last_cgroup.remove(&tid);
@@ -264,7 +264,7 @@ impl TaskNames {
     }
 
     /// Updates the names after a change of the cgroup hierarchy.
-    pub fn cgroup_event(&mut self, event: &CgroupEvent) {
+    pub fn cgroup_event(&mut self, event: &CgroupRecord) {
         match event.change {
             CgroupChange::Created => {
                 if let Some(path) = &event.path {
@@ -272,7 +272,7 @@ impl TaskNames {
                 }
             }
             CgroupChange::Removed => {
-                self.cgroups.forget_cgroup(event.cgroup_id, event.time);
+                self.cgroups.forget_cgroup(event.cgroup_id, event.time_ns);
                 self.is_inside_by_id.remove(&event.cgroup_id);
             }
             CgroupChange::Attached(tid) => {
@@ -281,10 +281,10 @@ impl TaskNames {
                 }
                 let from = self.last_cgroup.insert(tid, event.cgroup_id);
                 if let Some(from) = from {
-                    self.moves.push_back(CgroupMove { time_ns: event.time, tid, old_cgroup: from });
+                    self.moves.push_back(CgroupMove { time_ns: event.time_ns, tid, old_cgroup: from });
                 }
                 while let Some(oldest) = self.moves.front()
-                    && oldest.time_ns + KEEP_NS < event.time
+                    && oldest.time_ns + KEEP_NS < event.time_ns
                 {
                     self.moves.pop_front();
                 }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(task.cgroup_id, from, "the record of the move is still to come");
         names.split_slice(&task, 10, 20);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: to, change, path: None });
+        names.cgroup_event(&CgroupRecord { time_ns: 25, cgroup_id: to, change, path: None });
         let parts = names.split_slice(&running(&names), 20, 30);
         let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
         assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
@@ -350,7 +350,7 @@ mod tests {
         let found = TaskNames::new(root.path(), cgroups, Vec::new()).running_task(7);
         let (comm, cgroup_id) =
             (Comm::from_bytes(b"\xff\xfe"), fs::metadata(cgroup).unwrap().ino());
-        assert_eq!(found, Some((Task { tid: 7, pid: 7, cgroup_id, comm }, false)));
+        assert_eq!(found, Some((TaskIdentity { tid: 7, pid: 7, cgroup_id, comm }, false)));
     }
 
     #[test]
@@ -360,10 +360,10 @@ mod tests {
             Cgroups::new(None, Path::new("/nonexistent"), Vec::new()),
             Vec::new(),
         );
-        let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
+        let task = |cgroup_id| TaskIdentity { tid: 7, pid: 7, cgroup_id, ..TaskIdentity::default() };
         names.split_slice(&task(1), 0, 10);
         let change = CgroupChange::Attached(7);
-        names.cgroup_event(&CgroupEvent { time: 25, cgroup_id: 2, change, path: None });
+        names.cgroup_event(&CgroupRecord { time_ns: 25, cgroup_id: 2, change, path: None });
         let mut parts = |begin, end| -> Vec<(u64, u64, u64)> {
             let parts = names.split_slice(&task(2), begin, end);
             parts.into_iter().map(|(task, from, to)| (task.cgroup_id, from, to)).collect()
@@ -378,8 +378,8 @@ mod tests {
         let nowhere = Path::new("/nonexistent");
         let mut names = TaskNames::new(nowhere, Cgroups::new(None, nowhere, Vec::new()), Vec::new());
         let event = |tid, time| {
-            let task = Task { tid, pid: 7, cgroup_id: 3, ..Task::default() };
-            TaskEvent { time, task, change: TaskChange::Exit }
+            let task = TaskIdentity { tid, pid: 7, cgroup_id: 3, ..TaskIdentity::default() };
+            TaskRecord { time_ns: time, task, change: TaskChange::Exit }
         };
         for tid in [8, 9] {
             let exit = event(tid, 10);

@@ -243,7 +243,7 @@ mod tests {
     use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
     use crate::discover::nodes::Number;
-    use crate::drain::{FileChange, FileEvent, Record, decode};
+    use crate::drain::{FileChange, FileRecord, DrainedRecord, decode_record};
 
     /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of [`Holders`];
     /// it stands for one that every machine has.
@@ -301,16 +301,16 @@ print(os.getpid(), child)
         }
 
         /// What was reported of `/dev/full` since the last call, and all copies, in the order of time.
-        fn events(&mut self) -> Vec<FileEvent> {
+        fn events(&mut self) -> Vec<FileRecord> {
             let mut found = Vec::new();
             for ring in &mut self.rings {
                 while let Some(record) = ring.next() {
-                    let Ok(Record::File(event)) = decode(&record) else { continue };
+                    let Ok(DrainedRecord::File(event)) = decode_record(&record) else { continue };
                     let is_fork = matches!(event.change, FileChange::Fork(_));
                     found.extend((is_fork || event.number == FULL).then_some(event));
                 }
             }
-            found.sort_by_key(|event| event.time);
+            found.sort_by_key(|event| event.time_ns);
             found
         }
 
@@ -336,7 +336,7 @@ print(os.getpid(), child)
             let files = case.holders.read_files().unwrap();
             assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
             let is_own = |bytes: &&[u8]| {
-                let Ok(Record::File(event)) = decode(bytes) else { panic!("{bytes:?}") };
+                let Ok(DrainedRecord::File(event)) = decode_record(bytes) else { panic!("{bytes:?}") };
                 assert!(event.number.major == MEM.1 && event.task.cgroup_id > 0, "{event:?}");
                 event.change == FileChange::Seen && (event.number, event.task.pid) == (FULL, id())
             };
@@ -353,8 +353,8 @@ print(os.getpid(), child)
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
         let of_child = || {
             let files = case.holders.read_files().unwrap();
-            let records = files.each_record().filter_map(|bytes| decode(bytes).ok());
-            let its = |record: &Record| matches!(record, Record::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
+            let records = files.each_record().filter_map(|bytes| decode_record(bytes).ok());
+            let its = |record: &DrainedRecord| matches!(record, DrainedRecord::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
             records.filter(its).count()
         };
         // While it executes its program it still has the copy that is closed then.

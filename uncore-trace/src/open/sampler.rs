@@ -30,7 +30,7 @@ use super::programs;
 use super::run_on_cpu::run_on_cpu;
 use super::shared;
 use super::visit::visit_cpus;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
 /// The running sampler.
 #[derive(Debug)]
@@ -254,7 +254,7 @@ fn sample_ticks(
         log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
     }
     let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
-    confine::thread(&Needs { capabilities, ..Needs::default() });
+    confine::restrict_thread(&ThreadNeeds { capabilities, ..ThreadNeeds::default() });
     while !stop.load(Ordering::Relaxed) {
         let next_ns = (monotonic_ns() / tick_ns + 1) * tick_ns;
         let until = Timespec {

@@ -16,7 +16,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::discover::accounts::{Account, Found, HeldDevices, Netlink, AccountReader, AccountSource};
 use crate::entries::Accounted;
@@ -49,7 +49,7 @@ struct Read {
 #[derive(Debug)]
 pub(super) struct AccountSetup {
     reader: AccountReader,
-    needs: Needs,
+    needs: ThreadNeeds,
     traces: bool,
 }
 
@@ -96,8 +96,8 @@ fn may_trace(permitted: CapabilitySet) -> bool {
     permitted.contains(CapabilitySet::SYS_PTRACE) && !permitted.contains(CapabilitySet::SYS_ADMIN)
 }
 
-fn thread_needs(root: &Path, traces: bool) -> Needs {
-    let mut needs = Needs { reads: vec![root.join("sys")], traces, ..Needs::default() };
+fn thread_needs(root: &Path, traces: bool) -> ThreadNeeds {
+    let mut needs = ThreadNeeds { reads: vec![root.join("sys")], traces, ..ThreadNeeds::default() };
     if traces {
         needs.reads.push(root.join("proc"));
     }
@@ -143,7 +143,7 @@ impl AccountThread {
         let accounts = compare_values(&mut self.last_values, time, found.values);
         let new = found.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
         let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
-        (Arc::new(AccountReading { time, accounts }), new)
+        (Arc::new(AccountReading { time_ns: time, accounts }), new)
     }
 
     /// Reads once more, and then no more. A thread that waits for a driver is not waited for.
@@ -193,8 +193,8 @@ fn compare_values(
     accounted
 }
 
-fn read_periodically(mut reader: AccountReader, needs: &Needs, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
-    confine::thread(needs);
+fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
+    confine::restrict_thread(needs);
     let mut held = HeldDevices::default();
     let (mut last_read, mut pause) = (Instant::now(), Duration::ZERO);
     let mut had_functions = false;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::rotate::Rotate;
 use crate::attribute::{Choice, MIN_SHARE};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan, Role};
@@ -114,7 +114,7 @@ pub struct RecordOptions {
     /// The command to run.
     pub command: Vec<OsString>,
     /// What the process needs after the recording.
-    pub afterwards: Needs,
+    pub afterwards: ThreadNeeds,
 }
 
 /// Requests from another thread to a recorder that rotates, and its progress.
@@ -191,7 +191,7 @@ impl RecordOptions {
             control: RecorderControl::default(),
             quiet: true,
             command: Vec::new(),
-            afterwards: Needs::default(),
+            afterwards: ThreadNeeds::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::parts::OpenParts;
 use crate::assemble::{Sink, Timeline};
 use crate::clock::mono_ns;
-use crate::drain::{FileEvent, Record, decode};
+use crate::drain::{FileRecord, DrainedRecord, decode_record};
 use crate::open::{OpenFiles, Session};
 use crate::schema::loss::Cause;
 
@@ -89,8 +89,8 @@ pub(super) fn enter_first_reading(files: Result<OpenFiles>, timeline: &mut Timel
     }
 }
 
-fn decode_files(files: &OpenFiles) -> Vec<FileEvent> {
-    let records = files.each_record().filter_map(|bytes| decode(bytes).ok());
-    records.filter_map(|record| if let Record::File(event) = record { Some(event) } else { None })
+fn decode_files(files: &OpenFiles) -> Vec<FileRecord> {
+    let records = files.each_record().filter_map(|bytes| decode_record(bytes).ok());
+    records.filter_map(|record| if let DrainedRecord::File(event) = record { Some(event) } else { None })
         .collect()
 }

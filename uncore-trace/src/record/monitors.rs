@@ -172,7 +172,7 @@ fn read_windows(
     ranks: &Receiver<Vec<Arc<str>>>,
     sender: &SyncSender<MonitorReading>,
 ) {
-    confine::thread(&reader.needs());
+    confine::restrict_thread(&reader.needs());
     loop {
         let now_ns = mono_ns() as u64;
         let wait = Duration::from_nanos(window_ns - now_ns % window_ns);

@@ -17,8 +17,8 @@ use super::room::{Room, is_large};
 use super::rotate::Rotation;
 use crate::assemble::Ledger;
 use crate::clock::mono_ns;
-use crate::confine::Needs;
-use crate::drain::Record;
+use crate::confine::ThreadNeeds;
+use crate::drain::DrainedRecord;
 use crate::open::{Session, Timer};
 use crate::schema::loss::{Cause, Losses};
 use crate::tables::thread::Finishing;
@@ -82,7 +82,7 @@ impl OpenParts {
     }
 
     /// What the thread needs that creates and removes parts.
-    pub(super) fn rotation_needs(&self) -> Needs {
+    pub(super) fn rotation_needs(&self) -> ThreadNeeds {
         self.rotation.as_ref().map(Rotation::series_needs).unwrap_or_default()
     }
 
@@ -92,7 +92,7 @@ impl OpenParts {
     }
 
     /// Gives a record to all parts that take records.
-    pub(super) fn feed_record(&mut self, record: Record) {
+    pub(super) fn feed_record(&mut self, record: DrainedRecord) {
         if let Some(next_part) = &mut self.next_part {
             next_part.timeline.feed_record(record.clone(), &mut next_part.sink);
         }

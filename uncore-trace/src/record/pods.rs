@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::assemble::{AssignmentReading, Sink, Timeline};
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::identity::assignments::{list_assignments, cdi_trees};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
@@ -59,7 +59,7 @@ impl PodSetup {
         let stream = connected?;
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
         let reads = reads.chain(cdi_trees(&root)).collect();
-        confine::thread(&Needs { reads, ..Needs::default() });
+        confine::restrict_thread(&ThreadNeeds { reads, ..ThreadNeeds::default() });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

@@ -29,7 +29,7 @@ use crate::clock::mono_ns;
 use crate::confine;
 use crate::count::Count;
 use crate::discover::{CpuList, Machine};
-use crate::drain::{Merge, Peek, Record, decode, peek};
+use crate::drain::{Merge, Peek, DrainedRecord, decode_record, decode_state};
 use crate::open::{self, CpuSetChange, DropCounts, OnlineCpus, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
@@ -203,7 +203,7 @@ pub async fn record(
     recorder.pods = pod_setup.map(pods::PodSetup::start_thread);
     recorder.accounts = account_setup.and_then(accounts::AccountSetup::start_thread);
     let rotation_needs = recorder.open_parts.rotation_needs();
-    confine::process(&recorder_needs(machine, options, workload).and(rotation_needs));
+    confine::restrict_process(&recorder_needs(machine, options, workload).merged_with(rotation_needs));
     if !over {
         recorder.run_until_end(workload, signals).await?;
     }
@@ -468,7 +468,7 @@ impl Recorder<'_> {
                 open_part.timeline.feed_accounts(&reading);
             }
             for why in unread {
-                note_unread(&mut self.open_parts, reading.time, &why);
+                note_unread(&mut self.open_parts, reading.time_ns, &why);
             }
         }
         if !self.is_ending
@@ -513,13 +513,13 @@ impl Recorder<'_> {
             if let Some(bytes) = backlog.get_mut(ring) {
                 *bytes += record.len() as u64;
             }
-            Some(decode(&record))
+            Some(decode_record(&record))
         };
         while let Some(decoded) = self.merge.next(&mut read_record) {
             records += 1;
             match decoded {
                 Ok(record) => {
-                    if let (Some(witness_watch), Record::Sample(sample)) = (&mut self.watch, &record) {
+                    if let (Some(witness_watch), DrainedRecord::Sample(sample)) = (&mut self.watch, &record) {
                         witness_watch.count_reading(sample.cpu);
                     }
                     self.open_parts.feed_record(record);
@@ -740,5 +740,5 @@ pub fn has_raw_tables(output: &Path) -> Result<bool> {
 /// A CPU's unsent state; `None` while the CPU writes it.
 fn read_unsent_state(session: &Session, cpu: u32) -> Result<Option<Peek>> {
     let (state, io) = session.cpu_state(cpu)?;
-    Ok(peek(cpu, &state, io.as_ref()))
+    Ok(decode_state(cpu, &state, io.as_ref()))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result};
 
 use super::args::{RecorderControl, RecordOptions, parse_duration};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::tables::series::{PartSeries, parse_size, is_size};
 use crate::tables::writer::RecordingTarget;
 
@@ -78,7 +78,7 @@ impl Rotation {
     }
 
     /// What creating and removing parts needs.
-    pub(super) fn series_needs(&self) -> Needs {
+    pub(super) fn series_needs(&self) -> ThreadNeeds {
         self.series.access_needs()
     }
 

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::rows::Form;
+use super::rows::TableForm;
 use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
 use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::columns::{self, nullable_value};
 
 /// The table's form.
-pub(super) const FORM: Form<Accounted> = (
+pub(super) const FORM: TableForm<Accounted> = (
     &accounts::TABLE,
     &["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"],
-    decode,
-    |its| LogEntry::Account(its),
+    decode_accounts,
+    |accounted| LogEntry::Account(accounted),
 );
 
-fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
+fn decode_accounts(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
     let (end, time) = (columns::i64_column(batch, "mono_ns")?, columns::i64_column(batch, "read_ns")?);
     let (bdf, source) = (columns::words(batch, "bdf")?, columns::words(batch, "source")?);
     let (name, unit) = (columns::words(batch, "name")?, columns::words(batch, "unit")?);
@@ -64,7 +64,7 @@ mod tests {
         rows.append(&row);
         let (source, unit, pid) = ("kfd", "resident_bytes", Some(7));
         rows.append(&accounts::Row { source, unit, pid, direction: None, value: None, ..row });
-        let entries = decode(&rows.finish()).unwrap();
+        let entries = decode_accounts(&rows.finish()).unwrap();
         let account = Account {
             function: "0002:01:00.0".parse().unwrap(),
             source: AccountSource::Net,
@@ -95,7 +95,7 @@ mod tests {
         }
         let mut rows = accounts::Builder::default();
         rows.append(&accounts::Row { source: "x", unit: "ns", bdf: "0:1.0", ..Default::default() });
-        let error = decode(&rows.finish()).unwrap_err().to_string();
+        let error = decode_accounts(&rows.finish()).unwrap_err().to_string();
         assert!(error.starts_with("the table accounts has an unknown"), "{error}");
     }
 }

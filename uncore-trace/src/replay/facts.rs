@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{Context as _, Result};
 
-use super::{Overrides, json, number, recorded};
+use super::{Overrides, metadata_json, metadata_number, recorded_method};
 use crate::attribute::{Methods, order_counters};
 use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
@@ -17,7 +17,7 @@ const LAG_NS: u64 = 1_000_000_000;
 
 /// Everything except the entries.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct RecordedFacts {
     /// The planned counters.
     pub plan: Plan,
     /// The counters that were opened, in the order of their rows.
@@ -36,9 +36,9 @@ pub(super) struct Facts {
     pub pairs: BTreeMap<String, String>,
 }
 
-impl Facts {
+impl RecordedFacts {
     /// Reads the facts.
-    pub(super) fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
+    pub(super) fn read_facts(recording: &Recording, overrides: Overrides) -> Result<Self> {
         let table = recording.open_table(&runtime::TABLE)?;
         let mut pairs = table.metadata_pairs().clone();
         // The new table gets all columns of the recorded one, so that it can replace it.
@@ -46,33 +46,33 @@ impl Facts {
         if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());
         }
-        let mut plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
-        let clocks: Vec<Snapshot> = json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
+        let mut plan: Plan = metadata_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
+        let clocks: Vec<Snapshot> = metadata_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
-        let tick_ns = number(&pairs, metadata::TICK_NS)?;
-        let method = overrides.method.unwrap_or_else(|| recorded(&pairs));
+        let tick_ns = metadata_number(&pairs, metadata::TICK_NS)?;
+        let method = overrides.method.unwrap_or_else(|| recorded_method(&pairs));
         if let Some(interval_ns) = overrides.interval_ns.filter(|ns| *ns != plan.window_ns) {
             check_times(tick_ns, interval_ns)?;
             plan.window_ns = interval_ns;
             pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
-        let recorded = pairs.contains_key(metadata::LAG_NS);
-        let recorded = recorded.then(|| number(&pairs, metadata::LAG_NS)).transpose()?;
-        let lag_ns = overrides.lag_ns.or(recorded).unwrap_or(LAG_NS);
+        let has_lag = pairs.contains_key(metadata::LAG_NS);
+        let recorded_lag = has_lag.then(|| metadata_number(&pairs, metadata::LAG_NS)).transpose()?;
+        let lag_ns = overrides.lag_ns.or(recorded_lag).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
-        let recorded = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
+        let recorded_share = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
         let recorded =
-            recorded.transpose().context("the metadata has a min_share that is no number")?;
+            recorded_share.transpose().context("the metadata has a min_share that is no number")?;
         // Recordings without it have a row for each process.
         let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
         pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
-        let stop_tick = stop_tick.then(|| number(&pairs, metadata::STOP_TICK)).transpose()?;
+        let stop_tick = stop_tick.then(|| metadata_number(&pairs, metadata::STOP_TICK)).transpose()?;
         Ok(Self {
-            opened: opened(recording, &plan)?,
+            opened: opened_counters(recording, &plan)?,
             plan,
             methods: Methods { choice: method, io, lag_ns, effort: overrides.effort, min_share },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
@@ -95,7 +95,7 @@ fn first_tick(recording: &Recording) -> Result<Option<u64>> {
 }
 
 /// The counters that were opened, in the order of their rows.
-fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
+fn opened_counters(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
     let mut failed = HashSet::new();
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&["counter", "state"])? {
         let batch = batch?;

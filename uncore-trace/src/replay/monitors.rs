@@ -5,17 +5,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch};
 
-use super::rows::Form;
+use super::rows::TableForm;
 use crate::entries::{LogEntry, Monitored};
 use crate::schema::{columns, monitors};
 
 /// The table's form.
-pub(super) const FORM: Form<Monitored> =
-    (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode, |its| {
-        LogEntry::Monitored(its)
+pub(super) const FORM: TableForm<Monitored> =
+    (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode_monitored, |monitored| {
+        LogEntry::Monitored(monitored)
     });
 
-fn decode(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
+fn decode_monitored(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
     let (end, cgroup) = (columns::i64_column(batch, "mono_ns")?, columns::words(batch, "cgroup")?);
     let (socket, bytes) =
         (columns::typed_column::<Int16Array>(batch, "socket")?, columns::bits_column(batch, "bytes")?);

@@ -8,19 +8,19 @@ use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 
 /// These columns in one batch.
 #[derive(Debug)]
-pub(super) struct Owners<'a> {
+pub(super) struct OwnerColumns<'a> {
     table: &'static str,
-    kind: Words<'a>,
+    owner_kinds: Words<'a>,
     pid: &'a Int32Array,
     process: Words<'a>,
     cgroup_id: BitsColumn<'a>,
     number: Option<&'a Int32Array>,
 }
 
-impl<'a> Owners<'a> {
+impl<'a> OwnerColumns<'a> {
     /// The columns `owner`, `pid` and, if the table has it, `number`, with the columns of these names
     /// for the owner's process and cgroup.
-    pub(super) fn of(
+    pub(super) fn from_batch(
         table: &'static str,
         batch: &'a RecordBatch,
         process: &str,
@@ -28,7 +28,7 @@ impl<'a> Owners<'a> {
     ) -> Result<Self> {
         Ok(Self {
             table,
-            kind: columns::words(batch, "owner")?,
+            owner_kinds: columns::words(batch, "owner")?,
             pid: columns::i32_column(batch, "pid")?,
             process: columns::words(batch, process)?,
             cgroup_id: columns::bits_column(batch, cgroup_id)?,
@@ -37,8 +37,8 @@ impl<'a> Owners<'a> {
     }
 
     /// The kind of the owner of a row; `None` if the row has no owner.
-    pub(super) fn kind(&self, row: usize) -> Option<&'a str> {
-        self.kind.get(row)
+    pub(super) fn owner_kind(&self, row: usize) -> Option<&'a str> {
+        self.owner_kinds.get(row)
     }
 
     /// The owner of a row.
@@ -46,8 +46,8 @@ impl<'a> Owners<'a> {
     /// # Errors
     ///
     /// The columns name no valid owner.
-    pub(super) fn get(&self, row: usize) -> Result<Owner> {
-        let kind = self.kind(row).unwrap_or_default();
+    pub(super) fn row_owner(&self, row: usize) -> Result<Owner> {
+        let kind = self.owner_kind(row).unwrap_or_default();
         let columns = OwnerFields {
             kind,
             pid: nullable_value(self.pid, row),

@@ -19,7 +19,7 @@ use super::parts::CgroupRows;
 use super::repeat::Stats;
 use super::run::release_command;
 use super::table::StatTable;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
@@ -97,7 +97,7 @@ pub fn run(
     let mut printer = IntervalPrinter { options, output, begin_ns: None, printed_ns: 0, end_ns: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            confine::thread(&Needs::default());
+            confine::restrict_thread(&ThreadNeeds::default());
             printer.print_intervals(receiver, CgroupRows::new(table, &paths, unopened).with_labels(named))
         });
         let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
@@ -159,7 +159,7 @@ fn record_options(machine: &Machine, plan: &Plan, options: &AttributedOptions) -
         min_share: 0.0,
         catalog: catalog.clone(),
         command: command.clone(),
-        afterwards: options.file.as_deref().map(Needs::to_remove).unwrap_or_default(),
+        afterwards: options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default(),
         ..record::RecordOptions::for_view(machine, plan)
     }
 }

@@ -17,7 +17,7 @@ use super::options::{Delay, StatOptions};
 use super::output::{Ending, StatOutput};
 use super::repeat::Repeats;
 use super::table::StatTable;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::CpuList;
 use crate::plan::Plan;
 use crate::signals::Signals;
@@ -226,9 +226,9 @@ impl Runner<'_> {
         if self.runs_left == Some(0) && self.options.post.is_none() {
             // Only after the last start: a command that is started after this would be confined
             // too.
-            let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
+            let file = self.options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default();
             let command = self.workload.child_pid();
-            confine::process(&Needs { command, counts: true, ..file });
+            confine::restrict_process(&ThreadNeeds { command, counts: true, ..file });
         }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
         let over = sleep(delay);

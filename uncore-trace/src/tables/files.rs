@@ -17,7 +17,7 @@ use super::mode::FileMode;
 use super::names::{without_slash, table_path};
 use super::segment::{Partial, partial_dir};
 use super::{disk, finish, lost, place};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
 
 /// Tables that the rows of others refer to. They are sealed first: a recorder may be killed during
@@ -165,7 +165,7 @@ impl RecordingFiles {
     }
 
     /// See [`super::writer::Writer::access_needs`].
-    pub(super) fn access_needs(&self) -> Needs {
+    pub(super) fn access_needs(&self) -> ThreadNeeds {
         let targets = self.tables.iter().map(|table| table.target.clone()).collect();
         let parent = disk::parent_dir(&self.path).to_owned();
         let partial = self.tables.iter().map(|table| table.partial.dir.clone());
@@ -175,7 +175,7 @@ impl RecordingFiles {
             // If nothing was recorded, the directory is removed.
             (Some(_), Some(_)) => (vec![self.path.clone()], vec![parent]),
         };
-        Needs { writes, names, replaces: targets, ..Needs::default() }
+        ThreadNeeds { writes, names, replaces: targets, ..ThreadNeeds::default() }
     }
 
     /// See [`super::writer::Writer::wants_table`].

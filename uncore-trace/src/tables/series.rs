@@ -20,7 +20,7 @@ use super::names::{PartKind, PartNames, without_slash, parts_of, table_path};
 use super::segment::partial_dir;
 use super::writer::RecordingTarget;
 use super::{disk, lock, place};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
@@ -113,8 +113,8 @@ impl PartSeries {
     }
 
     /// The access to files that creating and removing parts needs.
-    pub fn access_needs(&self) -> Needs {
-        Needs { writes: vec![self.names.dir.clone()], ..Needs::default() }
+    pub fn access_needs(&self) -> ThreadNeeds {
+        ThreadNeeds { writes: vec![self.names.dir.clone()], ..ThreadNeeds::default() }
     }
 
     /// The target of the next part.

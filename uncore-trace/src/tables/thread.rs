@@ -238,7 +238,7 @@ fn run_tapped(
     tap: &PartTap,
 ) -> Result<RecordingSize> {
     priority::raise_priority();
-    confine::thread(&writer.access_needs());
+    confine::restrict_thread(&writer.access_needs());
     let mut writer = Some(writer);
     let mut attempt = |operation: &mut dyn FnMut(&mut Writer) -> Result<()>| {
         let Some(files) = &mut writer else { return };
@@ -282,7 +282,7 @@ fn run_tapped(
 
 fn run_writer(mut writer: Writer, commands: &Receiver<WriterCommand>, sealed: &AtomicU64) -> Result<RecordingSize> {
     priority::raise_priority();
-    confine::thread(&writer.access_needs());
+    confine::restrict_thread(&writer.access_needs());
     while let Some(command) = commands.next() {
         match command {
             WriterCommand::Write(def, batch) => writer.write(def, &batch)?,

@@ -32,7 +32,7 @@ use arrow::array::RecordBatch;
 use super::files::RecordingFiles;
 pub use super::files::{BUFFER_ROWS, CreateOptions, RecordingSize};
 use super::stream::{StreamSink, Stream};
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::schema::{TableDef, fabric};
 
 /// The destination of a recording.
@@ -132,9 +132,9 @@ impl Writer {
     }
 
     /// The access to files that a thread needs which only writes here.
-    pub fn access_needs(&self) -> Needs {
+    pub fn access_needs(&self) -> ThreadNeeds {
         match &self.0 {
-            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => Needs::default(),
+            WriterOutput::Stream(_) | WriterOutput::Pieces(..) | WriterOutput::Nowhere => ThreadNeeds::default(),
             WriterOutput::Files(files) => files.access_needs(),
         }
     }

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use self::app::App;
 use self::play::Player;
 use self::terminal::Terminal;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record;
@@ -117,7 +117,7 @@ pub fn run(
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
-            confine::thread(&Needs::to_write(save));
+            confine::restrict_thread(&ThreadNeeds::to_write(save));
             let shown = show(app, Source { pieces, player: None }, options);
             // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();

@@ -28,7 +28,7 @@ use self::answer::{HttpClient, answer_request};
 use self::token::Token;
 use super::PendingRequests;
 use crate::config::Config;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
 pub(super) use self::listen::{Listener, open_listeners};
 
@@ -128,7 +128,7 @@ pub(super) fn start_http_thread(listeners: Vec<Listener>, shared: Arc<HttpState>
     std::thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {
-            confine::thread(&Needs::default());
+            confine::restrict_thread(&ThreadNeeds::default());
             runtime.block_on(async move {
                 let sockets =
                     listeners.into_iter().map(|listener| tokio::spawn(accept_connections(listener, shared.clone())));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::drain::Context;
+use crate::drain::CpuContext;
 use crate::entries::STANDS_STILL;
 use crate::open::PlacedCounter;
 
@@ -45,17 +45,17 @@ fn readers_of(facts: &serde_json::Value) -> Readers {
 }
 
 /// The timer's sample of a tick.
-fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
-    Sample {
+fn sample(tick: u64, value: u64, enabled: u64) -> SampleRecord {
+    SampleRecord {
         cpu: 0,
-        begin: tick * TICK,
-        end: tick * TICK + 100,
+        begin_ns: tick * TICK,
+        end_ns: tick * TICK + 100,
         sequence: 0,
-        trigger: drain::Trigger::Timer,
-        context: Context::Task,
-        task: Task::default(),
-        first: 0,
-        readings: vec![drain::Reading::Counted { value, enabled, running: enabled }],
+        trigger: drain::SampleTrigger::Timer,
+        context: CpuContext::Task,
+        task: TaskIdentity::default(),
+        first_slot: 0,
+        readings: vec![drain::RawReading::Counted { value, enabled, running: enabled }],
     }
 }
 
@@ -130,17 +130,17 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
         &mut ledger,
         &mut log,
     );
-    let own = |tick: u64, value: u64| Sample { first: 4, ..sample(tick, value, value) };
-    let other = |time: u64, value: u64, sequence: u64, first: u32| Sample {
+    let own = |tick: u64, value: u64| SampleRecord { first_slot: 4, ..sample(tick, value, value) };
+    let other = |time: u64, value: u64, sequence: u64, first: u32| SampleRecord {
         cpu: 1,
-        begin: time,
-        end: time + 100,
+        begin_ns: time,
+        end_ns: time + 100,
         sequence,
-        trigger: drain::Trigger::Sched,
-        first,
+        trigger: drain::SampleTrigger::Sched,
+        first_slot: first,
         ..sample(1, value, value)
     };
-    let mut take = |sample: &Sample| {
+    let mut take = |sample: &SampleRecord| {
         let wants_owner = readers.wants_owner(sample);
         readers.log_sample(sample, (None, false), &mut ledger, &mut log);
         wants_owner

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::STDOUT;
-use crate::confine::Needs;
+use crate::confine::ThreadNeeds;
 use crate::record::RecordOptions;
 use crate::tables::reader::Recording;
 use crate::terminal;
@@ -20,10 +20,10 @@ const PREFIX: usize = 14;
 
 /// What reading the recording again needs: its directory, since a file is not there yet, or is
 /// replaced.
-pub(super) fn answer_needs(options: &RecordOptions) -> Needs {
-    let mut needs = Needs::default();
+pub(super) fn answer_needs(options: &RecordOptions) -> ThreadNeeds {
+    let mut needs = ThreadNeeds::default();
     if has_answer(options) {
-        needs.reads = Needs::to_write(&options.output).writes;
+        needs.reads = ThreadNeeds::to_write(&options.output).writes;
     }
     needs
 }

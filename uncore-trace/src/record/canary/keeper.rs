@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::super::child::{self, Child, LOOK, OrderLines, send_line};
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 
 /// The program's name, `argv[0]`, in the process.
 pub(super) const NAME: &str = "uncore-trace-keeper";
@@ -86,7 +86,7 @@ fn run_keeper() -> Result<()> {
     let Entrusted { cgroup, pid } =
         serde_json::from_str(&order_line).context("cannot understand orders")?;
     let above = cgroup.parent().context("the cgroup has no parent")?;
-    confine::process(&Needs { writes: vec![above.to_owned()], ..Needs::default() });
+    confine::restrict_process(&ThreadNeeds { writes: vec![above.to_owned()], ..ThreadNeeds::default() });
     send_line(&KeeperAnswer::Ready)?;
     if lines.wait_for_line(i64::MAX)?.is_some() {
         fs::write(above.join("cgroup.procs"), pid.to_string()).ok();

@@ -5,7 +5,7 @@
 //! the plan counts), starts the process ([`process`]), and takes a line for each burst. Guarantees:
 //! the process moves bytes only between [`CanaryProcess::start_moving`] and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
-//! standard input ends; its cgroup is removed then ([`keeper`]) or by [`place::remove_left_cgroups`].
+//! standard input ends; then [`keeper`] or, later, [`place::remove_left_cgroups`] removes its cgroup.
 
 mod disk;
 mod keeper;

@@ -14,7 +14,7 @@ use super::orders::{Orders, CanaryMessage};
 use super::pace::Pace;
 use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
-use crate::confine::{self, Needs};
+use crate::confine::{self, ThreadNeeds};
 use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
 /// What it can move.
@@ -41,7 +41,7 @@ fn run_canary() -> Result<()> {
     let free_memory = cgroup.free_memory(&orders.mount);
     let mut movers = Movers::new(orders, free_memory, &mut random, &mut skipped);
     // Its cgroup is left and removed by the keeper: all else that it uses is open.
-    confine::process(&Needs::default());
+    confine::restrict_process(&ThreadNeeds::default());
     send_line(&CanaryMessage::Ready { cgroup: cgroup.path.clone(), skipped })?;
     // No line is the end: the recording never began.
     if lines.wait_for_line(i64::MAX)?.is_some() {

@@ -8,7 +8,7 @@ use super::groups::{OwnGroups, Worth};
 use super::lost::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::MonitorReading;
-use crate::confine::{Needs, RECORDER};
+use crate::confine::{ThreadNeeds, RECORDER};
 use crate::discover::resctrl::{Domain, MbmEvent, ResctrlGroup, Resctrl, MbmCount, domains, find_tenant};
 use crate::discover::{CgroupView, Machine};
 use crate::entries::{ALL_SOCKETS, Monitored};
@@ -175,14 +175,14 @@ impl MonitorReader {
     }
 
     /// What its thread needs: to read cgroups and groups, and to change these if any are made.
-    pub(super) fn needs(&self) -> Needs {
+    pub(super) fn needs(&self) -> ThreadNeeds {
         let trees = ["proc", "sys"].map(|tree| self.root.join(tree));
         let writes = self.own_groups.iter().map(|_| self.resctrl.mount_dir().to_owned());
-        Needs {
+        ThreadNeeds {
             capabilities: RECORDER,
             reads: trees.into_iter().chain([self.cgroups.clone()]).collect(),
             writes: writes.collect(),
-            ..Needs::default()
+            ..ThreadNeeds::default()
         }
     }
 
