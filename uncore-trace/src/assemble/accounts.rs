@@ -14,7 +14,7 @@ use crate::schema::io::IoDirection;
 
 /// Accounts that were read together.
 #[derive(Debug)]
-pub struct Reading {
+pub struct AccountReading {
     /// When, ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
     /// The accounts.
@@ -27,7 +27,7 @@ pub(super) struct PendingAccounts {
     start_ns: u64,
     window_ns: u64,
     /// Oldest first.
-    waiting: VecDeque<Arc<Reading>>,
+    waiting: VecDeque<Arc<AccountReading>>,
 }
 
 impl PendingAccounts {
@@ -38,7 +38,7 @@ impl PendingAccounts {
 
     /// Takes a reading. Readings are in the order of time. The last one before the first window is what
     /// growth is counted from.
-    pub(super) fn feed_reading(&mut self, reading: &Arc<Reading>) {
+    pub(super) fn feed_reading(&mut self, reading: &Arc<AccountReading>) {
         if reading.time_ns < self.start_ns + self.window_ns / 2 {
             self.waiting.clear();
         }
@@ -47,7 +47,7 @@ impl PendingAccounts {
 
     /// Logs the readings of the window that ends at `end_ns`; of the last one all.
     pub(super) fn close_window(&mut self, end_ns: u64, is_last: bool, output: &mut EntryOutput<'_>) {
-        let is_due = |next_reading: &mut Arc<Reading>| is_last || next_reading.time_ns < end_ns + self.window_ns / 2;
+        let is_due = |next_reading: &mut Arc<AccountReading>| is_last || next_reading.time_ns < end_ns + self.window_ns / 2;
         while let Some(reading) = self.waiting.pop_front_if(is_due) {
             for accounted in &reading.accounts {
                 output.log_entry(LogEntry::Account(accounted));
@@ -79,7 +79,7 @@ mod tests {
     use crate::discover::accounts::{Account, AccountSource, Unit};
     use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 
-    fn reading(time: u64, value: Option<u64>) -> Arc<Reading> {
+    fn reading(time: u64, value: Option<u64>) -> Arc<AccountReading> {
         let account = Account {
             function: "0002:01:00.0".parse().unwrap(),
             source: AccountSource::Drm,
@@ -89,7 +89,7 @@ mod tests {
             pid: Some(7),
             client: Some(u64::MAX),
         };
-        Arc::new(Reading { time_ns: time, accounts: vec![Accounted { time, account, value }] })
+        Arc::new(AccountReading { time_ns: time, accounts: vec![Accounted { time, account, value }] })
     }
 
     /// End of the window, time and value of a row.

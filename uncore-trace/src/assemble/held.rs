@@ -40,7 +40,7 @@ impl HeldTimes {
         Self { counted, current: BTreeMap::new(), closed_ns: start, changed_ns: start }
     }
 
-    /// Somebody begins or ceases to hold a device at this time; `None`: before the first tick.
+    /// Notes that somebody begins or ceases to hold a device; `None`: before the first tick.
     pub(super) fn note_change(&mut self, time_ns: Option<u64>) {
         self.changed_ns = self.changed_ns.max(time_ns.unwrap_or_default()).max(self.closed_ns);
     }

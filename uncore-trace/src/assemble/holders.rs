@@ -158,7 +158,7 @@ impl HolderTable {
         cgroups
     }
 
-    /// A process executes another program.
+    /// Notes that a process executes another program.
     pub(super) fn rename_process(&mut self, task: &TaskIdentity, time: u64) {
         let keys = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
         for held in self.held.range_mut(keys).map(|(_, held)| held) {
@@ -167,7 +167,7 @@ impl HolderTable {
         }
     }
 
-    /// A process comes to a cgroup.
+    /// Notes that a process came to a cgroup. `true` if it holds a device.
     pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
         let held: Vec<(Number, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
         let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);

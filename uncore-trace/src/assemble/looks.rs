@@ -17,7 +17,7 @@ pub(super) struct RunningTasks {
     last_tasks: HashMap<u32, (u64, TaskIdentity)>,
 }
 
-/// The result of a look.
+/// The task that runs on a CPU, with the CPU's unsent state.
 #[derive(Debug)]
 pub(super) struct RunningTask {
     /// The CPU's unsent state.
@@ -29,7 +29,7 @@ pub(super) struct RunningTask {
 }
 
 impl RunningTasks {
-    /// Looks at a CPU; `None` while it switches, or if the task has exited.
+    /// Finds the task that runs on a CPU; `None` while it switches, or if the task has exited.
     pub(super) fn find_running(
         &self,
         cpu: u32,

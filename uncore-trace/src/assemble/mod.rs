@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::accounts::PendingAccounts;
-pub use self::accounts::Reading as AccountReading;
+pub use self::accounts::AccountReading as AccountReading;
 pub use self::assignments::AssignmentReading;
 use self::assignments::Assignments;
 use self::cpus::CpuStates;

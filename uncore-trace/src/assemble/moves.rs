@@ -30,7 +30,7 @@ pub(super) enum TransferFlow {
 /// Received and unread data, oldest first: tick, bytes, packets.
 type Unread = VecDeque<(u64, u64, u64)>;
 
-/// The open ticks.
+/// The transfers of the ticks that are open.
 #[derive(Debug)]
 pub(super) struct Transfers {
     tick_ns: u64,

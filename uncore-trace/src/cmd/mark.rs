@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::heading::MARK;
 use super::messages::print_message;
 use crate::clock::mono_ns;
-use crate::record::marks::send::{MarkAnswer, send};
+use crate::record::marks::send::{MarkAnswer, send_to_recorder};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};
 use crate::schema::marks::TEXT_BYTES;
 use crate::signals::Signals;
@@ -112,7 +112,7 @@ fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
 async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
     let (mut accepted, mut refused) = (BTreeSet::new(), Vec::new());
     for &pid in recorders {
-        match send(pid, message).await {
+        match send_to_recorder(pid, message).await {
             Ok(MarkAnswer::Taken) => drop(accepted.insert(pid)),
             Ok(MarkAnswer::Refused(reason)) => refused.push((pid, reason)),
             Ok(MarkAnswer::Gone) => refused.push((pid, "it has ended".to_owned())),
@@ -151,7 +151,7 @@ async fn mark_command(args: &Args, begin: Message) -> Result<u8> {
     };
     let end = Message { act: MarkAct::End, mono_ns: mono_ns(), ..begin };
     for pid in recorders {
-        let lost = match send(pid, &end).await {
+        let lost = match send_to_recorder(pid, &end).await {
             Ok(MarkAnswer::Taken) => continue,
             Ok(MarkAnswer::Gone) => "it had ended".to_owned(),
             Ok(MarkAnswer::Refused(reason)) => reason,

@@ -25,7 +25,7 @@ pub use self::capabilities::{RECORDER, names};
 pub use self::landlock::is_supported as has_landlock;
 pub use self::processes::are_hidden as hides_processes;
 
-/// What a thread still has to do.
+/// What a thread still needs after its start.
 #[derive(Clone, Debug)]
 pub struct ThreadNeeds {
     /// Capabilities that are kept if the thread has them.

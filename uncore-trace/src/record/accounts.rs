@@ -40,9 +40,9 @@ const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CA
 
 /// A reading as the thread made it.
 #[derive(Debug)]
-struct Read {
+struct RawAccountReading {
     time_ns: u64,
-    found: Found,
+    snapshot: Found,
 }
 
 /// Accounts that are not read yet.
@@ -54,7 +54,7 @@ pub(super) struct AccountSetup {
 }
 
 impl AccountSetup {
-    /// Opens what a confined process cannot.
+    /// Opens what a confined process cannot open.
     pub(super) fn prepare_reading(machine: &Machine) -> Self {
         let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
         let traces = may_trace(permitted);
@@ -66,7 +66,7 @@ impl AccountSetup {
         Self { reader, needs: thread_needs(&machine.root, traces), traces }
     }
 
-    /// Starts to read.
+    /// Starts the thread that reads the accounts.
     pub(super) fn start_thread(self) -> Option<AccountThread> {
         // Who holds what now replaces what the thread has not asked for yet.
         let (held, asked) = sync_channel(1);
@@ -91,7 +91,7 @@ impl AccountSetup {
     }
 }
 
-/// Whether these capabilities were given for this.
+/// Whether these capabilities were given on purpose, to trace processes.
 fn may_trace(permitted: CapabilitySet) -> bool {
     permitted.contains(CapabilitySet::SYS_PTRACE) && !permitted.contains(CapabilitySet::SYS_ADMIN)
 }
@@ -107,7 +107,7 @@ fn thread_needs(root: &Path, traces: bool) -> ThreadNeeds {
 /// The thread that reads accounts; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct AccountThread {
-    readings: Receiver<Read>,
+    readings: Receiver<RawAccountReading>,
     held_sender: Option<SyncSender<HeldDevices>>,
     last_sent: Option<Instant>,
     traces: bool,
@@ -135,11 +135,11 @@ impl AccountThread {
 
     /// The readings since the last call, and what could not be read: each source once.
     pub(super) fn take_readings(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
-        let read: Vec<Read> = self.readings.try_iter().collect();
+        let read: Vec<RawAccountReading> = self.readings.try_iter().collect();
         read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
 
-    fn enter_reading(&mut self, Read { time_ns: time, found }: Read) -> (Arc<AccountReading>, Vec<String>) {
+    fn enter_reading(&mut self, RawAccountReading { time_ns: time, snapshot: found }: RawAccountReading) -> (Arc<AccountReading>, Vec<String>) {
         let accounts = compare_values(&mut self.last_values, time, found.values);
         let new = found.unread.into_iter().filter(|(source, _)| self.noted_sources.insert(*source));
         let new = new.map(|(source, why)| format!("{}: {why}", source.source_name())).collect();
@@ -193,7 +193,7 @@ fn compare_values(
     accounted
 }
 
-fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Receiver<HeldDevices>, sender: &SyncSender<Read>) {
+fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Receiver<HeldDevices>, sender: &SyncSender<RawAccountReading>) {
     confine::restrict_thread(needs);
     let mut held = HeldDevices::default();
     let (mut last_read, mut pause) = (Instant::now(), Duration::ZERO);
@@ -205,10 +205,10 @@ fn read_periodically(mut reader: AccountReader, needs: &ThreadNeeds, asked: &Rec
         }
         let begin = Instant::now();
         let time = mono_ns() as u64;
-        let found = reader.read(held);
+        let snapshot = reader.read(held);
         had_functions = !held.functions.is_empty();
         (last_read, pause) = (Instant::now(), TIME_DIVISOR * begin.elapsed());
-        if let Err(TrySendError::Full(_)) = sender.try_send(Read { time_ns: time, found }) {
+        if let Err(TrySendError::Full(_)) = sender.try_send(RawAccountReading { time_ns: time, snapshot: snapshot }) {
             log::debug!("a reading of accounts was dropped: the recorder is late");
         }
     };
@@ -351,9 +351,9 @@ mod tests {
             traces: false,
         };
         let mut accounts = ready.start_thread().unwrap();
-        let read = || Read {
+        let read = || RawAccountReading {
             time_ns: 1,
-            found: Found { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..Found::default() },
+            snapshot: Found { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..Found::default() },
         };
         assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
         assert!(accounts.enter_reading(read()).1.is_empty());

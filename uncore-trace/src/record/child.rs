@@ -31,19 +31,19 @@ pub(super) const LOOK: Duration = Duration::from_millis(2);
 pub(super) struct Child {
     process: process::Child,
     /// What it is called in errors.
-    about: &'static str,
+    label: &'static str,
     /// `None` once it was told to end.
     orders: Option<ChildStdin>,
     lines: ChildStdout,
     /// A line that has not come as a whole.
-    rest: Vec<u8>,
+    partial_line: Vec<u8>,
     /// Whether it says nothing more.
     pub has_ended: bool,
 }
 
 impl Child {
     /// Starts this program with another name, `argv[0]`, and gives it its orders.
-    pub(super) fn start_process(name: &str, about: &'static str, orders: &impl Serialize) -> Result<Self> {
+    pub(super) fn start_process(name: &str, label: &'static str, orders: &impl Serialize) -> Result<Self> {
         let mut process = Command::new("/proc/self/exe")
             .arg0(name)
             // A terminal sends Ctrl-C to the recorder's group.
@@ -53,19 +53,19 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("cannot start {about}"))?;
+            .with_context(|| format!("cannot start {label}"))?;
         let pipes = process.stdin.take().zip(process.stdout.take());
-        let (mut input, lines) = pipes.with_context(|| format!("{about} has no pipes"))?;
+        let (mut input, lines) = pipes.with_context(|| format!("{label} has no pipes"))?;
         let text = serde_json::to_string(orders).context("cannot write orders as JSON")?;
-        writeln!(input, "{text}").with_context(|| format!("{about} takes no orders"))?;
+        writeln!(input, "{text}").with_context(|| format!("{label} takes no orders"))?;
         for pipe in [
             fcntl_getfl(&lines).and_then(|flags| fcntl_setfl(&lines, flags | OFlags::NONBLOCK)),
             fcntl_getfl(&input).and_then(|flags| fcntl_setfl(&input, flags | OFlags::NONBLOCK)),
         ] {
-            pipe.with_context(|| format!("cannot talk to {about}"))?;
+            pipe.with_context(|| format!("cannot talk to {label}"))?;
         }
-        let (orders, rest) = (Some(input), Vec::new());
-        Ok(Self { process, about, orders, lines, rest, has_ended: false })
+        let (orders, partial_line) = (Some(input), Vec::new());
+        Ok(Self { process, label: label, orders, lines, partial_line: partial_line, has_ended: false })
     }
 
     /// Gives it a line. One that has gone is found by [`Self::take_answers`].
@@ -75,8 +75,8 @@ impl Child {
         }
     }
 
-    /// Tells it to end.
-    pub(super) fn dismiss(&mut self) {
+    /// Closes the standard input of the process, so that it ends.
+    pub(super) fn close_orders(&mut self) {
         self.orders = None;
     }
 
@@ -85,25 +85,25 @@ impl Child {
         self.orders.is_none()
     }
 
-    /// The lines that have come.
+    /// The answers that have arrived since the last call.
     pub(super) fn take_answers<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
         let mut bytes = [0; 4096];
         while !self.has_ended {
             match self.lines.read(&mut bytes) {
                 Ok(0) => self.has_ended = true,
-                Ok(read) => self.rest.extend_from_slice(&bytes[..read]),
+                Ok(read) => self.partial_line.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
+        let Some(end) = self.partial_line.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Vec::new());
         };
-        let whole: Vec<u8> = self.rest.drain(..=end).collect();
+        let whole: Vec<u8> = self.partial_line.drain(..=end).collect();
         let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let answers: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
-        answers.with_context(|| format!("{} wrote what is not understood", self.about))
+        answers.with_context(|| format!("{} wrote what is not understood", self.label))
     }
 
     /// Waits until it has exited, for this time at most.
@@ -141,7 +141,7 @@ fn prepare_process(name: &CStr) -> Result<()> {
     set_name(name).context("cannot set the name of this process")
 }
 
-/// Tells the recorder something.
+/// Sends a message to the recorder, as a line of JSON.
 pub(super) fn send_line(message: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_string(message).context("cannot write a line")?;
     line.push('\n');

@@ -22,7 +22,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// A reading takes at most this part of the time, as it visits every file of the machine.
 const TIME_DIVISOR: u32 = 1000;
 
-/// When the files are read.
+/// Decides when the files of watched devices are read again.
 #[derive(Debug)]
 pub(super) struct Reread {
     last_read: Instant,
@@ -41,7 +41,7 @@ impl Default for Reread {
 }
 
 impl Reread {
-    /// Something was missed.
+    /// Notes that something was missed.
     pub(super) const fn note_loss(&mut self) {
         self.has_lost = true;
     }

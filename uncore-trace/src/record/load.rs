@@ -16,7 +16,7 @@ const LONGEST_CALM_NS: u64 = 320_000_000_000;
 /// Least and largest delay at which the recorder is late, ns: some rings hold little more.
 const LATE_NS: (u64, u64) = (500_000_000, 1_000_000_000);
 
-/// The state of a recorder.
+/// How far the recorder is behind, and what it leaves out.
 #[derive(Debug)]
 pub struct RecorderLoad {
     /// The recorder is late if this time has not been drained, ns.
@@ -37,11 +37,11 @@ pub struct RecorderLoad {
 
 /// A change of what is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct ReliefChange {
     /// What was left out before.
-    pub before: Relief,
+    pub old_relief: Relief,
     /// What is left out from now on.
-    pub after: Relief,
+    pub new_relief: Relief,
     /// How long that of before was, ns; 0 at the first change.
     pub span_ns: u64,
 }
@@ -69,7 +69,7 @@ impl RecorderLoad {
 
     /// Chooses what is left out from `now_ns` on, when what was sent in the last `behind_ns` has not been drained yet.
     /// `is_filling` says that more than half of the rings is in use, and that they were drained late.
-    pub fn update_relief(&mut self, now_ns: u64, behind_ns: u64, is_filling: bool) -> Option<Changed> {
+    pub fn update_relief(&mut self, now_ns: u64, behind_ns: u64, is_filling: bool) -> Option<ReliefChange> {
         let catches_up = behind_ns < std::mem::replace(&mut self.behind_ns, behind_ns);
         if behind_ns > self.late_ns || is_filling {
             self.calm_since_ns = None;
@@ -102,15 +102,15 @@ impl RecorderLoad {
     }
 
     /// Ends the recording at `now_ns`.
-    pub fn end_relief(&mut self, now_ns: u64) -> Option<Changed> {
+    pub fn end_relief(&mut self, now_ns: u64) -> Option<ReliefChange> {
         (self.relief > Relief::None).then(|| self.set_relief(now_ns, Relief::None))
     }
 
-    fn set_relief(&mut self, now_ns: u64, after: Relief) -> Changed {
-        let before = std::mem::replace(&mut self.relief, after);
+    fn set_relief(&mut self, now_ns: u64, new_relief: Relief) -> ReliefChange {
+        let old_relief = std::mem::replace(&mut self.relief, new_relief);
         let span_ns = self.changed_ns.map_or(0, |changed| now_ns.saturating_sub(changed));
         self.changed_ns = Some(now_ns);
-        Changed { before, after, span_ns: if before == Relief::None { 0 } else { span_ns } }
+        ReliefChange { old_relief: old_relief, new_relief: new_relief, span_ns: if old_relief == Relief::None { 0 } else { span_ns } }
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(load.update_relief(0, 900 * MS, false), None);
         let mut seen = Vec::new();
         for now in (0..2000).step_by(50) {
-            seen.extend(load.update_relief(now * MS, 1100 * MS, false).map(|its| (now, its.after)));
+            seen.extend(load.update_relief(now * MS, 1100 * MS, false).map(|its| (now, its.new_relief)));
         }
         let steps = [0, 250, 500, 750].into_iter().zip(Relief::ALL.into_iter().skip(1));
         assert_eq!(seen, steps.collect::<Vec<_>>());
@@ -143,14 +143,14 @@ mod tests {
         let mut load = load();
         let behind = (0..40).rev().map(|left| (2000 - 50 * left, 1000 + 100 * left));
         let steps = behind.filter_map(|(now, behind)| load.update_relief(now * MS, behind * MS, true));
-        assert_eq!(steps.map(|its| its.after).collect::<Vec<_>>(), [Relief::Seldom]);
+        assert_eq!(steps.map(|its| its.new_relief).collect::<Vec<_>>(), [Relief::Seldom]);
     }
 
     #[test]
     fn only_steps_with_an_effect_are_taken() {
         let mut load = RecorderLoad::new(0, vec![Relief::LongWindows]);
         let all = (0..100).filter_map(|at| load.update_relief(at * 100 * MS, 0, at < 20));
-        let all: Vec<Relief> = all.map(|its| its.after).collect();
+        let all: Vec<Relief> = all.map(|its| its.new_relief).collect();
         assert_eq!(all, [Relief::LongWindows, Relief::None]);
         assert_eq!(RecorderLoad::new(0, Vec::new()).update_relief(0, u64::MAX, true), None);
     }
@@ -159,13 +159,13 @@ mod tests {
     fn half_a_ring_is_late_and_who_keeps_up_leaves_out_less() {
         let mut load = load();
         let first = load.update_relief(0, 0, true);
-        assert_eq!(first.map(|its| (its.after, its.span_ns)), Some((Relief::Seldom, 0)));
+        assert_eq!(first.map(|its| (its.new_relief, its.span_ns)), Some((Relief::Seldom, 0)));
         let mut eased = Vec::new();
         for now in (50..100_000).step_by(50) {
             // Late again soon after less is left out, and once more much later.
             let is_late = eased.len() == 1 && now < 6000 || now == 80_000;
             let changed = load.update_relief(now * MS, 0, is_late);
-            eased.extend(changed.filter(|its| its.after < its.before).map(|_| now));
+            eased.extend(changed.filter(|its| its.new_relief < its.old_relief).map(|_| now));
         }
         // The longer time without delay is forgotten after twice that time.
         assert_eq!(eased, [5050, 16_000, 26_000, 36_000, 85_050]);

@@ -65,7 +65,7 @@ pub(super) struct MonitorSetup {
 ///
 /// # Errors
 ///
-/// They cannot, or would not.
+/// No groups can be made, or they would not measure what is counted.
 pub(super) fn check_groups(machine: &Machine, plan: &Plan, max_groups: Option<usize>) -> Result<()> {
     MonitorSetup::prepare_monitors(machine, plan, max_groups).map(drop)
 }
@@ -95,7 +95,7 @@ impl MonitorSetup {
             anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
         };
         let mut with_groups = setup.map_err(failed)?;
-        let resctrl = with_groups.reader.resctrl();
+        let resctrl = with_groups.reader.resctrl_tree();
         if resctrl.max_groups().is_none() {
             bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
         }
@@ -117,7 +117,7 @@ impl MonitorSetup {
         Ok(Self { reader: MonitorReader::new(machine)?, window_ns: plan.window_ns, makes_groups: false })
     }
 
-    /// Starts to read.
+    /// Starts the thread that reads the monitors.
     pub(super) fn start_thread(self) -> Option<MonitorThread> {
         let (tenants, ranks) = channel();
         let (sender, measured) = sync_channel(MOST_WAITING);
@@ -144,7 +144,7 @@ impl MonitorThread {
         self.measured.try_iter().map(Arc::new)
     }
 
-    /// Once a second, names the largest tenants, if groups are made for them.
+    /// Gives the thread the largest tenants, once a second, if groups are made for them.
     pub(super) fn rank_tenants(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
         if self.makes_groups && self.last_ranked.is_none_or(|ranked| ranked.elapsed() >= RANKS) {
             self.last_ranked = Some(Instant::now());
@@ -172,7 +172,7 @@ fn read_windows(
     ranks: &Receiver<Vec<Arc<str>>>,
     sender: &SyncSender<MonitorReading>,
 ) {
-    confine::restrict_thread(&reader.needs());
+    confine::restrict_thread(&reader.thread_needs());
     loop {
         let now_ns = mono_ns() as u64;
         let wait = Duration::from_nanos(window_ns - now_ns % window_ns);

@@ -13,7 +13,7 @@ use anyhow::Result;
 use super::canary::{self, CanaryProcess};
 use super::marks::RecordingMarks;
 use super::part::{CommonState, Draft, OpenPart};
-use super::room::{Room, is_large};
+use super::room::{LivePartSpace, is_large};
 use super::rotate::Rotation;
 use crate::assemble::Ledger;
 use crate::clock::mono_ns;
@@ -41,7 +41,7 @@ pub(super) struct OpenParts {
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
     /// Disk space for the live part.
-    space: Room,
+    space: LivePartSpace,
     finished: RecordingSize,
     /// Number of parts that have ended.
     ended_count: u32,
@@ -73,7 +73,7 @@ impl OpenParts {
             canary,
             rotation,
             finishing: None,
-            space: Room::default(),
+            space: LivePartSpace::default(),
             finished: RecordingSize::default(),
             ended_count: 0,
             ended_losses: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl OpenParts {
         &mut self,
         common: &CommonState<'_>,
         session: &Session,
-        fed: u64,
+        fed_ns: u64,
     ) -> Result<()> {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
         let sealed = self.live.writer.sealed_bytes();
@@ -175,7 +175,7 @@ impl OpenParts {
         let now_ns = mono_ns() as u64;
         if let Some(next_part) = &self.next_part {
             // A recorder that is late has not seen yet what the live part waits for.
-            let waited = Duration::from_nanos(fed.saturating_sub(next_part.start_ns));
+            let waited = Duration::from_nanos(fed_ns.saturating_sub(next_part.start_ns));
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
             return if is_over { self.end_live_part() } else { Ok(()) };
         }
@@ -184,8 +184,8 @@ impl OpenParts {
             return Ok(());
         }
         let target = rotation.next_target();
-        let canary_row = self.canary.as_ref().map(CanaryProcess::summary);
-        let draft = match Draft::create_files(target, options, plan, canary_row, Some(self.live.clock)) {
+        let canary_summary = self.canary.as_ref().map(CanaryProcess::summary);
+        let draft = match Draft::create_files(target, options, plan, canary_summary, Some(self.live.clock)) {
             Err(error) if options.tap.is_some() => {
                 rotation.wait_after_error(&error);
                 return Ok(());

@@ -39,7 +39,7 @@ impl PodSetup {
         Some(Self { connected, root: machine.root.clone() })
     }
 
-    /// Starts to ask.
+    /// Starts the thread that asks the kubelet.
     pub(super) fn start_thread(self) -> PodThread {
         let (sender, answers) = channel();
         let (stop, stopped) = oneshot::channel();
@@ -100,7 +100,7 @@ pub(super) fn enter_assignments(assigned: &AssignmentReading, now_ns: u64, timel
     }
 }
 
-/// Says that nothing more is asked.
+/// Sends the reason why the kubelet is asked no more.
 fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
     // The recorder has ended if it takes no answer.
     drop(sender.send(AssignmentReading { time_ns: mono_ns() as u64, list: Err(not_asked(error)) }));

@@ -14,7 +14,7 @@ use super::accounts::{self, AccountThread};
 use super::args::{AtSwitch, RecordOptions, Sampling};
 use super::canary::CanaryProcess;
 use super::holders::Reread;
-use super::load::{Changed, RecorderLoad};
+use super::load::{ReliefChange, RecorderLoad};
 use super::marks::RecordingMarks;
 use super::monitors::{self, MonitorThread};
 use super::needs::recorder_needs;
@@ -64,7 +64,7 @@ pub struct RecordingOutcome {
     pub counters: usize,
 }
 
-struct Recorder<'a> {
+struct RecorderLoop<'a> {
     common: CommonState<'a>,
     session: Session,
     /// The order in which the rings are read.
@@ -75,7 +75,7 @@ struct Recorder<'a> {
     open_parts: OpenParts,
     drops: DropCounts,
     /// Watches the witnesses, if they may be dropped.
-    watch: Option<WitnessWatch<'a>>,
+    witness_watch: Option<WitnessWatch<'a>>,
     /// The monitors of resctrl, if any measure what is counted.
     monitors: Option<MonitorThread>,
     /// The kubelet, if there is one.
@@ -83,7 +83,7 @@ struct Recorder<'a> {
     /// What devices count themselves, if it is known who holds them.
     accounts: Option<AccountThread>,
     /// When counters last changed their reader CPUs, ns.
-    changed: u64,
+    changed_ns: u64,
     /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
     /// applied once all records sent before its time have been fed, which include all records of
     /// CPUs that went offline.
@@ -93,7 +93,7 @@ struct Recorder<'a> {
     sealed_at: Instant,
     /// When all files of watched devices are read again.
     reread: Reread,
-    /// Whether it keeps up.
+    /// Whether the recorder keeps up.
     load: RecorderLoad,
     /// The time up to which all records were fed.
     fed_ns: u64,
@@ -133,10 +133,10 @@ pub async fn record(
         Some((rotation, first_part_target)) => (Some(rotation), first_part_target),
         None => (None, target),
     };
-    let canary_row = canary.as_ref().map(CanaryProcess::summary);
+    let canary_summary = canary.as_ref().map(CanaryProcess::summary);
     let holders = plan.has_devices() || options.io && matches!(first_target, RecordingTarget::Dataset(_));
     let pod_setup = if holders { pods::PodSetup::connect_kubelet(machine).await } else { None };
-    let draft = Draft::create_files(first_target, options, plan, canary_row, None)?;
+    let draft = Draft::create_files(first_target, options, plan, canary_summary, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(
@@ -152,13 +152,13 @@ pub async fn record(
         let cpus: CpuList = cpus.into_iter().collect();
         log::info!("{counters} counters are also read at the context switches of CPU {cpus}");
     }
-    let over = run_delay(options, workload, signals).await?;
+    let is_over = run_delay(options, workload, signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     marks.begin_recording((start_tick * plan.tick_ns) as i64);
     let common = CommonState::new(options, machine, plan, &session, online);
     let live = draft.begin_part(&common, &session, start_tick)?;
-    let watch = options.witness_budget.map(|budget| {
+    let witness_watch = options.witness_budget.map(|budget| {
         let unopened = session.unopened().iter().map(|its| its.counter).collect();
         WitnessWatch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
@@ -170,7 +170,7 @@ pub async fn record(
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let rings = session.rings().len();
     let load = RecorderLoad::new(options.lag.as_nanos() as u64, live.timeline.relief_steps());
-    let mut recorder = Recorder {
+    let mut recorder = RecorderLoop {
         online,
         drain_period: options.drain_period(common.cpus.len(), at_switch),
         common,
@@ -178,11 +178,11 @@ pub async fn record(
         session,
         open_parts: OpenParts::new(live, rotation, marks, canary, timer),
         drops: DropCounts::default(),
-        watch,
+        witness_watch: witness_watch,
         monitors: None,
         pods: None,
         accounts: None,
-        changed: 0,
+        changed_ns: 0,
         cpu_lists: VecDeque::new(),
         followed_moves: 0,
         sealed_at: Instant::now(),
@@ -204,7 +204,7 @@ pub async fn record(
     recorder.accounts = account_setup.and_then(accounts::AccountSetup::start_thread);
     let rotation_needs = recorder.open_parts.rotation_needs();
     confine::restrict_process(&recorder_needs(machine, options, workload).merged_with(rotation_needs));
-    if !over {
+    if !is_over {
         recorder.run_until_end(workload, signals).await?;
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -212,7 +212,7 @@ pub async fn record(
     recorder.finish_recording(seconds)
 }
 
-impl Recorder<'_> {
+impl RecorderLoop<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
     async fn run_until_end(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
         let progress = ProgressLine::new(self.common.options.quiet);
@@ -247,7 +247,7 @@ impl Recorder<'_> {
 
     /// Waits for the readings of the last tick, closes all windows, and stops the session.
     async fn stop_session(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
-        self.watch = None;
+        self.witness_watch = None;
         // Before the last tick, so that all its bytes are counted.
         self.open_parts.stop_canary()?;
         self.wait_for_previous_part(signals).await?;
@@ -379,12 +379,12 @@ impl Recorder<'_> {
             Some((_, online)) => self.follow_cpus(&online)?,
             // The previous change of reader CPUs is complete: all records that were sent before it
             // have been fed.
-            None => fed_ns >= self.changed && self.drop_witnesses()?,
+            None => fed_ns >= self.changed_ns && self.drop_witnesses()?,
         };
         if has_changed {
             // Records sent until now describe the CPUs before the next change.
-            self.changed = mono_ns() as u64;
-            self.cpu_lists.iter_mut().for_each(|(list_ns, _)| *list_ns = self.changed);
+            self.changed_ns = mono_ns() as u64;
+            self.cpu_lists.iter_mut().for_each(|(list_ns, _)| *list_ns = self.changed_ns);
         }
         let mut failed = None;
         let session = &self.session;
@@ -415,10 +415,10 @@ impl Recorder<'_> {
         if let Some(relief_change) = self.load.update_relief(now_ns, behind_ns, is_filling) {
             // Windows that wait are affected too.
             let waiting_ns = behind_ns + self.common.options.lag.as_nanos() as u64;
-            let is_more = relief_change.after > relief_change.before;
+            let is_more = relief_change.new_relief > relief_change.old_relief;
             self.note_relief(now_ns, &relief_change, if is_more { waiting_ns } else { relief_change.span_ns });
             if is_more {
-                log::warn!("the recorder is late: from here {}", relief_change.after.in_words());
+                log::warn!("the recorder is late: from here {}", relief_change.new_relief.in_words());
             }
         }
         self.common.relief = self.load.current_relief();
@@ -428,9 +428,9 @@ impl Recorder<'_> {
     }
 
     /// Enters a change of what is left out in the parts that it affects.
-    fn note_relief(&mut self, now_ns: u64, relief_change: &Changed, span_ns: u64) {
+    fn note_relief(&mut self, now_ns: u64, relief_change: &ReliefChange, span_ns: u64) {
         for open_part in self.open_parts.oldest_first() {
-            open_part.timeline.ledger.add_relief_change(now_ns, span_ns, relief_change.before, relief_change.after);
+            open_part.timeline.ledger.add_relief_change(now_ns, span_ns, relief_change.old_relief, relief_change.new_relief);
         }
     }
 
@@ -492,7 +492,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Tells the monitors who is large.
+    /// Gives the thread of the monitors the largest tenants.
     fn rank_tenants(&mut self) {
         if let Some(monitors) = &mut self.monitors {
             monitors.rank_tenants(|| self.open_parts.live.timeline.largest_cgroups());
@@ -519,7 +519,7 @@ impl Recorder<'_> {
             records += 1;
             match decoded {
                 Ok(record) => {
-                    if let (Some(witness_watch), DrainedRecord::Sample(sample)) = (&mut self.watch, &record) {
+                    if let (Some(witness_watch), DrainedRecord::Sample(sample)) = (&mut self.witness_watch, &record) {
                         witness_watch.count_reading(sample.cpu);
                     }
                     self.open_parts.feed_record(record);
@@ -537,7 +537,7 @@ impl Recorder<'_> {
                 break;
             }
         }
-        if let Some(witness_watch) = &mut self.watch {
+        if let Some(witness_watch) = &mut self.witness_watch {
             witness_watch.note_drain(records, emptied);
         }
         self.session.flush_log();
@@ -553,7 +553,7 @@ impl Recorder<'_> {
     fn drop_witnesses(&mut self) -> Result<bool> {
         let now_ns = mono_ns() as u64;
         let check = |witness_watch: &mut WitnessWatch<'_>| witness_watch.check_budget(&mut self.session, now_ns);
-        let Some(dropped) = self.watch.as_mut().and_then(check) else {
+        let Some(dropped) = self.witness_watch.as_mut().and_then(check) else {
             return Ok(false);
         };
         log::warn!(
@@ -683,8 +683,8 @@ impl Recorder<'_> {
         // The session is not needed any more; its programs should not run while the files are
         // finished.
         drop(self.session);
-        let RecordingTotals { finished, part_count: parts, losses } = self.open_parts.finish_parts()?;
-        Ok(RecordingOutcome { finished, part_count: parts, losses, seconds, counters })
+        let RecordingTotals { finished, part_count: part_total, losses } = self.open_parts.finish_parts()?;
+        Ok(RecordingOutcome { finished, part_count: part_total, losses, seconds, counters })
     }
 }
 

@@ -14,14 +14,14 @@ const SHARE: u64 = 4;
 
 /// The disk space of the live part.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct LivePartSpace {
     /// Bytes for which space was made; `None`: not determined yet.
     reserved: Option<u64>,
     /// Bytes needed by the part whose files are being finished.
     finishing: u64,
 }
 
-impl Room {
+impl LivePartSpace {
     /// Given the live part's bytes on disk, returns the bytes for which space must be made, or
     /// `None` if there is enough. It asks for a quarter more than needed, so that this happens
     /// seldom.
@@ -40,7 +40,7 @@ impl Room {
         self.finishing = sealed.saturating_mul(2);
     }
 
-    /// Notes that they are finished: the part is an old part from here on.
+    /// Notes that these files are finished: the part is an old part from here on.
     pub(super) fn end_finishing(&mut self) {
         *self = Self::default();
     }
@@ -63,7 +63,7 @@ mod tests {
     /// Records parts that grow by `step` and end at `part` bytes or when they are large. Returns
     /// the largest total size.
     fn most(part: u64, step: u64) -> u64 {
-        let (mut room, mut finished, mut most) = (Room::default(), VecDeque::new(), 0);
+        let (mut room, mut finished, mut most) = (LivePartSpace::default(), VecDeque::new(), 0);
         let (mut live, mut finishing): (u64, Option<u64>) = (0, None);
         for number in 0..2000 {
             // Its files are being finished while the next part grows three times.

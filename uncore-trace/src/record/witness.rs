@@ -78,7 +78,7 @@ struct Backlog {
     full_drains: u32,
 }
 
-/// Whether witnesses are multiplexed: their counts at the last check.
+/// The counts of witnesses at the last check, which tell whether they are multiplexed.
 #[derive(Debug, Default)]
 struct Multiplexing(BTreeMap<u32, Count>);
 

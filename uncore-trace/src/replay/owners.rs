@@ -6,7 +6,7 @@ use arrow::array::{Int32Array, RecordBatch};
 use crate::entries::{OwnerFields, Owner};
 use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 
-/// These columns in one batch.
+/// The columns of a batch that name an owner.
 #[derive(Debug)]
 pub(super) struct OwnerColumns<'a> {
     table: &'static str,

@@ -67,10 +67,10 @@ impl Keeper {
         bail!("{ABOUT} did not begin in {} s", BEGINS.as_secs())
     }
 
-    /// Has it take this process out of the cgroup and remove it.
+    /// Has the keeper take this process out of the cgroup, and remove the cgroup.
     pub(super) fn remove_cgroup(&mut self) {
         self.0.send_order("remove");
-        self.0.dismiss();
+        self.0.close_orders();
         self.0.wait_for_exit(2 * REMOVES);
     }
 }
@@ -85,11 +85,11 @@ fn run_keeper() -> Result<()> {
     let order_line = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
     let Entrusted { cgroup, pid } =
         serde_json::from_str(&order_line).context("cannot understand orders")?;
-    let above = cgroup.parent().context("the cgroup has no parent")?;
-    confine::restrict_process(&ThreadNeeds { writes: vec![above.to_owned()], ..ThreadNeeds::default() });
+    let cgroup_parent = cgroup.parent().context("the cgroup has no parent")?;
+    confine::restrict_process(&ThreadNeeds { writes: vec![cgroup_parent.to_owned()], ..ThreadNeeds::default() });
     send_line(&KeeperAnswer::Ready)?;
     if lines.wait_for_line(i64::MAX)?.is_some() {
-        fs::write(above.join("cgroup.procs"), pid.to_string()).ok();
+        fs::write(cgroup_parent.join("cgroup.procs"), pid.to_string()).ok();
         let begin = Instant::now();
         // The kernel refuses it for a moment while a process leaves.
         while fs::remove_dir(&cgroup).is_err_and(|error| is_busy(&error))

@@ -77,7 +77,7 @@ pub(super) struct CanaryProcess {
     child: Child,
     routes: Routes,
     /// Its cgroup, and what it does not move.
-    about: canary::CanarySummary,
+    summary: canary::CanarySummary,
 }
 
 impl CanaryProcess {
@@ -89,8 +89,8 @@ impl CanaryProcess {
     pub(super) fn start_process(machine: &Machine, plan: &Plan, target: &RecordingTarget) -> Result<Self> {
         let (routes, orders) = Routes::find_routes(machine, plan, file_directory(target))?;
         let child = Child::start_process(NAME, "the canary", &orders)?;
-        let about = canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
-        let mut canary = Self { child, routes, about };
+        let summary = canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
+        let mut canary = Self { child, routes, summary: summary };
         canary.wait_until_ready()?;
         Ok(canary)
     }
@@ -101,12 +101,12 @@ impl CanaryProcess {
         while begin.elapsed() < PREPARES {
             match self.take_messages()?.into_iter().next() {
                 Some(CanaryMessage::Ready { cgroup, skipped }) => {
-                    self.about.cgroup = cgroup;
+                    self.summary.cgroup = cgroup;
                     for Skipped { kind, why } in &skipped {
                         log::warn!("the canary moves nothing of {}: {why}", kind.kind_name());
                     }
-                    self.about.skipped.extend(skipped);
-                    self.about.skipped.sort_by_key(|entry| entry.kind);
+                    self.summary.skipped.extend(skipped);
+                    self.summary.skipped.sort_by_key(|entry| entry.kind);
                     return Ok(());
                 }
                 Some(CanaryMessage::Failed { why }) => bail!("{why}"),
@@ -117,12 +117,12 @@ impl CanaryProcess {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// What the metadata say of it before it moved anything.
+    /// What the metadata say of the canary before it has moved any bytes.
     pub(super) const fn summary(&self) -> &canary::CanarySummary {
-        &self.about
+        &self.summary
     }
 
-    /// Lets it move bytes from here on.
+    /// Lets the process move bytes from now on.
     pub(super) fn start_moving(&mut self) {
         self.child.send_order("go");
     }
@@ -156,7 +156,7 @@ impl CanaryProcess {
 
     /// Ends its last burst, and returns the bursts that have ended since the last call.
     pub(super) fn stop_moving(&mut self) -> Vec<EndedBurst> {
-        self.child.dismiss();
+        self.child.close_orders();
         let begin = Instant::now();
         let mut bursts = self.take_bursts();
         while !self.child.has_ended && begin.elapsed() < ENDS {
@@ -166,7 +166,7 @@ impl CanaryProcess {
         bursts
     }
 
-    /// The lines that have come.
+    /// The messages that have arrived since the last call.
     fn take_messages(&mut self) -> Result<Vec<CanaryMessage>> {
         let messages: Vec<CanaryMessage> = self.child.take_answers()?;
         // Its exit takes longer: it frees its arrays.
@@ -178,7 +178,7 @@ impl CanaryProcess {
 impl Drop for CanaryProcess {
     /// The process has removed its cgroup when it has ended.
     fn drop(&mut self) {
-        self.child.dismiss();
+        self.child.close_orders();
         self.child.wait_for_exit(ENDS);
     }
 }

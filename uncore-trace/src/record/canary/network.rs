@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Both ends.
 #[derive(Debug)]
 pub(super) struct LoopbackSender {
-    from: UdpSocket,
-    to: UdpSocket,
+    sender: UdpSocket,
+    receiver: UdpSocket,
     data: Vec<u8>,
     bytes_per_s: f64,
 }
@@ -36,7 +36,7 @@ impl LoopbackSender {
         let joined = to.local_addr().and_then(|address| from.connect(address));
         let joined = joined.and_then(|()| to.connect(from.local_addr()?));
         joined.and_then(|()| to.set_read_timeout(Some(PATIENCE))).context("cannot use a socket")?;
-        Ok(Self { from, to, data: vec![0; DATA], bytes_per_s })
+        Ok(Self { sender: from, receiver: to, data: vec![0; DATA], bytes_per_s })
     }
 
     /// Number of packets of a burst of this length.
@@ -46,8 +46,8 @@ impl LoopbackSender {
 
     /// Sends a packet and receives it; returns its bytes with headers.
     pub(super) fn send_packet(&mut self) -> Result<u64> {
-        self.from.send(&self.data).context("cannot send a packet")?;
-        let received = self.to.recv(&mut self.data).context("a packet was lost")?;
+        self.sender.send(&self.data).context("cannot send a packet")?;
+        let received = self.receiver.recv(&mut self.data).context("a packet was lost")?;
         Ok(received as u64 + HEADERS)
     }
 }

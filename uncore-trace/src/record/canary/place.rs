@@ -29,7 +29,7 @@ pub(super) struct CanaryCgroup {
 }
 
 impl CanaryCgroup {
-    /// Makes it below the cgroup of this process, and moves this process there.
+    /// Makes a cgroup below the cgroup of this process, and moves this process there.
     pub(super) fn enter_new(mount: &Path, view: &CgroupView) -> Result<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").context("cannot read cgroups")?;
         Self::make_below(mount, &own_cgroup(&memberships, view)?)

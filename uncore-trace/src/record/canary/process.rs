@@ -17,7 +17,7 @@ use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::schema::canary::{Burst, CanaryKind, Skipped};
 
-/// What it can move.
+/// The kinds of traffic that the canary can make.
 #[derive(Debug)]
 struct Movers {
     memory: Option<MemoryReader>,

@@ -51,7 +51,7 @@ const LOOPBACK: &str = "lo";
 /// One direction of a link, and what its counters can see.
 #[derive(Debug)]
 struct Lane {
-    way: LinkDirection,
+    link_way: LinkDirection,
     link_kind: String,
     socket: Option<i16>,
     /// CPUs that all its counters see.
@@ -74,7 +74,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// The routes that the counters of `plan` count, and what the canary is told. Its file is in
+    /// The routes that the counters of `plan` count, and the canary's orders. Its file is in
     /// `directory`; `None`: the output is no file.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Routes {
                 None => self.has_one_socket,
             };
             // A read is towards the CPU.
-            lane.way.direction != Direction::Out
+            lane.link_way.direction != Direction::Out
                 && lane.sees.contains(&cpu)
                 && match lane.link_kind.as_str() {
                     OWN_MEMORY => is_there(far),
@@ -162,7 +162,7 @@ impl Routes {
                     _ => false,
                 }
         };
-        self.lanes.iter().filter(counts).map(|lane| lane.way.clone()).collect()
+        self.lanes.iter().filter(counts).map(|lane| lane.link_way.clone()).collect()
     }
 
     /// The links that count what is read from one of these devices.
@@ -170,8 +170,8 @@ impl Routes {
         let counts = |lane: &&Lane| names.iter().any(|name| lane.devices.contains(name));
         // What is sent over the loopback interface is also received; a disk is only read.
         let is_moved =
-            |lane: &&Lane| lane.way.direction != Direction::Out || names == [LOOPBACK.to_owned()];
-        self.lanes.iter().filter(counts).filter(is_moved).map(|lane| lane.way.clone()).collect()
+            |lane: &&Lane| lane.link_way.direction != Direction::Out || names == [LOOPBACK.to_owned()];
+        self.lanes.iter().filter(counts).filter(is_moved).map(|lane| lane.link_way.clone()).collect()
     }
 
     fn memory_orders(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<MemoryOrders> {
@@ -225,7 +225,7 @@ fn find_lanes(plan: &Plan) -> Vec<Lane> {
                 Direction::Both => false,
             });
             lanes.push(Lane {
-                way: LinkDirection { link: link.name.clone(), direction },
+                link_way: LinkDirection { link: link.name.clone(), direction },
                 link_kind: link.kind.clone(),
                 socket: link.socket,
                 sees: first_counter.sees.iter().filter(seen_by_all).collect(),

@@ -101,13 +101,13 @@ struct OpenMark {
     mark: Mark,
     id: Option<String>,
     /// Its index in the metadata's list.
-    place: Option<usize>,
+    list_index: Option<usize>,
 }
 
 /// The marks of a recording.
 #[derive(Debug)]
 pub(super) struct MarkBook {
-    room: MarkStorage,
+    storage: MarkStorage,
     /// Begin of the recording, ns on `CLOCK_MONOTONIC`; `i64::MIN` until it is known.
     start_ns: i64,
     open_spans: Vec<OpenMark>,
@@ -126,9 +126,9 @@ pub(super) struct MarkBook {
 }
 
 impl MarkBook {
-    pub(super) fn new(room: MarkStorage) -> Self {
+    pub(super) fn new(storage: MarkStorage) -> Self {
         Self {
-            room,
+            storage: storage,
             start_ns: i64::MIN,
             open_spans: Vec::new(),
             rows: Vec::new(),
@@ -175,7 +175,7 @@ impl MarkBook {
     }
 
     fn try_take(&mut self, request: MarkRequest<'_>, now_ns: i64) -> Result<(), MarkRefusal> {
-        if self.room == MarkStorage::Nowhere {
+        if self.storage == MarkStorage::Nowhere {
             return Err(MarkRefusal::Stream);
         }
         if request.text.is_empty() {
@@ -206,18 +206,18 @@ impl MarkBook {
             source: request.source.to_owned(),
             pid: request.pid,
         };
-        let place = self.add_to_list(&mark);
-        if place.is_none() && self.room == MarkStorage::Metadata {
+        let list_index = self.add_to_list(&mark);
+        if list_index.is_none() && self.storage == MarkStorage::Metadata {
             return Err(MarkRefusal::NoRoom);
         }
         self.second.1 += 1;
-        if place.is_none() {
+        if list_index.is_none() {
             self.listed.left_out += 1;
         }
         self.has_changed = true;
         match mark.kind {
             MarkKind::Span => {
-                self.open_spans.push(OpenMark { mark, id: request.id.map(str::to_owned), place });
+                self.open_spans.push(OpenMark { mark, id: request.id.map(str::to_owned), list_index: list_index });
             }
             MarkKind::Instant => self.keep_row(mark),
         }
@@ -228,7 +228,7 @@ impl MarkBook {
     fn end_span(&mut self, text: &str, id: Option<&str>, time_ns: i64) -> Result<(), MarkRefusal> {
         let is_named = |open: &OpenMark| open.mark.text == text && open.id.as_deref() == id;
         let index = self.open_spans.iter().rposition(is_named).ok_or(MarkRefusal::NotBegun)?;
-        let OpenMark { mut mark, place, .. } = self.open_spans.remove(index);
+        let OpenMark { mut mark, list_index: place, .. } = self.open_spans.remove(index);
         mark.end_ns = Some(time_ns.max(mark.mono_ns));
         if let Some(listed) = place.and_then(|index_in_list| self.listed.marks.get_mut(index_in_list)) {
             listed.end_ns = mark.end_ns;
@@ -255,7 +255,7 @@ impl MarkBook {
     }
 
     fn keep_row(&mut self, mark: Mark) {
-        if self.room == MarkStorage::Table {
+        if self.storage == MarkStorage::Table {
             self.rows.push(mark);
         }
     }
@@ -268,13 +268,13 @@ impl MarkBook {
             start_ns: at_ns,
             warned: std::mem::take(&mut self.warned),
             second: self.second,
-            ..Self::new(self.room)
+            ..Self::new(self.storage)
         };
         for OpenMark { mark, id, .. } in &self.open_spans {
             let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
-            let place = next_book.add_to_list(&mark);
-            next_book.listed.left_out += u64::from(place.is_none());
-            next_book.open_spans.push(OpenMark { mark, id: id.clone(), place });
+            let list_index = next_book.add_to_list(&mark);
+            next_book.listed.left_out += u64::from(list_index.is_none());
+            next_book.open_spans.push(OpenMark { mark, id: id.clone(), list_index: list_index });
         }
         next_book.has_changed = !next_book.open_spans.is_empty();
         let mut ended = std::mem::replace(self, next_book);

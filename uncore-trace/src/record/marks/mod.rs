@@ -30,7 +30,7 @@ pub(super) struct RecordingMarks {
     /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
     /// The FIFO, if it was made here.
-    made: Option<OwnFifo>,
+    own_fifo: Option<OwnFifo>,
 }
 
 impl RecordingMarks {
@@ -50,10 +50,10 @@ impl RecordingMarks {
         };
         let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
-        let mut made = None;
+        let mut own_fifo = None;
         if let Some(path) = &options.marks {
             let (receiver, file) = listen::open_fifo(path)?;
-            made = file;
+            own_fifo = file;
             listeners.spawn(listen::read_fifo(receiver, Arc::clone(&book)));
         }
         if options.listen {
@@ -66,7 +66,7 @@ impl RecordingMarks {
                 }
             }
         }
-        Ok(Self { book, listeners, made })
+        Ok(Self { book, listeners, own_fifo: own_fifo })
     }
 
     /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
@@ -77,7 +77,7 @@ impl RecordingMarks {
     /// Stops taking marks. Open spans stay without an end.
     pub(super) fn stop_listening(&mut self) {
         self.listeners.abort_all();
-        self.made = None;
+        self.own_fifo = None;
         lock_book(&self.book).close_spans();
     }
 

@@ -30,7 +30,7 @@ pub enum MarkAnswer {
 /// # Errors
 ///
 /// The connection fails for another reason than a missing recorder.
-pub async fn send(pid: u32, message: &Message) -> Result<MarkAnswer> {
+pub async fn send_to_recorder(pid: u32, message: &Message) -> Result<MarkAnswer> {
     let talk = async {
         let Some(stream) = connect_recorder(pid).await? else { return Ok(MarkAnswer::Gone) };
         // Any user may create a socket with a recorder's name.

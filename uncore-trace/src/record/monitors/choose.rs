@@ -18,7 +18,7 @@ pub(super) struct GroupedTenant {
     pub(super) made_ns: u64,
 }
 
-/// What to change.
+/// The groups to remove and to make.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct GroupChange {
     /// Indexes of the groups to remove.
@@ -68,7 +68,7 @@ impl GroupTurns {
         change.remove = (0..grouped.len()).filter(|index| !keeps(&grouped[*index])).collect();
         change
             .add
-            .extend(longest_waiting.iter().filter(|cgroup| !is_held(cgroup)).map(|its| Arc::clone(its)));
+            .extend(longest_waiting.iter().filter(|cgroup| !is_held(cgroup)).map(|waiting_tenant| Arc::clone(waiting_tenant)));
         change
     }
 }

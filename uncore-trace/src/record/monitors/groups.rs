@@ -64,7 +64,7 @@ pub(super) struct OwnGroups {
     view: CgroupView,
     resctrl: Resctrl,
     tree: Box<dyn ResctrlTree>,
-    most: usize,
+    max_groups: usize,
     /// Paths of cgroups, the largest first.
     tenants: Vec<Arc<str>>,
     turns: GroupTurns,
@@ -94,7 +94,7 @@ impl OwnGroups {
         root: &Path,
         (cgroups, view): (&Path, &CgroupView),
         resctrl: Resctrl,
-        most: usize,
+        max_groups: usize,
         tree: Box<dyn ResctrlTree>,
     ) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl OwnGroups {
             view: view.clone(),
             resctrl,
             tree,
-            most,
+            max_groups: max_groups,
             tenants: Vec::new(),
             turns: GroupTurns::default(),
             own_groups: Vec::new(),
@@ -121,12 +121,12 @@ impl OwnGroups {
 
     /// The groups, with the cgroup of each.
     pub(super) fn groups_with_cgroups(&self) -> impl Iterator<Item = (&ResctrlGroup, &Arc<str>)> {
-        self.own_groups.iter().map(|own| (&own.group, &own.cgroup))
+        self.own_groups.iter().map(|own_group| (&own_group.group, &own_group.cgroup))
     }
 
     /// Whether this recorder made the group with this inode. The group may be gone.
     pub(super) fn is_own_group(&self, inode: u64) -> bool {
-        self.own_groups.iter().any(|own| own.group.inode == inode)
+        self.own_groups.iter().any(|own_group| own_group.group.inode == inode)
     }
 
     /// What a reading at this time is worth.
@@ -138,7 +138,7 @@ impl OwnGroups {
     /// Removes and makes groups. `groups` are all that exist, and `measured` the cgroups that have
     /// a group of somebody else.
     pub(super) fn update_groups(&mut self, now_ns: u64, groups: &[ResctrlGroup], measured: &BTreeSet<Arc<str>>) {
-        self.own_groups.retain(|own| groups.iter().any(|group| group.inode == own.group.inode));
+        self.own_groups.retain(|made_group| groups.iter().any(|group| group.inode == made_group.group.inode));
         self.gather_threads(groups);
         self.expel_threads();
         self.followed_ns = now_ns;
@@ -150,7 +150,7 @@ impl OwnGroups {
         let grouped: Vec<GroupedTenant> = self.own_groups.iter().map(OwnGroup::grouped_tenant).collect();
         let room = self.resctrl.max_groups().unwrap_or_default().saturating_sub(groups.len());
         let room = room.min(self.resctrl.assignable_groups().unwrap_or(usize::MAX));
-        let max_groups = self.most.min(grouped.len() + room);
+        let max_groups = self.max_groups.min(grouped.len() + room);
         let change = self.turns.choose_groups(&grouped, &self.find_candidates(measured), max_groups, now_ns);
         if change.remove.is_empty() && change.add.is_empty() {
             return;

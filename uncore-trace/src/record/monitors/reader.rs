@@ -76,7 +76,7 @@ impl MonitorReader {
              has monitors of bandwidth",
         )?;
         let mut domains = domains(&machine.root, &machine.cpus);
-        if !resctrl.counts_local() && domains.iter().any(|its| its.socket != domains[0].socket) {
+        if !resctrl.counts_local() && domains.iter().any(|any_domain| any_domain.socket != domains[0].socket) {
             for domain in &mut domains {
                 domain.socket = ALL_SOCKETS;
             }
@@ -116,7 +116,7 @@ impl MonitorReader {
     }
 
     /// The file system that is read.
-    pub(super) const fn resctrl(&self) -> &Resctrl {
+    pub(super) const fn resctrl_tree(&self) -> &Resctrl {
         &self.resctrl
     }
 
@@ -169,13 +169,13 @@ impl MonitorReader {
         Some(MonitorReading { time_ns: now_ns, span_ns, bytes, lost: self.loss_runs.take_losses() })
     }
 
-    /// Tells of a reading that did not reach the recorder.
+    /// Enters a reading that did not reach the recorder as a loss.
     pub(super) fn note_dropped(&mut self, measured: MonitorReading) {
         self.loss_runs.note_dropped(measured);
     }
 
-    /// What its thread needs: to read cgroups and groups, and to change these if any are made.
-    pub(super) fn needs(&self) -> ThreadNeeds {
+    /// What the thread needs: to read cgroups and groups, and to change these if any are made.
+    pub(super) fn thread_needs(&self) -> ThreadNeeds {
         let trees = ["proc", "sys"].map(|tree| self.root.join(tree));
         let writes = self.own_groups.iter().map(|_| self.resctrl.mount_dir().to_owned());
         ThreadNeeds {
@@ -264,7 +264,7 @@ impl MonitorReader {
             let since = |event: MbmEvent, count_in: fn(&DomainCounts) -> MbmCount| {
                 let missing = |what| MissingBytes::Lost(format!("{} {what}", count_file(*domain, event)));
                 let count = match count_in(&counts) {
-                    MbmCount::Bytes(after) => after,
+                    MbmCount::Bytes(now_bytes) => now_bytes,
                     MbmCount::Unavailable => return Err(missing("is Unavailable")),
                     MbmCount::Unassigned => return Err(missing("is Unassigned")),
                     MbmCount::Failed => return Err(missing("cannot be read")),

@@ -17,7 +17,7 @@ use crate::discover::resctrl::{ResctrlGroup, Resctrl};
 /// Begin of the names of the groups that this program makes: the process's id and a number follow.
 pub(super) const PREFIX: &str = "uncore-trace-";
 
-/// What the kernel does for whom changes its files.
+/// The changes that the kernel makes when files of resctrl are written.
 pub(super) trait ResctrlTree: Debug + Send {
     /// Makes a group; the kernel fills its directory.
     fn make_group(&mut self, group: &Path) -> io::Result<()>;
