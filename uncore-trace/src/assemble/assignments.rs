@@ -29,9 +29,9 @@ pub(super) struct Assignments {
 }
 
 impl Assignments {
-    /// Without assignments, for a part that begins at `start`.
-    pub(super) fn new(start: u64) -> Self {
-        Self { start_ns: start, ..Self::default() }
+    /// Without assignments, for a part that begins at `start_ns`.
+    pub(super) fn new(start_ns: u64) -> Self {
+        Self { start_ns: start_ns, ..Self::default() }
     }
 
     /// Takes a reading. Those of a part are in the order of time.

@@ -120,18 +120,18 @@ struct OfflineState {
 }
 
 impl CpuTrack {
-    /// A CPU whose time counts from `start`. If `start` is not a multiple of `bin_ns`, the first
+    /// A CPU whose time counts from `start_ns`. If `start_ns` is not a multiple of `bin_ns`, the first
     /// bin is shorter.
-    pub const fn new(start: u64, bin_ns: u64) -> Self {
+    pub const fn new(start_ns: u64, bin_ns: u64) -> Self {
         Self {
             bin_ns,
-            open_begin_ns: start,
+            open_begin_ns: start_ns,
             bins: VecDeque::new(),
             long: VecDeque::new(),
             crossing: Vec::new(),
             offline: VecDeque::new(),
-            accounted_ns: start,
-            irq_accounted_ns: start,
+            accounted_ns: start_ns,
+            irq_accounted_ns: start_ns,
             peeked: Vec::new(),
             stop_ns: u64::MAX,
             offline_state: None,
@@ -139,8 +139,8 @@ impl CpuTrack {
     }
 
     /// Ends the recording at this time, which may lie within a bin.
-    pub const fn stop_at(&mut self, stop: u64) {
-        self.stop_ns = stop;
+    pub const fn stop_at(&mut self, stop_ns: u64) {
+        self.stop_ns = stop_ns;
     }
 
     /// The time up to which the CPU's use is known.
@@ -172,10 +172,10 @@ impl CpuTrack {
         self.offline_state.is_some()
     }
 
-    /// Counts the CPU as offline until `end`. Returns the span that was added.
-    pub fn add_offline_until(&mut self, end: u64) -> Option<(u64, u64)> {
+    /// Counts the CPU as offline until `end_ns`. Returns the span that was added.
+    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<(u64, u64)> {
         let begin = self.accounted_ns;
-        let end = end.min(self.stop_ns);
+        let end = end_ns.min(self.stop_ns);
         if begin >= end {
             return None;
         }
@@ -247,54 +247,54 @@ impl CpuTrack {
         }
     }
 
-    /// Adds the CPU's unsent state up to `end`, which lies before the time of the peek. `running`
+    /// Adds the CPU's unsent state up to `end_ns`, which lies before the time of the peek. `running`
     /// is the task that has run since the CPU's last switch. Returns the span before it for which
     /// no record exists.
     pub fn add_peek(
         &mut self,
         peek: &Peek,
         running: &TaskIdentity,
-        end: u64,
+        end_ns: u64,
         names: &mut TaskNames,
     ) -> Option<(u64, u64)> {
         let run = &peek.run;
         let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
         self.add_combined_slots(&run.slots, run.begin_ns, run.end);
         let begin = run.end.max(self.accounted_ns);
-        if begin <= end {
-            self.add_running_task(running, begin, end, names);
-            self.accounted_ns = end;
+        if begin <= end_ns {
+            self.add_running_task(running, begin, end_ns, names);
+            self.accounted_ns = end_ns;
         }
-        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end) {
+        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end_ns) {
             self.peek_irq(irq);
         }
         gap
     }
 
-    /// Closes the first bin, which ends at `end`. Time that is not accounted by then becomes
+    /// Closes the first bin, which ends at `end_ns`. Time that is not accounted by then becomes
     /// unknown.
-    pub fn close_first_bin(&mut self, end: u64) -> CpuBin {
-        let len = end - self.open_begin_ns;
+    pub fn close_first_bin(&mut self, end_ns: u64) -> CpuBin {
+        let len = end_ns - self.open_begin_ns;
         let number = self.open_begin_ns / self.bin_ns;
         let open = self.bins.pop_front_if(|(number_of_bin, _)| *number_of_bin == number);
         let open = open.map(|(_, open)| open).unwrap_or_default();
-        let pieces = self.take_pieces(end);
-        let spread = self.take_crossing_slots(end);
-        let offline = self.take_offline(end);
-        self.open_begin_ns = end;
-        self.accounted_ns = self.accounted_ns.max(end);
-        self.irq_accounted_ns = self.irq_accounted_ns.max(end);
+        let pieces = self.take_pieces(end_ns);
+        let spread = self.take_crossing_slots(end_ns);
+        let offline = self.take_offline(end_ns);
+        self.open_begin_ns = end_ns;
+        self.accounted_ns = self.accounted_ns.max(end_ns);
+        self.irq_accounted_ns = self.irq_accounted_ns.max(end_ns);
         // These bins are closed: `add_irq_slots` ignores them, because they end before
         // `irq_accounted`.
-        self.peeked.retain(|irq| irq.boundary > end);
-        open.close_bin(end, len, &pieces, spread, offline)
+        self.peeked.retain(|irq| irq.boundary > end_ns);
+        open.close_bin(end_ns, len, &pieces, spread, offline)
     }
 
-    /// The parts of long slices in the first bin, which ends at `end`.
-    fn take_pieces(&mut self, end: u64) -> Vec<TaskSlot> {
+    /// The parts of long slices in the first bin, which ends at `end_ns`.
+    fn take_pieces(&mut self, end_ns: u64) -> Vec<TaskSlot> {
         let mut pieces = Vec::new();
-        while let Some(long) = self.long.front_mut().filter(|long| long.begin_ns < end) {
-            let until_ns = long.end_ns.min(end);
+        while let Some(long) = self.long.front_mut().filter(|long| long.begin_ns < end_ns) {
+            let until_ns = long.end_ns.min(end_ns);
             let wall_ns = until_ns - long.begin_ns;
             let slices = u64::from(long.ends && until_ns == long.end_ns);
             pieces.push(TaskSlot { task: long.task, wall_ns, irq_ns: 0, slices });
@@ -307,20 +307,20 @@ impl CpuTrack {
         pieces
     }
 
-    /// The parts of interrupts in the first bin, which ends at `end`, that crossed the end of one.
-    fn take_crossing_slots(&mut self, end: u64) -> Vec<IrqTime> {
-        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end);
-        let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end)).collect();
+    /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of one.
+    fn take_crossing_slots(&mut self, end_ns: u64) -> Vec<IrqTime> {
+        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end_ns);
+        let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end_ns)).collect();
         self.crossing.retain(|irq| irq.begin_ns < irq.end_ns);
         slots
     }
 
-    /// Nanoseconds in the first bin, which ends at `end`, for which the CPU was offline.
-    fn take_offline(&mut self, end: u64) -> u64 {
+    /// Nanoseconds in the first bin, which ends at `end_ns`, for which the CPU was offline.
+    fn take_offline(&mut self, end_ns: u64) -> u64 {
         let mut ns = 0;
-        while let Some((begin, until)) = self.offline.front_mut().filter(|(begin, _)| *begin < end)
+        while let Some((begin, until)) = self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
         {
-            let cut_ns = (*until).min(end);
+            let cut_ns = (*until).min(end_ns);
             ns += cut_ns - *begin;
             *begin = cut_ns;
             if *begin < *until {
@@ -331,41 +331,41 @@ impl CpuTrack {
         ns
     }
 
-    /// Adds slots that were combined from `begin` to `end`. The programs combine within one tick
+    /// Adds slots that were combined from `begin_ns` to `end_ns`. The programs combine within one tick
     /// only, so the slots are either all new or all known. If they cross a bin, their division is
     /// not known: that time stays unknown.
-    fn add_combined_slots(&mut self, slots: &[TaskSlot], begin: u64, end: u64) {
-        let is_new = begin >= self.accounted_ns && begin < end && end <= self.stop_ns;
-        if is_new && self.bin_number(begin) == self.bin_number(end - 1) {
-            self.bin_at(begin).slots.extend(slots);
+    fn add_combined_slots(&mut self, slots: &[TaskSlot], begin_ns: u64, end_ns: u64) {
+        let is_new = begin_ns >= self.accounted_ns && begin_ns < end_ns && end_ns <= self.stop_ns;
+        if is_new && self.bin_number(begin_ns) == self.bin_number(end_ns - 1) {
+            self.bin_at(begin_ns).slots.extend(slots);
         }
     }
 
     /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
-    fn add_slice(&mut self, slot: &TaskSlot, begin: u64, end: u64, names: &mut TaskNames) {
-        let one_bin = self.bin_number(begin) == self.bin_number(end - 1) && end <= self.stop_ns;
-        let whole = end - begin == slot.wall_ns && one_bin;
-        let pieces = names.split_slice(&slot.task, begin, end);
+    fn add_slice(&mut self, slot: &TaskSlot, begin_ns: u64, end_ns: u64, names: &mut TaskNames) {
+        let one_bin = self.bin_number(begin_ns) == self.bin_number(end_ns - 1) && end_ns <= self.stop_ns;
+        let whole = end_ns - begin_ns == slot.wall_ns && one_bin;
+        let pieces = names.split_slice(&slot.task, begin_ns, end_ns);
         if let [(task, ..)] = pieces.as_slice()
             && whole
         {
             let task = *task;
-            self.bin_at(begin).slots.push(TaskSlot { task, ..*slot });
+            self.bin_at(begin_ns).slots.push(TaskSlot { task, ..*slot });
             return;
         }
-        self.add_long(pieces, Some(end));
+        self.add_long(pieces, Some(end_ns));
     }
 
-    fn add_running_task(&mut self, task: &TaskIdentity, begin: u64, end: u64, names: &mut TaskNames) {
-        self.add_long(names.split_slice(task, begin, end), None);
+    fn add_running_task(&mut self, task: &TaskIdentity, begin_ns: u64, end_ns: u64, names: &mut TaskNames) {
+        self.add_long(names.split_slice(task, begin_ns, end_ns), None);
     }
 
-    /// Adds the parts of a slice that ends at `ended`, or of one that goes on.
-    fn add_long(&mut self, pieces: Vec<(TaskIdentity, u64, u64)>, ended: Option<u64>) {
+    /// Adds the parts of a slice that ends at `ended_ns`, or of one that goes on.
+    fn add_long(&mut self, pieces: Vec<(TaskIdentity, u64, u64)>, ended_ns: Option<u64>) {
         for (task, begin, until) in pieces {
             let end = until.min(self.stop_ns);
             if begin < end {
-                self.long.push_back(LongSlice { task, begin_ns: begin, end_ns: end, ends: ended == Some(end) });
+                self.long.push_back(LongSlice { task, begin_ns: begin, end_ns: end, ends: ended_ns == Some(end) });
             }
         }
     }
@@ -398,8 +398,8 @@ impl OpenBin {
     /// `pieces` are the parts of slices that cross the end of a bin, `spread` those of interrupts.
     fn close_bin(
         self,
-        end: u64,
-        len: u64,
+        end_ns: u64,
+        len_ns: u64,
         pieces: &[TaskSlot],
         mut spread: Vec<IrqTime>,
         mut offline: u64,
@@ -419,7 +419,7 @@ impl OpenBin {
         // the CPU took interrupts after the one and before the other.
         let in_offline = reported.saturating_sub(inside_slots + in_pieces).min(offline);
         // Last, in slices whose record was lost, which is the time that nothing else covers.
-        let lost = len.saturating_sub(covered + offline);
+        let lost = len_ns.saturating_sub(covered + offline);
         offline -= in_offline;
         let untold = inside_slots.saturating_sub(reported);
         let in_lost = reported.saturating_sub(inside_slots + in_pieces + in_offline).min(lost);
@@ -454,8 +454,8 @@ impl OpenBin {
             task.wall_ns -= task.irq_ns;
         }
         let tasks_ns: u64 = wall(&tasks);
-        let unknown = len.saturating_sub(tasks_ns + kept + offline);
-        CpuBin { end_ns: end, len_ns: len, tasks, irqs: merge_irqs(irqs), unknown_ns: unknown, untold, offline_ns: offline, excess_ns: excess }
+        let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
+        CpuBin { end_ns: end_ns, len_ns: len_ns, tasks, irqs: merge_irqs(irqs), unknown_ns: unknown, untold, offline_ns: offline, excess_ns: excess }
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) struct HeldTimes {
 }
 
 impl HeldTimes {
-    /// Before the first tick, which begins at `start`.
-    pub(super) const fn new(start: u64, counted: BTreeSet<Address>) -> Self {
-        Self { counted, current: BTreeMap::new(), closed_ns: start, changed_ns: start }
+    /// Before the first tick, which begins at `start_ns`.
+    pub(super) const fn new(start_ns: u64, counted: BTreeSet<Address>) -> Self {
+        Self { counted, current: BTreeMap::new(), closed_ns: start_ns, changed_ns: start_ns }
     }
 
     /// Notes that somebody begins or ceases to hold a device; `None`: before the first tick.

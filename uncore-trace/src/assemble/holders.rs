@@ -63,8 +63,8 @@ pub(super) struct HolderTable {
 }
 
 impl HolderTable {
-    /// Starts without holders, for a part that begins at `start`. Sysfs is under `root`.
-    pub(super) fn new(root: &Path, start: u64, counted: BTreeSet<Address>) -> Self {
+    /// Starts without holders, for a part that begins at `start_ns`. Sysfs is under `root`.
+    pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<Address>) -> Self {
         Self {
             root: root.to_owned(),
             drivers: Drivers::read(root),
@@ -72,10 +72,10 @@ impl HolderTable {
             held: BTreeMap::new(),
             reported: HashMap::new(),
             first_reading_ns: None,
-            start_ns: start,
+            start_ns: start_ns,
             in_doubt: false,
             ended_files: Vec::new(),
-            times: HeldTimes::new(start, counted),
+            times: HeldTimes::new(start_ns, counted),
         }
     }
 
@@ -159,24 +159,24 @@ impl HolderTable {
     }
 
     /// Notes that a process executes another program.
-    pub(super) fn rename_process(&mut self, task: &TaskIdentity, time: u64) {
+    pub(super) fn rename_process(&mut self, task: &TaskIdentity, time_ns: u64) {
         let keys = (task.pid, Number::MIN)..=(task.pid, Number::MAX);
         for held in self.held.range_mut(keys).map(|(_, held)| held) {
             held.task.comm = task.comm.to_table_form();
-            self.times.note_change(Some(time));
+            self.times.note_change(Some(time_ns));
         }
     }
 
     /// Notes that a process came to a cgroup. `true` if it holds a device.
-    pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time: u64, sink: &mut Sink) -> bool {
+    pub(super) fn move_process(&mut self, pid: u32, cgroup_id: u64, time_ns: u64, sink: &mut Sink) -> bool {
         let held: Vec<(Number, HeldFile)> = self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
         let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
         let mut has_moved = false;
         for (number, held) in moved {
             has_moved = true;
-            self.remove_holder((pid, number), time, sink);
+            self.remove_holder((pid, number), time_ns, sink);
             let task = TaskIdentity { cgroup_id, ..held.task };
-            let held = HeldFile { begin_ns: Some(time), learnt: MOVE, task, ..held };
+            let held = HeldFile { begin_ns: Some(time_ns), learnt: MOVE, task, ..held };
             self.held.insert((pid, number), held);
         }
         has_moved
@@ -218,13 +218,13 @@ impl HolderTable {
         self.held.range(keys).map(|((_, number), held)| (*number, held))
     }
 
-    fn note_report(&mut self, key: HolderKey, time: u64) {
+    fn note_report(&mut self, key: HolderKey, time_ns: u64) {
         if self.reported.len() >= MOST {
             // What is forgotten is decided by the next reading.
             self.reported.clear();
             self.in_doubt = true;
         }
-        self.reported.insert(key, time);
+        self.reported.insert(key, time_ns);
     }
 
     /// Enters a holder. Returns its cgroup, if it is new.
@@ -232,14 +232,14 @@ impl HolderTable {
         &mut self,
         key: HolderKey,
         task: TaskIdentity,
-        begin: Option<u64>,
+        begin_ns: Option<u64>,
         learnt: &'static str,
         (names, sink): (&mut TaskNames, &mut Sink),
     ) -> Option<u64> {
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
             // Another process with its number, or its move was missed.
-            Some(_) => self.remove_holder(key, begin.unwrap_or_default(), sink),
+            Some(_) => self.remove_holder(key, begin_ns.unwrap_or_default(), sink),
             None if self.held.len() >= MOST => {
                 self.in_doubt = true;
                 return None;
@@ -247,18 +247,18 @@ impl HolderTable {
             None => {}
         }
         let place = self.look_up_file(key.1)?;
-        self.times.note_change(begin);
+        self.times.note_change(begin_ns);
         let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
-        self.held.insert(key, HeldFile { begin_ns: begin, learnt, task, device_file: place });
+        self.held.insert(key, HeldFile { begin_ns: begin_ns, learnt, task, device_file: place });
         Some(task.cgroup_id)
     }
 
-    fn remove_holder(&mut self, key: HolderKey, time: u64, sink: &mut Sink) {
+    fn remove_holder(&mut self, key: HolderKey, time_ns: u64, sink: &mut Sink) {
         if let Some(held) = self.held.remove(&key) {
-            write_row(key, &held, self.start_ns, Some(time), sink);
-            self.times.note_change(Some(time));
-            if self.times.is_open_at(time) {
-                self.ended_files.push((key, held, time));
+            write_row(key, &held, self.start_ns, Some(time_ns), sink);
+            self.times.note_change(Some(time_ns));
+            if self.times.is_open_at(time_ns) {
+                self.ended_files.push((key, held, time_ns));
             }
         }
     }

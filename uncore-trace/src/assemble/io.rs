@@ -55,14 +55,14 @@ pub(super) struct IoUse {
 }
 
 impl IoUse {
-    /// Starts before the tick that begins at `start`; sysfs is under `root`.
-    pub(super) fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
+    /// Starts before the tick that begins at `start_ns`; sysfs is under `root`.
+    pub(super) fn new(root: &Path, tick_ns: u64, start_ns: u64) -> Self {
         let netns = fs::metadata(root.join("proc/self/ns/net"));
         Self {
             root: root.to_owned(),
             netns: netns.ok().map(|file| file.ino()),
             tick_ns,
-            transfers: Transfers::new(tick_ns, start),
+            transfers: Transfers::new(tick_ns, start_ns),
             devices: HashMap::new(),
             interfaces: HashMap::new(),
             peeked: HashMap::new(),
@@ -89,9 +89,9 @@ impl IoUse {
         }
     }
 
-    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end`.
-    pub(super) fn add_peek(&mut self, io: &IoRecord, end: u64, names: &mut TaskNames) {
-        if io.tick_end_ns > end || io.slots.is_empty() {
+    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end_ns`.
+    pub(super) fn add_peek(&mut self, io: &IoRecord, end_ns: u64, names: &mut TaskNames) {
+        if io.tick_end_ns > end_ns || io.slots.is_empty() {
             return;
         }
         if let Some(sequence) = io.sequence {
@@ -104,10 +104,10 @@ impl IoUse {
         self.add_slots(io, names);
     }
 
-    /// The bytes that ended in the ticks up to `end`, since the last call.
-    pub(super) fn take_completed(&mut self, end: u64) -> Completed {
+    /// The bytes that ended in the ticks up to `end_ns`, since the last call.
+    pub(super) fn take_completed(&mut self, end_ns: u64) -> Completed {
         let mut completed = Completed::new();
-        while let Some(tick) = self.completed_by_tick.first_entry().filter(|tick| *tick.key() <= end) {
+        while let Some(tick) = self.completed_by_tick.first_entry().filter(|tick| *tick.key() <= end_ns) {
             for (key, bytes) in tick.remove() {
                 *completed.entry(key).or_default() += bytes;
             }

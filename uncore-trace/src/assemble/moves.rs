@@ -51,9 +51,9 @@ struct OpenTick {
 }
 
 impl Transfers {
-    /// Starts with the tick that begins at `start`, a multiple of `tick_ns`.
-    pub(super) const fn new(tick_ns: u64, start: u64) -> Self {
-        Self { tick_ns, start_ns: start, closed_ns: start, open_ticks: BTreeMap::new(), unread: BTreeMap::new() }
+    /// Starts with the tick that begins at `start_ns`, a multiple of `tick_ns`.
+    pub(super) const fn new(tick_ns: u64, start_ns: u64) -> Self {
+        Self { tick_ns, start_ns: start_ns, closed_ns: start_ns, open_ticks: BTreeMap::new(), unread: BTreeMap::new() }
     }
 
     /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The part
@@ -87,9 +87,9 @@ impl Transfers {
         }
     }
 
-    /// End of the tick that contains `time`.
-    const fn tick_after(&self, time: u64) -> u64 {
-        (time / self.tick_ns + 1) * self.tick_ns
+    /// End of the tick that contains `time_ns`.
+    const fn tick_after(&self, time_ns: u64) -> u64 {
+        (time_ns / self.tick_ns + 1) * self.tick_ns
     }
 
     fn add_to_tick(&mut self, flow: TransferFlow, moved: &MovedBytes, tick_end_ns: u64) {

@@ -18,20 +18,20 @@ pub(super) struct SeenThreads {
 }
 
 impl SeenThreads {
-    /// Whether this is the first record of a thread; the record begins at `begin`.
-    pub(super) fn is_first(&mut self, tid: u32, begin: u64) -> bool {
+    /// Whether this is the first record of a thread; the record begins at `begin_ns`.
+    pub(super) fn is_first(&mut self, tid: u32, begin_ns: u64) -> bool {
         // A record that begins after the exit belongs to another thread with the same number.
-        let is_over = self.exited.get(&tid).is_some_and(|exit| begin <= *exit);
+        let is_over = self.exited.get(&tid).is_some_and(|exit| begin_ns <= *exit);
         !is_over && self.live.insert(tid)
     }
 
     /// Notes that a thread has exited.
-    pub(super) fn note_exit(&mut self, tid: u32, time: u64) {
+    pub(super) fn note_exit(&mut self, tid: u32, time_ns: u64) {
         self.live.remove(&tid);
-        self.exited.insert(tid, time);
-        self.order.push_back((time, tid));
+        self.exited.insert(tid, time_ns);
+        self.order.push_back((time_ns, tid));
         while let Some((old, tid)) =
-            self.order.pop_front_if(|(exit, _)| exit.saturating_add(KEEP_NS) < time)
+            self.order.pop_front_if(|(exit, _)| exit.saturating_add(KEEP_NS) < time_ns)
         {
             if self.exited.get(&tid) == Some(&old) {
                 self.exited.remove(&tid);

@@ -16,9 +16,9 @@ impl TimelineSpan {
         self.start_ns < time_ns && self.stop_ns.is_none_or(|stop| time_ns <= stop)
     }
 
-    /// Whether a part of `begin` to `end` lies in the span.
-    pub(super) fn overlaps_span(&self, begin: u64, end: u64) -> bool {
-        self.start_ns < end && self.stop_ns.is_none_or(|stop| begin < stop)
+    /// Whether a part of `begin_ns` to `end_ns` lies in the span.
+    pub(super) fn overlaps_span(&self, begin_ns: u64, end_ns: u64) -> bool {
+        self.start_ns < end_ns && self.stop_ns.is_none_or(|stop| begin_ns < stop)
     }
 }
 

@@ -421,10 +421,10 @@ pub fn decode_record(mut bytes: &[u8]) -> Result<DrainedRecord, Undecodable> {
 }
 
 fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable> {
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let sequence = data.try_get_u64_ne()?;
-    if end < begin {
+    if end_ns < begin_ns {
         return Err(Undecodable::Value(KIND_SAMPLE));
     }
     let trigger = match data.try_get_u32_ne()? {
@@ -435,12 +435,12 @@ fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable
         _ => return Err(Undecodable::Value(KIND_SAMPLE)),
     };
     let len = data.try_get_u32_ne()?;
-    let first = data.try_get_u32_ne()?;
+    let first_slot = data.try_get_u32_ne()?;
     data.try_get_u32_ne()?;
     let context = decode_context(data, KIND_SAMPLE)?;
     let task = decode_task(data)?;
     let readings = decode_list::<record::Reading, _>(data, u64::from(len), decode_reading)?;
-    Ok(SampleRecord { cpu, begin_ns: begin, end_ns: end, sequence, trigger, context, task, first_slot: first, readings })
+    Ok(SampleRecord { cpu, begin_ns: begin_ns, end_ns: end_ns, sequence, trigger, context, task, first_slot: first_slot, readings })
 }
 
 /// Reads `len` items that the programs wrote as `Raw`. `len` is not trusted: memory is reserved
@@ -490,15 +490,15 @@ fn decode_task(data: &mut &[u8]) -> Result<TaskIdentity, Undecodable> {
 }
 
 fn decode_run(data: &mut &[u8], cpu: u32) -> Result<RunRecord, Undecodable> {
-    let begin = data.try_get_u64_ne()?;
-    let last = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let last_slot_begin = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let _next = data.try_get_u64_ne()?;
     let _boundary = data.try_get_u64_ne()?;
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let slots = decode_list::<state::Slot, _>(data, len, decode_task_slot)?;
-    let run = RunRecord { cpu, begin_ns: begin, last_slot_begin: last, end, slots };
+    let run = RunRecord { cpu, begin_ns: begin_ns, last_slot_begin: last_slot_begin, end: end_ns, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
@@ -519,13 +519,13 @@ fn decode_slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
 }
 
 fn decode_irq(data: &mut &[u8], cpu: u32) -> Result<IrqRecord, Undecodable> {
-    let boundary = data.try_get_u64_ne()?;
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+    let tick_end_ns = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
-    let span = (begin != 0 && end > begin).then_some((begin, end));
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
     let slots = decode_list::<state::IrqSlot, _>(data, len, decode_irq_time)?;
-    Ok(IrqRecord { cpu, boundary, span, slots })
+    Ok(IrqRecord { cpu, boundary: tick_end_ns, span, slots })
 }
 
 fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {
@@ -538,18 +538,18 @@ fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {
 }
 
 fn decode_task_event(data: &mut &[u8]) -> Result<TaskRecord, Undecodable> {
-    let time = data.try_get_u64_ne()?;
+    let time_ns = data.try_get_u64_ne()?;
     let change = match data.try_get_u32_ne()? {
         TASK_EXEC => TaskChange::Exec,
         TASK_EXIT => TaskChange::Exit,
         _ => return Err(Undecodable::Value(KIND_TASK)),
     };
     let _reserved = data.try_get_u32_ne()?;
-    Ok(TaskRecord { time_ns: time, change, task: decode_task(data)? })
+    Ok(TaskRecord { time_ns: time_ns, change, task: decode_task(data)? })
 }
 
 fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
-    let time = data.try_get_u64_ne()?;
+    let time_ns = data.try_get_u64_ne()?;
     let change_code = data.try_get_u32_ne()?;
     let tid = data.try_get_u32_ne()?;
     let change = match change_code {
@@ -564,11 +564,11 @@ fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
     // A path that fills the record may have been cut.
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
-    Ok(CgroupRecord { time_ns: time, change, cgroup_id, path })
+    Ok(CgroupRecord { time_ns: time_ns, change, cgroup_id, path })
 }
 
 fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
-    let time = data.try_get_u64_ne()?;
+    let time_ns = data.try_get_u64_ne()?;
     let change_code = data.try_get_u32_ne()?;
     let device = data.try_get_u32_ne()?;
     let is_block = data.try_get_u32_ne()? != 0;
@@ -583,19 +583,19 @@ fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
     };
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
     let number = Number { is_block, major, minor };
-    Ok(FileRecord { time_ns: time, change, number, task: decode_task(data)? })
+    Ok(FileRecord { time_ns: time_ns, change, number, task: decode_task(data)? })
 }
 
 fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
-    let boundary = data.try_get_u64_ne()?;
-    let begin = data.try_get_u64_ne()?;
-    let end = data.try_get_u64_ne()?;
+    let tick_end_ns = data.try_get_u64_ne()?;
+    let begin_ns = data.try_get_u64_ne()?;
+    let end_ns = data.try_get_u64_ne()?;
     let sequence = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let _total = data.try_get_u64_ne()?;
-    let span = (begin != 0 && end > begin).then_some((begin, end));
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
     let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
-    Ok(IoRecord { cpu, tick_end_ns: boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
+    Ok(IoRecord { cpu, tick_end_ns: tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
 }
 
 fn decode_io_slot(data: &mut &[u8]) -> Result<IoTransfer, Undecodable> {

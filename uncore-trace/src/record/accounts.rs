@@ -172,10 +172,10 @@ impl Drop for AccountThread {
 /// `Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
 fn compare_values(
     last_values: &mut BTreeMap<Account, u64>,
-    time: u64,
+    time_ns: u64,
     values: BTreeMap<Account, u64>,
 ) -> Vec<Accounted> {
-    let entry = |account: &Account, value| Accounted { time, account: account.clone(), value };
+    let entry = |account: &Account, value| Accounted { time: time_ns, account: account.clone(), value };
     let vanished = last_values.keys().filter(|account| !values.contains_key(account));
     let mut accounted: Vec<Accounted> = vanished.map(|account| entry(account, None)).collect();
     let mut new_values = BTreeMap::new();

@@ -32,9 +32,9 @@ impl StoredCgroups {
         Ok(Self(TableRows::new(scan, decode_cgroups)))
     }
 
-    /// Adds the paths that are known from the tick that ends at `end` on.
-    pub(super) fn feed_until(&mut self, end: u64, log: &mut ReplayLog) -> Result<()> {
-        while let Some(row) = self.0.next_if(|row| row.tick_end_ns <= end)? {
+    /// Adds the paths that are known from the tick that ends at `tick_end_ns` on.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
+        while let Some(row) = self.0.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
             log.log_entry(LogEntry::Cgroup { id: row.id, names: &row.names })?;
         }
         Ok(())
@@ -45,9 +45,9 @@ fn decode_cgroups(batch: &RecordBatch) -> Result<Vec<CgroupRow>> {
     let (id, path) = (columns::bits_column(batch, "id")?, columns::texts(batch, "path")?);
     let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
     let job = columns::words(batch, "job")?;
-    let end = columns::i64_column(batch, "mono_ns")?;
+    let tick_ends = columns::i64_column(batch, "mono_ns")?;
     let row = |row| CgroupRow {
-        tick_end_ns: end.value(row) as u64,
+        tick_end_ns: tick_ends.value(row) as u64,
         id: id.value_or_zero(row),
         names: Arc::new(CgroupNames {
             path: path.value(row).into(),

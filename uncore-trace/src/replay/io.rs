@@ -54,12 +54,12 @@ impl StoredIo {
         Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode_io)), devices: HashMap::new() })
     }
 
-    /// Adds the rows of ticks up to the one that ends at `end`.
-    pub(super) fn feed_until(&mut self, end: u64, log: &mut ReplayLog) -> Result<()> {
+    /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };
-        while let Some(row) = rows.next_if(|row| row.tick_end_ns <= end)? {
+        while let Some(row) = rows.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
             let IoRow { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
@@ -70,14 +70,14 @@ impl StoredIo {
 }
 
 fn decode_io(batch: &RecordBatch) -> Result<Vec<IoRow>> {
-    let end = columns::i64_column(batch, "mono_ns")?;
+    let tick_ends = columns::i64_column(batch, "mono_ns")?;
     let owners = OwnerColumns::from_batch("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
         (columns::words(batch, "device")?, columns::words(batch, "direction")?);
     let (bytes, requests) = (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
         Ok(IoRow {
-            tick_end_ns: end.value(row) as u64,
+            tick_end_ns: tick_ends.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
             direction: match direction.get(row) {
                 Some(word) if word == IoDirection::Write.direction_name() => IoDirection::Write,

@@ -70,12 +70,12 @@ impl<T> StoredEntries<T> {
         Ok(Self { rows: is_there.then(open).transpose()?, entry })
     }
 
-    /// Adds the rows of ticks up to the one that ends at `end`.
-    pub(super) fn feed_until(&mut self, end: u64, log: &mut ReplayLog) -> Result<()> {
+    /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.
+    pub(super) fn feed_until(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };
-        while let Some((_, row)) = rows.next_if(|(tick_end, _)| *tick_end <= end)? {
+        while let Some((_, row)) = rows.next_if(|(tick_end, _)| *tick_end <= tick_end_ns)? {
             log.log_entry((self.entry)(&row))?;
         }
         Ok(())

@@ -49,13 +49,13 @@ impl StoredTimes {
         Ok(self.runtime.peek_row()?.is_none() && self.irqs.peek_row()?.is_none())
     }
 
-    /// Adds the rows of the tick that ends at `end`.
-    pub(super) fn feed_tick(&mut self, end: u64, log: &mut ReplayLog) -> Result<()> {
+    /// Adds the rows of the tick that ends at `tick_end_ns`.
+    pub(super) fn feed_tick(&mut self, tick_end_ns: u64, log: &mut ReplayLog) -> Result<()> {
         let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         let mut switches: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         for rows in [&mut self.runtime, &mut self.irqs] {
-            while let Some(owner_time) = rows.next_if(|candidate| candidate.tick_end_ns <= end)? {
-                if owner_time.tick_end_ns < end {
+            while let Some(owner_time) = rows.next_if(|candidate| candidate.tick_end_ns <= tick_end_ns)? {
+                if owner_time.tick_end_ns < tick_end_ns {
                     bail!("runtime or irqs is not in the order of time at mono_ns {}", owner_time.tick_end_ns);
                 }
                 if let (Some(Owner::Irq(number)), Some(name)) = (owner_time.owner, &owner_time.name) {
@@ -80,7 +80,7 @@ impl StoredTimes {
 }
 
 fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (end, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
+    let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
     let owners = OwnerColumns::from_batch("runtime", batch, "process", "owner_cgroup_id")?;
     let run_ns = columns::i64_column(batch, "run_ns")?;
     let slices = columns::i32_column(batch, "slices")?;
@@ -88,15 +88,15 @@ fn decode_runtime(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
         let is_offline = owners.owner_kind(row) == Some(runtime::OFFLINE);
         let owner = if is_offline { None } else { Some(owners.row_owner(row)?) };
         let ns = run_ns.value(row) as u64;
-        let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
+        let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);
         let slices = u64::try_from(slices.value(row)).unwrap_or(0);
-        Ok(OwnerTime { tick_end_ns: end, cpu, owner, ns, slices, name: None })
+        Ok(OwnerTime { tick_end_ns: tick_end_ns, cpu, owner, ns, slices, name: None })
     };
     (0..batch.num_rows()).map(row).collect()
 }
 
 fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
-    let (end, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
+    let (tick_ends, cpu) = (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "cpu")?);
     let (kind, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
     let (number, ns) = (columns::i32_column(batch, "number")?, columns::i64_column(batch, "ns")?);
     let row = |row| {
@@ -104,10 +104,10 @@ fn decode_irqs(batch: &RecordBatch) -> Result<Vec<OwnerTime>> {
         let columns = OwnerFields { kind, number: Some(number.value(row)), ..OwnerFields::default() };
         let owner = Owner::from_columns(&columns);
         let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
-        let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
+        let (tick_end_ns, cpu) = (tick_ends.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
         let ns = ns.value(row) as u64;
-        Ok(OwnerTime { tick_end_ns: end, cpu, owner: Some(owner), ns, slices: 0, name })
+        Ok(OwnerTime { tick_end_ns: tick_end_ns, cpu, owner: Some(owner), ns, slices: 0, name })
     };
     (0..batch.num_rows()).map(row).collect()
 }
