@@ -35,53 +35,53 @@ const TRIES: u32 = 4096;
 
 /// Takes a turn for this CPU, `cpu`, which reads nothing now; `false` if another CPU has it.
 #[inline(always)]
-pub fn take(turn: u32, cpu: u32) -> bool {
+pub fn take_turn(turn: u32, cpu: u32) -> bool {
     // SAFETY: the value is a number.
     TURNS.insert(turn, cpu, NO_EXIST).is_ok() || unsafe { TURNS.get(turn) } == Some(&cpu)
 }
 
-/// As [`take`], and waits for the turn if another CPU has it; `false` if it has it for too long.
+/// As [`take_turn`], and waits for the turn if another CPU has it; `false` if it has it for too long.
 #[inline(always)]
-pub fn wait(turn: u32, cpu: u32) -> bool {
-    let mut wanted = Wanted { turn, cpu, has: 0 };
-    let callback: unsafe extern "C" fn(u64, *mut Wanted) -> i64 = again;
+pub fn wait_for_turn(turn: u32, cpu: u32) -> bool {
+    let mut wanted = WantedTurn { turn, cpu, is_taken: 0 };
+    let callback: unsafe extern "C" fn(u64, *mut WantedTurn) -> i64 = try_again;
     // SAFETY: the callback takes what is given here, which lives as long as the call.
     unsafe { bpf_loop(TRIES, callback as *mut c_void, (&raw mut wanted).cast(), 0) };
-    wanted.has != 0
+    wanted.is_taken != 0
 }
 
 /// Lets others have the turn. If the kernel refuses that, the next turn of this CPU ends it.
 #[inline(always)]
-pub fn leave(turn: u32) {
+pub fn release_turn(turn: u32) {
     let _left_over = TURNS.remove(turn);
 }
 
-/// Whether the counters of a turn were last read at least `gap` ns before `now`.
+/// Whether the counters of a turn were last read at least `gap` ns before `now_ns`.
 #[inline(always)]
-pub fn is_due(turn: u32, now: u64, gap: u64) -> bool {
+pub fn is_due(turn: u32, now_ns: u64, gap: u64) -> bool {
     // The clock of another CPU may be ahead.
-    TURN_READ.get(turn).is_none_or(|read| now >= *read + gap)
+    TURN_READ.get(turn).is_none_or(|read| now_ns >= *read + gap)
 }
 
-/// Notes that the counters were read at `now`. The caller has the turn.
+/// Notes that the counters were read at `now_ns`. The caller has the turn.
 #[inline(always)]
-pub fn note(turn: u32, now: u64) {
+pub fn note_read(turn: u32, now_ns: u64) {
     if let Some(read) = TURN_READ.get_ptr_mut(turn) {
         // SAFETY: a map value; only the CPU with the turn writes it.
-        unsafe { *read = now };
+        unsafe { *read = now_ns };
     }
 }
 
-struct Wanted {
+struct WantedTurn {
     turn: u32,
     cpu: u32,
-    has: u32,
+    is_taken: u32,
 }
 
-unsafe extern "C" fn again(_try: u64, wanted: *mut Wanted) -> i64 {
-    // SAFETY: the kernel passes the pointer that `wait` gave.
+unsafe extern "C" fn try_again(_try: u64, wanted: *mut WantedTurn) -> i64 {
+    // SAFETY: the kernel passes the pointer that `wait_for_turn` gave.
     let wanted = unsafe { &mut *wanted };
-    let has = take(wanted.turn, wanted.cpu);
-    wanted.has = u32::from(has);
-    i64::from(has)
+    let is_taken = take_turn(wanted.turn, wanted.cpu);
+    wanted.is_taken = u32::from(is_taken);
+    i64::from(is_taken)
 }

@@ -13,19 +13,19 @@ use crate::files::{self, TaskFile};
 
 #[fentry(function = "fd_install")]
 fn fd_install(ctx: FEntryContext) -> i32 {
-    files::got(ctx.arg(1));
+    files::note_gained(ctx.arg(1));
     0
 }
 
 #[fentry(function = "locks_remove_posix")]
 fn locks_remove_posix(ctx: FEntryContext) -> i32 {
-    files::left(ctx.arg(0));
+    files::note_closed(ctx.arg(0));
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn sched_process_fork(ctx: RawTracePointContext) -> i32 {
-    files::forked(ctx.arg(1));
+    files::note_fork(ctx.arg(1));
     0
 }
 
@@ -33,6 +33,6 @@ fn sched_process_fork(ctx: RawTracePointContext) -> i32 {
 #[unsafe(link_section = "iter/task_file")]
 extern "C" fn task_file(ctx: *const TaskFile) -> i32 {
     // SAFETY: the kernel passes the context of this iterator.
-    unsafe { files::seen(ctx) };
+    unsafe { files::write_seen(ctx) };
     0
 }
