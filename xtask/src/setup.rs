@@ -154,7 +154,7 @@ fn install_fuzz(_apt: &Apt) -> Result<()> {
 }
 
 fn look_bpf() -> Result<String> {
-    Ok(build::toolchain()?.versions()?.replace('\n', ", "))
+    Ok(build::toolchain()?.tool_versions()?.replace('\n', ", "))
 }
 
 /// Installs the packages, if the distribution has them, then the linker that matches their LLVM.

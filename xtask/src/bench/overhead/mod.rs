@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             None if needs_bin => target::release()?,
             None => PathBuf::new(),
         },
-        object: build::compile(&toolchain, "floor", &target::dir()?.join("bpf"))?,
+        object: build::compile_object(&toolchain, "floor", &target::dir()?.join("bpf"))?,
         settle: Duration::from_millis(args.settle),
         amount: Amount {
             cpu: args.cpu.map_or_else(last_cpu, Ok)?,
