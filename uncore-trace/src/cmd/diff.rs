@@ -13,8 +13,8 @@ use super::page::save_page;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
-use crate::view::diff::gate::{Gate, Grown, Judged};
-use crate::view::diff::{RequestedSpan, Diff, Question, diff, json, page, text};
+use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
+use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, diff, json, page, text};
 use crate::view::render::Style;
 use crate::view::span::Moment;
 use crate::view::usage::By;
@@ -161,7 +161,7 @@ pub fn run(args: &Args) -> Result<u8> {
         begin_moment: span.and_then(|span| span.begin.clone()),
         end_moment: span.and_then(|span| span.end.clone()),
     };
-    let question = Question { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
+    let question = DiffQuestion { grouping: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
     let (before_span, after_span) = (args.before.as_ref(), args.after.as_ref());
     let diff = diff(&asked(&before_recording, before_span), &asked(&after_recording, after_span), &question)?;
     let second = args.second.as_ref().unwrap_or(&args.first);
@@ -170,17 +170,17 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(file) = &args.html {
         warn_of_gaps(&diff);
         let top = args.top.unwrap_or(page::TENANTS);
-        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write(&diff, called, top, writer))?;
+        save_page(&[&before_recording, &after_recording], file, args.force, |writer| page::write_page(&diff, called, top, writer))?;
     } else if args.json {
         warn_of_gaps(&diff);
-        print(&json::json(&diff).context("cannot write the comparison as JSON")?)?;
+        print(&json::write_json_lines(&diff).context("cannot write the comparison as JSON")?)?;
     } else {
         let style = Style { ascii: args.ascii, width: terminal::width(args.wide) };
         print(&text::text(&diff, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };
     let gate = Gate { above, min_share: args.min_share };
-    Ok(u8::from(report_growth(&gate, &gate.judge(&diff))))
+    Ok(u8::from(report_growth(&gate, &gate.judge_diff(&diff))))
 }
 
 /// Names a recording and its span.
@@ -190,18 +190,18 @@ fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
 }
 
 /// Standard output is for programs, so notes go to standard error.
-fn warn_of_gaps(diff: &Diff) {
-    for (word, about) in [("before", &diff.before), ("after", &diff.after)] {
+fn warn_of_gaps(comparison: &Diff) {
+    for (word, about) in [("before", &comparison.before_facts), ("after", &comparison.after_facts)] {
         if let Some(incomplete) = &about.incomplete {
             log::warn!("the recording {word} is {}", incomplete.line(about.start_ns));
         }
     }
-    diff.notes.iter().for_each(|note| log::warn!("{note}"));
+    comparison.notes.iter().for_each(|note| log::warn!("{note}"));
 }
 
 /// Prints what grew by more than is allowed, and what could not be compared. Returns whether the
 /// check fails.
-fn report_growth(gate: &Gate, judged: &Judged<'_>) -> bool {
+fn report_growth(gate: &Gate, judged: &GateResult<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(
             "{} lines may have grown by more than {}, and it is not known whether that is more than \
@@ -221,11 +221,11 @@ fn report_growth(gate: &Gate, judged: &Judged<'_>) -> bool {
 }
 
 /// `memory 0 in of /tenant-a grew by 54 % (3.10 -> 9.20 GB/s), more than 10 %`
-fn describe_growth(grown_line: &Grown<'_>, above: f64) -> String {
-    let change = grown_line.tenant.map_or(&grown_line.way.total, |tenant| &tenant.change);
-    let rates = text::rates(change, &grown_line.way.unit);
+fn describe_growth(grown_line: &ExcessGrowth<'_>, above: f64) -> String {
+    let change = grown_line.tenant.map_or(&grown_line.subject.total, |tenant| &tenant.change);
+    let rates = text::rates(change, &grown_line.subject.unit);
     let tenant_suffix = grown_line.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
-    let name = &grown_line.way.name;
+    let name = &grown_line.subject.name;
     let percent = |fraction: f64| units::human(fraction * 100.0, "%");
     match grown_line.growth {
         Some(growth) => {

@@ -19,9 +19,9 @@ pub struct Gate {
 
 /// A total or a tenant that grew by more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Grown<'a> {
+pub struct ExcessGrowth<'a> {
     /// The link or event.
-    pub way: &'a DiffSubject,
+    pub subject: &'a DiffSubject,
     /// The tenant; `None`: the total.
     pub tenant: Option<&'a ComparedTenant>,
     /// Growth as a fraction of the rate before; `None` if that was 0.
@@ -30,22 +30,22 @@ pub struct Grown<'a> {
 
 /// The result of judging a comparison.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged<'a> {
+pub struct GateResult<'a> {
     /// What grew by more than the limit, in the order of the comparison.
-    pub grown: Vec<Grown<'a>>,
+    pub grown: Vec<ExcessGrowth<'a>>,
     /// Number of totals and tenants that cannot be judged.
     pub unknown: usize,
 }
 
 impl Gate {
     /// Applies the limits to a comparison.
-    pub fn judge<'a>(&self, diff: &'a Diff) -> Judged<'a> {
-        let mut judged = Judged { grown: Vec::new(), unknown: 0 };
-        for subject in &diff.ways {
-            let peak_fraction = subject.total.after.per_s().zip(subject.peak).map(|(per_s, peak)| per_s / peak);
+    pub fn judge_diff<'a>(&self, diff: &'a Diff) -> GateResult<'a> {
+        let mut judged = GateResult { grown: Vec::new(), unknown: 0 };
+        for subject in &diff.subjects {
+            let peak_fraction = subject.total.after_rate.per_s().zip(subject.peak).map(|(per_s, peak)| per_s / peak);
             self.judge_change(&mut judged, subject, None, peak_fraction);
             for tenant in &subject.tenants {
-                let share = tenant.change.after.rate().and_then(|rate| rate.share);
+                let share = tenant.change.after_rate.known_rate().and_then(|rate| rate.share);
                 self.judge_change(&mut judged, subject, Some(tenant), share);
             }
         }
@@ -54,7 +54,7 @@ impl Gate {
 
     fn judge_change<'a>(
         &self,
-        judged: &mut Judged<'a>,
+        judged: &mut GateResult<'a>,
         way: &'a DiffSubject,
         tenant: Option<&'a ComparedTenant>,
         share: Option<f64>,
@@ -63,7 +63,7 @@ impl Gate {
         if share.is_some_and(|share| share < self.min_share) || !change.says_something() {
             return;
         }
-        let growth = match (change.difference_per_s(), change.before.per_s()) {
+        let growth = match (change.difference_per_s(), change.before_rate.per_s()) {
             (Some(difference), Some(before_per_s)) if before_per_s > 0.0 => Some(difference / before_per_s),
             (Some(difference), _) if difference <= 0.0 => Some(0.0),
             _ => None,
@@ -72,7 +72,7 @@ impl Gate {
             return;
         }
         match change.is_beyond_error() {
-            Some(true) => judged.grown.push(Grown { way, tenant, growth }),
+            Some(true) => judged.grown.push(ExcessGrowth { subject: way, tenant, growth }),
             Some(false) => {}
             None => judged.unknown += 1,
         }

@@ -43,7 +43,7 @@ struct SideRateJson {
 
 impl SideRateJson {
     fn new(side_rate: &SideRate, facts: &SpanFacts) -> Self {
-        let rate = side_rate.rate();
+        let rate = side_rate.known_rate();
         let is_absent = *side_rate == SideRate::Absent;
         let interval = rate.and_then(|rate| rate.interval);
         Self {
@@ -71,8 +71,8 @@ impl<'a> DiffJsonLine<'a> {
             by: key_and_owner.map(|_| diff.grouping.name()),
             key: key_and_owner.map(|tenant| tenant.0),
             owner: key_and_owner.map(|tenant| tenant.1).filter(|_| diff.grouping.has_owner()),
-            before: SideRateJson::new(&change.before, &diff.before),
-            after: SideRateJson::new(&change.after, &diff.after),
+            before: SideRateJson::new(&change.before_rate, &diff.before_facts),
+            after: SideRateJson::new(&change.after_rate, &diff.after_facts),
             difference_per_s: change.difference_per_s(),
             difference_low_per_s: interval.map(|reach| reach.low),
             difference_high_per_s: interval.map(|reach| reach.high),
@@ -90,9 +90,9 @@ impl<'a> DiffJsonLine<'a> {
 /// # Errors
 ///
 /// A number cannot be written.
-pub fn json(diff: &Diff) -> serde_json::Result<String> {
+pub fn write_json_lines(diff: &Diff) -> serde_json::Result<String> {
     let mut lines = String::new();
-    for subject in &diff.ways {
+    for subject in &diff.subjects {
         let tenants = subject.tenants.iter().map(|tenant| {
             let key_and_owner = Some((tenant.key.as_str(), tenant.owner.as_str()));
             DiffJsonLine::new(diff, subject, key_and_owner, &tenant.change)

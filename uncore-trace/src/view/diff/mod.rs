@@ -36,7 +36,7 @@ pub use summary::summary;
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct DiffQuestion {
     /// Grouping of tenants.
     pub grouping: By,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
@@ -53,13 +53,13 @@ pub struct Diff {
     /// Whether `subjects` are directions of links; if not, they are events.
     pub by_links: bool,
     /// The first recording or span.
-    pub before: SpanFacts,
+    pub before_facts: SpanFacts,
     /// The second recording or span.
-    pub after: SpanFacts,
+    pub after_facts: SpanFacts,
     /// Differences between the recordings as a whole. Texts are as recorded: not escaped.
     pub notes: Vec<String>,
     /// Links or events, with the largest difference first; bytes before other units.
-    pub ways: Vec<DiffSubject>,
+    pub subjects: Vec<DiffSubject>,
 }
 
 /// What is compared: one direction of a link, or an event.
@@ -98,8 +98,8 @@ pub struct ComparedTenant {
 /// # Errors
 ///
 /// A recording cannot be read, or nothing was recorded in the selected time.
-pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &Question) -> Result<Diff> {
-    let Question { grouping: by, cgroup_depth, events } = *question;
+pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, question: &DiffQuestion) -> Result<Diff> {
+    let DiffQuestion { grouping: by, cgroup_depth, events } = *question;
     let is_one_recording = before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links =
         |span: &RequestedSpan<'_>| Links::of(span.recording).map(|links| !links.links.is_empty());
@@ -124,7 +124,7 @@ pub fn diff(before_span: &RequestedSpan<'_>, after_span: &RequestedSpan<'_>, que
         let by_unit = unit(a).cmp(&unit(b));
         by_unit.then_with(|| largest_first(&a.total, &b.total)).then_with(|| a.name.cmp(&b.name))
     });
-    Ok(Diff { grouping: by, by_links, before: before_side.about, after: after_side.about, notes, ways })
+    Ok(Diff { grouping: by, by_links, before_facts: before_side.facts, after_facts: after_side.facts, notes, subjects: ways })
 }
 
 /// Compares two changes for sorting: unknown ones come last.
@@ -139,7 +139,7 @@ fn largest_first(a: &RateChange, b: &RateChange) -> std::cmp::Ordering {
 fn compare_subject(name: &(String, String), before_side: &SideUsage, after_side: &SideUsage) -> DiffSubject {
     let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
     let (is_same, notes) = notes::compare_counters((before_side, before_event), (after_side, after_event));
-    let change = |before: SideRate, after: SideRate| RateChange { before, after, is_comparable: is_same };
+    let change = |before: SideRate, after: SideRate| RateChange { before_rate: before, after_rate: after, is_comparable: is_same };
     let (before_lines, after_lines) = (lines_by_owner(before_event), lines_by_owner(after_event));
     let line_keys: BTreeSet<(&str, &str)> = before_lines.keys().chain(after_lines.keys()).copied().collect();
     let mut tenants: Vec<ComparedTenant> = line_keys

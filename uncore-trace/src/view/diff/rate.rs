@@ -94,7 +94,7 @@ impl SideRate {
     }
 
     /// The rate, if there is one.
-    pub fn rate(&self) -> Option<&MeanRate> {
+    pub fn known_rate(&self) -> Option<&MeanRate> {
         match self {
             Self::Known(rate) => Some(rate),
             Self::Absent | Self::Unknown => None,
@@ -143,9 +143,9 @@ impl ChangeVerdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateChange {
     /// In the first recording or span.
-    pub before: SideRate,
+    pub before_rate: SideRate,
     /// In the second.
-    pub after: SideRate,
+    pub after_rate: SideRate,
     /// Whether both count in the same way. If not, the rates cannot be compared, and there is no
     /// verdict.
     pub is_comparable: bool,
@@ -154,18 +154,18 @@ pub struct RateChange {
 impl RateChange {
     /// Rate after - rate before; `None` if one of them is not known.
     pub fn difference_per_s(&self) -> Option<f64> {
-        Some(self.after.per_s()? - self.before.per_s()?)
+        Some(self.after_rate.per_s()? - self.before_rate.per_s()?)
     }
 
     /// Rate after / rate before; `None` if the tenant is only in one, or its rate before is 0.
     pub fn rate_ratio(&self) -> Option<f64> {
-        let (before_per_s, after_per_s) = (self.before.rate()?.per_s, self.after.rate()?.per_s);
+        let (before_per_s, after_per_s) = (self.before_rate.known_rate()?.per_s, self.after_rate.known_rate()?.per_s);
         Some(after_per_s / before_per_s).filter(|ratio| ratio.is_finite())
     }
 
     /// The 90 % interval of the difference: see the module.
     pub fn difference_interval(&self) -> Option<Interval> {
-        let (before_interval, after_interval) = (self.before.combined_interval()?, self.after.combined_interval()?);
+        let (before_interval, after_interval) = (self.before_rate.combined_interval()?, self.after_rate.combined_interval()?);
         Some(Interval { low: after_interval.low - before_interval.high, high: after_interval.high - before_interval.low })
     }
 
@@ -173,13 +173,13 @@ impl RateChange {
     /// count in the same way.
     pub fn is_beyond_error(&self) -> Option<bool> {
         let Interval { low, high } = self.difference_interval().filter(|_| self.is_comparable)?;
-        let rounding = ROUNDING * self.after.per_s()?.max(self.before.per_s()?);
+        let rounding = ROUNDING * self.after_rate.per_s()?.max(self.before_rate.per_s()?);
         Some(low > rounding || high < -rounding)
     }
 
     /// The verdict; `None` if there is none.
     pub fn verdict(&self) -> Option<ChangeVerdict> {
-        match (&self.before, &self.after) {
+        match (&self.before_rate, &self.after_rate) {
             _ if !self.is_comparable => None,
             (SideRate::Absent, SideRate::Known(_)) => Some(ChangeVerdict::New),
             (SideRate::Known(_), SideRate::Absent) => Some(ChangeVerdict::Gone),
@@ -193,7 +193,7 @@ impl RateChange {
 
     /// Whether there is anything to show: a rate is unknown, or not 0.
     pub fn says_something(&self) -> bool {
-        [&self.before, &self.after].into_iter().any(|side_rate| side_rate.per_s() != Some(0.0))
+        [&self.before_rate, &self.after_rate].into_iter().any(|side_rate| side_rate.per_s() != Some(0.0))
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn rate_change(before: SideRate, after: SideRate) -> RateChange {
-        RateChange { before, after, is_comparable: true }
+        RateChange { before_rate: before, after_rate: after, is_comparable: true }
     }
 
     #[test]

@@ -36,15 +36,15 @@ fn map_restarted_keys(
         }
     }
     let mut new_keys = BTreeMap::new();
-    for (name, [gone_keys, started_keys]) in keys_by_name {
+    for (base_name, [gone_keys, started_keys]) in keys_by_name {
         let id = |key: &str| {
-            let suffix = key.strip_prefix(name).unwrap_or_default();
+            let suffix = key.strip_prefix(base_name).unwrap_or_default();
             suffix.trim_matches([' ', '(', ')', '@']).to_owned()
         };
         let label = match (gone_keys.as_slice(), started_keys.as_slice()) {
             ([], _) | (_, []) => continue,
-            ([gone_key], [started_key]) => format!("{name} ({} -> {})", id(gone_key), id(started_key)),
-            (gone_keys, started_keys) => format!("{name} ({} -> {} {})", gone_keys.len(), started_keys.len(), plural_noun(grouping)),
+            ([gone_key], [started_key]) => format!("{base_name} ({} -> {})", id(gone_key), id(started_key)),
+            (gone_keys, started_keys) => format!("{base_name} ({} -> {} {})", gone_keys.len(), started_keys.len(), plural_noun(grouping)),
         };
         for key in gone_keys.into_iter().chain(started_keys) {
             new_keys.insert(key.to_owned(), label.clone());

@@ -49,7 +49,7 @@ impl SpanFacts {
 /// What one of the two spans counted.
 #[derive(Debug)]
 pub(super) struct SideUsage {
-    pub(super) about: SpanFacts,
+    pub(super) facts: SpanFacts,
     /// Metadata that identify the host and describe how the recording was made.
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
@@ -63,7 +63,7 @@ impl SideUsage {
     /// name are summed, and ids of containers and pods are removed.
     pub(super) fn read_span(
         request: &RequestedSpan<'_>,
-        by: By,
+        grouping: By,
         cgroup_depth: Option<usize>,
         (by_links, by_name): (bool, bool),
     ) -> Result<Self> {
@@ -71,10 +71,10 @@ impl SideUsage {
         let links = Links::of(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = Question { links: wanted, from, to, cgroup_depth, ..Question::by(by) };
+        let question = Question { links: wanted, from, to, cgroup_depth, ..Question::by(grouping) };
         let mut usage = usage(request.recording, &question)?;
         if by_name {
-            unite(&mut usage.events, |key| name(by, key).to_owned());
+            unite(&mut usage.events, |key| name(grouping, key).to_owned());
         }
         let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
         let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
@@ -86,12 +86,12 @@ impl SideUsage {
         };
         let metadata = table.metadata_pairs().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);
-        Ok(Self { about, metadata, links, events, step_s })
+        Ok(Self { facts: about, metadata, links, events, step_s })
     }
 
     /// The sums of this event.
-    pub(super) fn find_event(&self, name: &(String, String)) -> Option<&Event> {
-        self.events.iter().find(|event| (&event.name, &event.unit) == (&name.0, &name.1))
+    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&Event> {
+        self.events.iter().find(|event| (&event.name, &event.unit) == (&event_key.0, &event_key.1))
     }
 
     /// The rate of all owners; unknown if nothing was counted.
@@ -148,7 +148,7 @@ pub(super) fn name(grouping: By, key: &str) -> &str {
         By::Container | By::Pod => key.rsplit_once('@'),
         _ => None,
     };
-    name_and_id.map(|(name, _)| name).filter(|name| !name.is_empty()).unwrap_or(key)
+    name_and_id.map(|(base_name, _)| base_name).filter(|base_name| !base_name.is_empty()).unwrap_or(key)
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ const NAMED: usize = 2;
 /// What changed most, which tenants caused it, and whether anything else changed. Escaped; if the
 /// style has a width, names are shortened to a part of it.
 pub fn summary(diff: &Diff, style: Style) -> String {
-    let all_changes = || diff.ways.iter().flat_map(DiffSubject::all_changes).filter(|rate_change| rate_change.says_something());
+    let all_changes = || diff.subjects.iter().flat_map(DiffSubject::all_changes).filter(|rate_change| rate_change.says_something());
     let is_changed = |change: &RateChange| change.is_beyond_error() == Some(true);
     let changed_count = all_changes().filter(|change| is_changed(change)).count();
     let unknown_count = all_changes().filter(|change| change.is_beyond_error().is_none()).count();
-    let changed_in_total = diff.ways.iter().find(|subject| is_changed(&subject.total));
-    let changed_in_any = || diff.ways.iter().find(|subject| subject.all_changes().any(is_changed));
+    let changed_in_total = diff.subjects.iter().find(|subject| is_changed(&subject.total));
+    let changed_in_any = || diff.subjects.iter().find(|subject| subject.all_changes().any(is_changed));
     let unknown_note = match unknown_count {
         0 => String::new(),
         1 => " (of one it is not known)".to_owned(),
@@ -92,7 +92,7 @@ fn describe_total(subject: &DiffSubject, style: Style) -> String {
 /// `12.3 -> 18.9 GB/s`
 pub fn rates(change: &RateChange, unit: &str) -> String {
     let unit = printable(unit);
-    let rates_per_s = [change.before.per_s(), change.after.per_s()];
+    let rates_per_s = [change.before_rate.per_s(), change.after_rate.per_s()];
     let shared = SharedUnit::for_values(rates_per_s.into_iter().flatten(), &unit);
     let figure = |rate: Option<f64>| {
         rate.map_or_else(
@@ -108,9 +108,9 @@ pub fn rates(change: &RateChange, unit: &str) -> String {
 
 /// The sentence if nothing changed by more than its error.
 fn describe_unchanged(diff: &Diff, is_unknown: bool, unknown_note: &str, style: Style) -> String {
-    let largest = diff.ways.iter().find(|subject| subject.total.difference_per_s().is_some());
+    let largest = diff.subjects.iter().find(|subject| subject.total.difference_per_s().is_some());
     match largest {
-        None if diff.ways.is_empty() => "nothing was counted".to_owned(),
+        None if diff.subjects.is_empty() => "nothing was counted".to_owned(),
         None => "nothing that both counted can be compared".to_owned(),
         Some(subject) if is_unknown => {
             format!("{}; whether that is more than the error is not known", describe_total(subject, style))

@@ -18,11 +18,11 @@ use crate::units::{self, SharedUnit};
 
 /// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
-pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) -> String {
+pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: Style) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
     for (word, side_name, facts) in
-        [("before: ", called[0], &diff.before), ("after:  ", called[1], &diff.after)]
+        [("before: ", side_names[0], &diff.before_facts), ("after:  ", side_names[1], &diff.after_facts)]
     {
         output.push_str(&wrapped(word, &describe_side(side_name, facts), style.width));
     }
@@ -30,15 +30,15 @@ pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) ->
         output.push_str(&wrapped("note: ", &printable(note), style.width));
     }
     output.push('\n');
-    let shown: Vec<Vec<&ComparedTenant>> = diff.ways.iter().map(|subject| shown_tenants(subject, top)).collect();
+    let shown: Vec<Vec<&ComparedTenant>> = diff.subjects.iter().map(|subject| shown_tenants(subject, top)).collect();
     let tables: Vec<Vec<Column>> = diff
-        .ways
+        .subjects
         .iter()
         .zip(&shown)
         .map(|(subject, tenants)| tenant_columns(diff, subject, tenants, style))
         .collect();
     let fit = Fit::new(style, &tables);
-    for ((subject, tenants), columns) in diff.ways.iter().zip(&shown).zip(&tables) {
+    for ((subject, tenants), columns) in diff.subjects.iter().zip(&shown).zip(&tables) {
         output.push_str(&subject_headline(subject, style));
         if !tenants.is_empty() {
             output.push_str(&fit.draw(columns));
@@ -98,9 +98,9 @@ pub(super) fn describe_change(change: &RateChange, unit: &str) -> String {
 }
 
 /// The text with `+` in front if the value is above 0.
-fn with_sign(value: f64, text: &str) -> String {
-    let sign = if value > 0.0 && text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
-    format!("{sign}{text}")
+fn with_sign(value: f64, number_text: &str) -> String {
+    let sign = if value > 0.0 && number_text.starts_with(|c: char| c.is_ascii_digit()) { "+" } else { "" };
+    format!("{sign}{number_text}")
 }
 
 /// The verdict in words; `None` if there is none.
@@ -138,9 +138,9 @@ pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> Stri
 fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: Style) -> Vec<Column> {
     let unit = printable(&subject.unit);
     let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
-    let rates = changes.iter().flat_map(|rate_change| [rate_change.before.per_s(), rate_change.after.per_s()]).flatten();
+    let all_rates = changes.iter().flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()]).flatten();
     // All rates have one unit, so that they can be compared.
-    let shared = SharedUnit::for_values(rates, &unit);
+    let shared = SharedUnit::for_values(all_rates, &unit);
     let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
         kind,
         head: head.to_owned(),
@@ -167,8 +167,8 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
         column(Kind::Name, diff.grouping.name(), String::new(), names),
-        number_column(Kind::Before, &|change| Some(shared.format_figure(change.before.per_s()?))),
-        number_column(Kind::After, &|change| Some(shared.format_figure(change.after.per_s()?))),
+        number_column(Kind::Before, &|change| Some(shared.format_figure(change.before_rate.per_s()?))),
+        number_column(Kind::After, &|change| Some(shared.format_figure(change.after_rate.per_s()?))),
         number_column(Kind::Difference, &|change| Some(difference(change.difference_per_s()?))),
         number_column(Kind::Interval, &|change| change.difference_interval().map(range)),
         text_column(Kind::Ratio, &|change| Some(units::format_ratio(change.rate_ratio()?))),
@@ -176,6 +176,6 @@ fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant
     ]
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
+fn or_dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
 }

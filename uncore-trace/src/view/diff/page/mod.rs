@@ -37,14 +37,14 @@ const WHOLE: Style = Style { ascii: false, width: None };
 /// # Errors
 ///
 /// `writer` fails.
-pub fn write(diff: &Diff, called: [&str; 2], top: usize, out: &mut dyn Write) -> Result<()> {
-    html::write(out, &PAGE, |json| {
+pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut dyn Write) -> Result<()> {
+    html::write(writer, &PAGE, |json| {
         json.key("answer")?.value(&summary(diff, WHOLE))?;
         json.key("sides")?
-            .list([("Before", called[0], &diff.before), ("After", called[1], &diff.after)], write_side)?;
+            .list([("Before", side_names[0], &diff.before_facts), ("After", side_names[1], &diff.after_facts)], write_side)?;
         json.key("notes")?.list(&diff.notes, |json, note| json.value(&printable(note)))?;
         json.key("by")?.value(diff.grouping.name())?;
-        json.key("ways")?.list(&diff.ways, |json, subject| json.object(|json| write_subject(json, subject, top)))
+        json.key("ways")?.list(&diff.subjects, |json, subject| json.object(|json| write_subject(json, subject, top)))
     })
     .context("cannot write the page")
 }
@@ -80,8 +80,8 @@ fn write_subject(json: &mut Json<'_>, subject: &DiffSubject, top: usize) -> io::
 /// errors, so rates are `more` or `less` exactly if their intervals do not overlap.
 fn write_change(json: &mut Json<'_>, change: &RateChange) -> io::Result<()> {
     let interval = change.difference_interval();
-    json.key("before")?.object(|json| write_rate(json, &change.before))?;
-    json.key("after")?.object(|json| write_rate(json, &change.after))?;
+    json.key("before")?.object(|json| write_rate(json, &change.before_rate))?;
+    json.key("after")?.object(|json| write_rate(json, &change.after_rate))?;
     json.key("difference")?.number(change.difference_per_s())?;
     json.key("low")?.number(interval.map(|reach| reach.low))?;
     json.key("high")?.number(interval.map(|reach| reach.high))?;
