@@ -15,7 +15,7 @@ use crate::text::printable;
 use crate::units;
 use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
 use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, diff, json, page, text};
-use crate::view::render::Style;
+use crate::view::render::TextStyle;
 use crate::view::span::Moment;
 use crate::view::usage::By;
 
@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> Result<u8> {
         warn_of_gaps(&diff);
         print(&json::write_json_lines(&diff).context("cannot write the comparison as JSON")?)?;
     } else {
-        let style = Style { ascii: args.ascii, width: terminal::width(args.wide) };
+        let style = TextStyle { ascii: args.ascii, width: terminal::width(args.wide) };
         print(&text::text(&diff, called, args.top, style))?;
     }
     let Some(above) = args.fail_above else { return Ok(0) };

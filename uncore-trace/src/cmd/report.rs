@@ -21,7 +21,7 @@ use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
 use crate::view::page;
 use crate::view::programs;
-use crate::view::render::{self, Style};
+use crate::view::render::{self, TextStyle};
 use crate::view::selected::Selected;
 use crate::view::span::Moment;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
@@ -204,7 +204,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let question = build_question(&recording, args)?;
     let mut usage = usage_of_tenants(&recording, &question)?;
     let width = terminal::width(args.wide);
-    let style = Style { ascii: args.ascii, width };
+    let style = TextStyle { ascii: args.ascii, width };
     let mut answer = String::new();
     if !args.json && !args.csv {
         answer = answer_text(&recording, &question, &usage, style)?;
@@ -216,13 +216,13 @@ pub fn run(args: &Args) -> Result<u8> {
     let incomplete_line = incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
         let credits = canary::credits(&recording)?;
-        programs::json(&usage, incomplete.as_ref(), credits.as_deref())
+        programs::usage_as_json(&usage, incomplete.as_ref(), credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
-        programs::csv(&usage, incomplete.as_ref())
+        programs::usage_as_csv(&usage, incomplete.as_ref())
     } else {
         let marks = marks::before_tables(args, &recording, &usage, style)?;
-        let table = render::table(&usage, style);
+        let table = render::draw_usage(&usage, style);
         let latencies = latency::latency_tables(&recording, args, style)?;
         let incomplete_lines = incomplete_line.iter().map(|line| format!("{line}\n"));
         incomplete_lines.chain([answer, marks, table, latencies]).collect()
@@ -242,8 +242,8 @@ pub fn run(args: &Args) -> Result<u8> {
 fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
     let path = args.path.display().to_string();
     let tenants = args.top.unwrap_or(page::TENANTS);
-    let page_request = page::Asked { question: build_question(recording, args)?, tenants, path: &path };
-    save_page(&[recording], file, args.force, |writer| page::write(recording, &page_request, writer))?;
+    let page_request = page::PageOptions { question: build_question(recording, args)?, tenants, path: &path };
+    save_page(&[recording], file, args.force, |writer| page::write_page(recording, &page_request, writer))?;
     Ok(0)
 }
 
@@ -252,7 +252,7 @@ fn answer_text(
     recording: &Recording,
     question: &Question<'_>,
     usage: &Usage,
-    style: Style,
+    style: TextStyle,
 ) -> Result<String> {
     let links = Links::of(recording)?;
     let grouping = common_grouping(question, &usage.events);
@@ -308,7 +308,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     print(&if args.json {
         headroom::draw::json(&link_directions, &links, args.grouping().name()).context("cannot write JSON")?
     } else {
-        headroom::draw::table(&link_directions, &links, Style { ascii: args.ascii, width })
+        headroom::draw::table(&link_directions, &links, TextStyle { ascii: args.ascii, width })
     })?;
     Ok(0)
 }

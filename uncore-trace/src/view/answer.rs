@@ -208,7 +208,7 @@ fn of_events(counted: &[Counted<'_>]) -> Option<String> {
 /// `None` for other events, and for the root, whose name says nothing.
 pub(super) fn in_cgroup(event: &Event) -> Option<String> {
     let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
-    Some(format!("{} in cgroup {}", percent(dominant.part), printable(&dominant.path)))
+    Some(format!("{} in cgroup {}", percent(dominant.fraction), printable(&dominant.path)))
 }
 
 /// The name of a line, in brackets if it is no tenant's.

@@ -128,12 +128,12 @@ fn owners(event: &Event, room: usize) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::super::sample::{INTACT, Sample};
+    use super::super::sample::{INTACT, SampleRecording};
     use super::*;
 
     #[test]
     fn a_long_recording_is_read_in_part_and_says_so() {
-        let sample = Sample::new(false, &INTACT);
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         let rows = recording.open_table(&fabric::TABLE).unwrap().row_count();
         let whole = within(&recording, 86, rows).unwrap();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn lines_fit_and_name_who_had_most() {
-        let sample = Sample::new(false, &INTACT);
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         for width in [66, 86, 186] {
             let lines = brief(&recording, width).unwrap();

@@ -183,22 +183,22 @@ pub fn sentence(credits: &[Credit]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Broken, INTACT, Sample, link, plan};
+    use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_plan};
     use super::*;
     use crate::schema::canary::Skipped;
     use crate::schema::metadata;
 
     /// A canary in the cgroup of a process of the sample, which moved this many bytes.
-    fn recorded(cgroup: &str, links: &[LinkDirection]) -> (CanarySummary, Sample) {
+    fn recorded(cgroup: &str, links: &[LinkDirection]) -> (CanarySummary, SampleRecording) {
         let mut canary = CanarySummary { cgroup: cgroup.to_owned(), ..CanarySummary::default() };
         canary.skipped = vec![Skipped { kind: CanaryKind::Disk, why: "no\u{1b}[2J disk".to_owned() }];
         canary.add_burst(CanaryKind::Memory, links, 40_000_000);
         canary.add_burst(CanaryKind::Memory, links, 60_000_000);
-        let sample = Sample::new(
+        let sample = SampleRecording::new(
             false,
             &Broken {
                 metadata: |pairs| {
-                    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+                    pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
                 },
                 ..INTACT
             },
@@ -206,7 +206,7 @@ mod tests {
         (canary, sample)
     }
 
-    fn of(canary: &CanarySummary, sample: &Sample) -> Vec<Credit> {
+    fn of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<Credit> {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question = Question { links: Some(&links), ..Question::by(By::Cgroup) };

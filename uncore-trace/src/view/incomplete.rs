@@ -153,12 +153,12 @@ fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording, WINDOWS};
     use super::*;
     use crate::schema::metadata;
 
     fn incomplete(dataset: bool, broken: &Broken) -> Option<Incomplete> {
-        Incomplete::of(&Sample::new(dataset, broken).open()).unwrap()
+        Incomplete::of(&SampleRecording::new(dataset, broken).open()).unwrap()
     }
 
     fn line(dataset: bool, broken: &Broken) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: name, value, share and confidence of each line are never left out for lack of room.
 
-use super::render::Style;
+use super::render::TextStyle;
 use crate::table::{self, draw_columns};
 use crate::terminal::{cells, mark};
 
@@ -158,7 +158,7 @@ pub(super) struct Fit {
 
 impl Fit {
     /// Fits all tables, which have the same columns, to the width of the style.
-    pub(super) fn new(style: Style, tables: &[Vec<Column>]) -> Self {
+    pub(super) fn new(style: TextStyle, tables: &[Vec<Column>]) -> Self {
         let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
         let widths = table::fit(style.width, &all);
         let first = tables.first().into_iter().flatten();

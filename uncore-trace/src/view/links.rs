@@ -131,13 +131,13 @@ pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{link, peak};
+    use super::super::sample::{sample_link, sample_peak};
     use super::*;
     use crate::schema::link::PeakSource;
 
     #[test]
     fn counters_have_a_link_and_a_direction() {
-        let links = Links::new(vec![link(Vec::new())]);
+        let links = Links::new(vec![sample_link(Vec::new())]);
         assert_eq!(links.on(0), Some((0, Direction::In)));
         assert_eq!((links.on(1), links.on(-1)), (None, None));
     }
@@ -145,15 +145,15 @@ mod tests {
     #[test]
     fn sources_that_disagree_are_a_conflict_and_never_averaged() {
         let (sysfs, measured) =
-            (peak(PeakSource::Sysfs, 100.0), peak(PeakSource::Calibrated, 79.0));
-        let apart = link(vec![sysfs.clone(), measured]);
+            (sample_peak(PeakSource::Sysfs, 100.0), sample_peak(PeakSource::Calibrated, 79.0));
+        let apart = sample_link(vec![sysfs.clone(), measured]);
         let limit_of = |link| limit(link, Direction::In).unwrap();
         assert_eq!(limit_of(&apart).peak.source, PeakSource::Calibrated);
         assert_eq!(limit_of(&apart).other.map(|peak| peak.source), Some(PeakSource::Sysfs));
         assert!((limit_of(&apart).part(158.0) - 2.0).abs() < 1e-12);
-        let near = link(vec![sysfs, peak(PeakSource::Calibrated, 80.0)]);
+        let near = sample_link(vec![sysfs, sample_peak(PeakSource::Calibrated, 80.0)]);
         assert_eq!(limit_of(&near).other, None);
         assert_eq!(limit(&near, Direction::Both), None);
-        assert_eq!(limit(&link(Vec::new()), Direction::In), None);
+        assert_eq!(limit(&sample_link(Vec::new()), Direction::In), None);
     }
 }

@@ -9,21 +9,21 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::marks::Mark;
-use super::render::Style;
+use super::render::TextStyle;
 use crate::table::{Fit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, escape_json, printable};
 
-/// The first `most` marks as a table, with a heading above; empty without marks. `start_ns` is the
+/// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is the
 /// begin of the recording.
-pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> String {
+pub fn table(marks: &[&Mark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
     if marks.is_empty() {
         return String::new();
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
     let mut table =
         TextTable::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
-    for mark in marks.iter().take(most) {
+    for mark in marks.iter().take(max_marks) {
         let end = match mark.end_ns {
             Some(end) => second(end),
             None if mark.is_open() => "not ended".to_owned(),
@@ -36,7 +36,7 @@ pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> Strin
 
 /// The object of a mark; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
-struct Object<'a> {
+struct MarkObject<'a> {
     text: &'a str,
     kind: &'static str,
     begin_s: f64,
@@ -47,7 +47,7 @@ struct Object<'a> {
     pid: Option<i32>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> MarkObject<'a> {
     fn new(mark: &'a Mark, start_ns: i64) -> Self {
         let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
         Self {
@@ -64,64 +64,64 @@ impl<'a> Object<'a> {
 }
 
 /// The marks as JSON, one object per line.
-pub fn json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
-    let mut out = String::new();
+pub fn marks_as_json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
+    let mut json_lines = String::new();
     for mark in marks {
-        out.push_str(&escape_json(&serde_json::to_string(&Object::new(mark, start_ns))?));
-        out.push('\n');
+        json_lines.push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
+        json_lines.push('\n');
     }
-    Ok(out)
+    Ok(json_lines)
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
 pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
-    let mut out = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
+    let mut csv_lines = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
-        let object = Object::new(mark, start_ns);
+        let object = MarkObject::new(mark, start_ns);
         let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
             text(object.text),
             object.kind.to_owned(),
             object.begin_s.to_string(),
-            number(object.end_s),
+            field_text(object.end_s),
             object.begin_ns.to_string(),
-            number(object.end_ns),
+            field_text(object.end_ns),
             text(object.source),
-            number(object.pid),
+            field_text(object.pid),
         ];
         // Writing to a String cannot fail.
-        writeln!(out, "{}", fields.join(",")).unwrap_or_default();
+        writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
     }
-    out
+    csv_lines
 }
 
-fn number<T: ToString>(number: Option<T>) -> String {
+fn field_text<T: ToString>(number: Option<T>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::marks::Marks;
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::marks::RecordedMarks;
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::*;
     use crate::terminal::cells;
 
     fn marks() -> Vec<Mark> {
-        Marks::of(&Sample::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
+        RecordedMarks::read_list(&SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
     }
 
     #[test]
     fn people_see_when_and_nothing_hostile() {
         let marks = marks();
         let marks: Vec<&Mark> = marks.iter().collect();
-        let wide = table(&marks, BEGIN, 10, Style::default());
+        let wide = table(&marks, BEGIN, 10, TextStyle::default());
         insta::assert_snapshot!("marks", wide);
         assert!(!wide.contains('\u{1b}'), "{wide:?}");
-        assert_eq!(table(&marks, BEGIN, 2, Style::default()).lines().count(), 3);
-        assert_eq!(table(&[], BEGIN, 2, Style::default()), "");
+        assert_eq!(table(&marks, BEGIN, 2, TextStyle::default()).lines().count(), 3);
+        assert_eq!(table(&[], BEGIN, 2, TextStyle::default()), "");
         for width in [34, 40, 80] {
             for ascii in [false, true] {
-                let text = table(&marks, BEGIN, 10, Style { ascii, width: Some(width) });
+                let text = table(&marks, BEGIN, 10, TextStyle { ascii, width: Some(width) });
                 assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
                 assert!(!ascii || text.is_ascii(), "{text}");
             }
@@ -132,7 +132,7 @@ mod tests {
     fn programs_get_the_text_as_it_is() {
         let marks = marks();
         let marks: Vec<&Mark> = marks.iter().collect();
-        let text = json(&marks, BEGIN).unwrap();
+        let text = marks_as_json(&marks, BEGIN).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);

@@ -57,21 +57,21 @@ impl Mark {
 
 /// The marks of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct RecordedMarks {
     /// In the order of their begin.
     pub list: Vec<Mark>,
     /// Number of further marks for which a single file has no room.
     pub left_out: u64,
 }
 
-impl Marks {
+impl RecordedMarks {
     /// All marks of `recording` in the order of their begin; of a single file, those that it has.
     ///
     /// # Errors
     ///
     /// They cannot be read.
-    pub fn of(recording: &Recording) -> Result<Vec<Mark>> {
-        Ok(Self::read(recording)?.list)
+    pub fn read_list(recording: &Recording) -> Result<Vec<Mark>> {
+        Ok(Self::read_marks(recording)?.list)
     }
 
     /// Reads the marks from the table of a dataset, or else from the metadata.
@@ -79,10 +79,10 @@ impl Marks {
     /// # Errors
     ///
     /// They cannot be read.
-    pub fn read(recording: &Recording) -> Result<Self> {
+    pub fn read_marks(recording: &Recording) -> Result<Self> {
         let has_table = recording.list_tables().iter().any(|table| table.name == TABLE.name);
         let mut marks = if has_table {
-            Self { list: table(recording)?, left_out: 0 }
+            Self { list: read_table(recording)?, left_out: 0 }
         } else {
             let ListedMarks { marks, left_out } =
                 ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())
@@ -98,10 +98,10 @@ impl Marks {
     /// # Errors
     ///
     /// There is no such mark; the message lists the names that exist.
-    pub fn find(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
+    pub fn find_time(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
-            bail!("{} has no mark '{name}': {}", recording.recording_path().display(), self.names());
+            bail!("{} has no mark '{name}': {}", recording.recording_path().display(), self.name_list());
         };
         Ok(match edge {
             Edge::Begin => mark.begin_ns,
@@ -110,7 +110,7 @@ impl Marks {
     }
 
     /// The existing names, for an error message.
-    fn names(&self) -> String {
+    fn name_list(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for mark in &self.list {
             if !names.contains(&mark.text.as_str()) {
@@ -124,15 +124,15 @@ impl Marks {
             return "it has no marks; `uncore-trace mark TEXT` makes one while it is recorded"
                 .into();
         }
-        let more = if names.len() > NAMED || self.left_out > 0 { ", …" } else { "" };
+        let ellipsis = if names.len() > NAMED || self.left_out > 0 { ", …" } else { "" };
         let shown = names.iter().take(NAMED);
         let shown = shown.map(|name| format!("'{}'", shorten(name, NAME_CELLS, "…")));
-        format!("it has {}{more}", shown.collect::<Vec<_>>().join(", "))
+        format!("it has {}{ellipsis}", shown.collect::<Vec<_>>().join(", "))
     }
 }
 
 /// The rows of the table.
-fn table(recording: &Recording) -> Result<Vec<Mark>> {
+fn read_table(recording: &Recording) -> Result<Vec<Mark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
     for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
@@ -143,15 +143,15 @@ fn table(recording: &Recording) -> Result<Vec<Mark>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::*;
     use crate::schema::metadata;
 
     const MARKED: Broken = Broken { marks: MARKS, ..INTACT };
 
-    fn read(dataset: bool, broken: &Broken) -> (Sample, Marks) {
-        let sample = Sample::new(dataset, broken);
-        let marks = Marks::read(&sample.open()).unwrap();
+    fn read(dataset: bool, broken: &Broken) -> (SampleRecording, RecordedMarks) {
+        let sample = SampleRecording::new(dataset, broken);
+        let marks = RecordedMarks::read_marks(&sample.open()).unwrap();
         (sample, marks)
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let (_, file) = read(false, &MARKED);
         let (sample, dataset) = read(true, &MARKED);
         assert_eq!(file, dataset);
-        assert_eq!(Marks::of(&sample.open()).unwrap(), file.list);
+        assert_eq!(RecordedMarks::read_list(&sample.open()).unwrap(), file.list);
         let begins: Vec<i64> = file.list.iter().map(|mark| mark.begin_ns - BEGIN).collect();
         assert!(begins.is_sorted(), "{begins:?}");
         let found: Vec<_> = file
@@ -185,8 +185,8 @@ mod tests {
     fn a_recording_without_marks_has_none() {
         for dataset in [false, true] {
             let (sample, marks) = read(dataset, &INTACT);
-            assert_eq!(marks, Marks::default());
-            let error = marks.find(&sample.open(), "x", Edge::Begin).unwrap_err().to_string();
+            assert_eq!(marks, RecordedMarks::default());
+            let error = marks.find_time(&sample.open(), "x", Edge::Begin).unwrap_err().to_string();
             assert!(
                 error.contains("has no mark 'x': it has no marks; `uncore-trace mark"),
                 "{error}"
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn metadata_that_are_damaged_are_an_error() {
         for text in ["", "[]", "{\"marks\":[{}],\"left_out\":0}", "{\"marks\":[]}"] {
-            let sample = Sample::new(false, &INTACT);
+            let sample = SampleRecording::new(false, &INTACT);
             let mut pairs = sample.open().open_table(&fabric::TABLE).unwrap().metadata_pairs().clone();
             pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
             let error = ListedMarks::from_metadata(&pairs).unwrap_err().to_string();
@@ -210,7 +210,7 @@ mod tests {
         let (sample, marks) = read(false, &MARKED);
         let recording = sample.open();
         let find = |name, edge| {
-            marks.find(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
+            marks.find_time(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
         };
         assert_eq!(find("epoch 1", Edge::Begin), 1_000_000_000);
         assert_eq!(find("epoch 1", Edge::End), 2_000_000_000);
@@ -223,8 +223,8 @@ mod tests {
     fn an_unknown_name_is_told_those_that_there_are() {
         let (sample, mut marks) = read(false, &MARKED);
         let recording = sample.open();
-        let error = |marks: &Marks, name: &str| {
-            marks.find(&recording, name, Edge::Begin).unwrap_err().to_string()
+        let error = |marks: &RecordedMarks, name: &str| {
+            marks.find_time(&recording, name, Edge::Begin).unwrap_err().to_string()
         };
         let text = error(&marks, "epoch 2");
         assert!(

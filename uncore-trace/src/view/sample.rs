@@ -50,9 +50,9 @@ pub(super) const INTACT: Broken = Broken {
 /// In the order in which they ended, as a recorder writes them: an instant, a span, an instant with
 /// the name of the span, and a span that was not ended.
 pub(super) const MARKS: fn() -> Vec<Mark> = || {
-    let mark = |at: i64, end: Option<i64>, kind, text: &str, source: &str, pid| Mark {
-        mono_ns: BEGIN + at * 1_000_000,
-        end_ns: end.map(|end| BEGIN + end * 1_000_000),
+    let mark = |at_ms: i64, end_ms: Option<i64>, kind, text: &str, source: &str, pid| Mark {
+        mono_ns: BEGIN + at_ms * 1_000_000,
+        end_ns: end_ms.map(|end| BEGIN + end * 1_000_000),
         kind,
         text: text.to_owned(),
         source: source.to_owned(),
@@ -67,19 +67,19 @@ pub(super) const MARKS: fn() -> Vec<Mark> = || {
 };
 
 /// A recording and its directory.
-pub(super) struct Sample {
+pub(super) struct SampleRecording {
     pub(super) path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-impl Sample {
+impl SampleRecording {
     /// A dataset, or a file with only the table `fabric`.
-    pub(super) fn new(dataset: bool, broken: &Broken) -> Sample {
+    pub(super) fn new(dataset: bool, broken: &Broken) -> SampleRecording {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
         let target =
             if dataset { RecordingTarget::Dataset(path.clone()) } else { RecordingTarget::File(path.clone()) };
-        let mut pairs = pairs();
+        let mut pairs = metadata_pairs();
         let listed = (broken.marks)();
         if !listed.is_empty() {
             let listed = ListedMarks { marks: listed, left_out: 0 };
@@ -90,7 +90,7 @@ impl Sample {
         write_fabric(&mut writer, broken);
         write_raw(&mut writer, broken);
         writer.finish(&pairs).unwrap();
-        Sample { path, _dir: dir }
+        SampleRecording { path, _dir: dir }
     }
 
     pub(super) fn open(&self) -> Recording {
@@ -99,7 +99,7 @@ impl Sample {
 }
 
 /// The link of the first counter, which counts direction in.
-pub(super) fn link(peaks: Vec<PeakRate>) -> Link {
+pub(super) fn sample_link(peaks: Vec<PeakRate>) -> Link {
     Link {
         name: "memory 0".to_owned(),
         kind: "memory".to_owned(),
@@ -113,18 +113,18 @@ pub(super) fn link(peaks: Vec<PeakRate>) -> Link {
 }
 
 /// A peak of direction in.
-pub(super) fn peak(source: PeakSource, bytes_per_s: f64) -> PeakRate {
+pub(super) fn sample_peak(source: PeakSource, bytes_per_s: f64) -> PeakRate {
     PeakRate { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
 }
 
 /// The plan of a recording with these links, as in the metadata.
-pub(super) fn plan(links: Vec<Link>) -> String {
+pub(super) fn sample_plan(links: Vec<Link>) -> String {
     let (tick_ns, window_ns) = (TICK as u64, WINDOW as u64);
     let plan = Plan { tick_ns, window_ns, links, ..Plan::default() };
     serde_json::to_string(&plan).unwrap()
 }
 
-fn pairs() -> BTreeMap<String, String> {
+fn metadata_pairs() -> BTreeMap<String, String> {
     let end = BEGIN + WINDOWS * WINDOW;
     let span = WINDOWS * WINDOW;
     let clocks = format!(
@@ -168,7 +168,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
         let mono_ns = BEGIN + window * WINDOW;
         for (counter, (event, unit, scale, per_tick)) in (0..).zip(COUNTERS) {
             let total = per_tick as f64 * (WINDOW / TICK) as f64 * scale;
-            for (owner, pid, comm, cgroup, part) in OWNERS {
+            for (owner, pid, comm, cgroup, fraction) in OWNERS {
                 let mut row = fabric::Row {
                     ts: WALL + mono_ns,
                     mono_ns,
@@ -192,7 +192,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     cgroup,
                     container: cgroup.map(|_| "web@3f4e5d6c7b8a"),
                     pod: pid.filter(|pid| *pid == 100).map(|_| "shop/web-0"),
-                    value: Some(total * part),
+                    value: Some(total * fraction),
                     total: Some(total),
                     running: 1.0,
                     method: "residency",
@@ -224,7 +224,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
         let mono_ns = BEGIN + tick * TICK;
         for (counter, (_, _, _, per_tick)) in COUNTERS.into_iter().enumerate() {
             let mut row =
-                reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
+                timer_reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
             if (broken.readings)(&mut row, number) {
                 raw.append(&row);
             }
@@ -303,7 +303,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     }
 }
 
-fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'static> {
+fn timer_reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'static> {
     readings::Row {
         mono_ns,
         tick,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use arrow::array::TimestampMicrosecondArray;
 
-use super::marks::Marks;
+use super::marks::RecordedMarks;
 use crate::schema::{columns, fabric};
 use crate::tables::reader::{Recording, OpenTable};
 
@@ -100,7 +100,7 @@ impl Moment {
         Ok(match self {
             Self::After(ns) => start_ns.saturating_add(*ns),
             Self::Wall(ns) => ns.saturating_sub(wall_ns),
-            Self::Mark(name) => Marks::read(recording)?.find(recording, name, edge)?,
+            Self::Mark(name) => RecordedMarks::read_marks(recording)?.find_time(recording, name, edge)?,
         })
     }
 }
@@ -210,7 +210,7 @@ fn last_window_end(table: &OpenTable) -> Result<i64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, WINDOWS};
     use super::*;
     use crate::schema::fabric;
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_span_is_within_the_recording() {
-        let sample = Sample::new(false, &Broken { marks: MARKS, ..INTACT });
+        let sample = SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT });
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let end = BEGIN + WINDOWS * 10_000_000;

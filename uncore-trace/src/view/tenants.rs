@@ -21,7 +21,7 @@ pub struct DominantCgroup {
     /// Its path, as recorded: not escaped.
     pub path: String,
     /// Its part of the event's total, 0 to 1.
-    pub part: f64,
+    pub fraction: f64,
 }
 
 /// The sums of a question. If it has no chosen grouping, an event of which one cgroup has more than
@@ -75,7 +75,7 @@ fn dominant_cgroup(event: &Event) -> Option<DominantCgroup> {
     let largest = event.lines.iter().find(|line| line.owner == owner::TASK)?;
     (largest.sum.value > DOMINANT * of_tasks).then(|| DominantCgroup {
         path: largest.key.clone(),
-        part: largest.sum.value / event.total,
+        fraction: largest.sum.value / event.total,
     })
 }
 
@@ -83,8 +83,8 @@ fn dominant_cgroup(event: &Event) -> Option<DominantCgroup> {
 mod tests {
     use super::super::answer::answer;
     use super::super::links::Links;
-    use super::super::render::{Style, table};
-    use super::super::sample::{Broken, INTACT, Sample, link, plan};
+    use super::super::render::{TextStyle, draw_usage};
+    use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_plan};
     use super::*;
     use crate::schema::metadata;
 
@@ -97,7 +97,7 @@ mod tests {
             true
         },
         metadata: |pairs| {
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
         },
         ..INTACT
     };
@@ -113,7 +113,7 @@ mod tests {
 
     fn sums(broken: &Broken, is_chosen: bool) -> Usage {
         let question = Question { is_chosen, ..Question::by(By::Cgroup) };
-        usage_of_tenants(&Sample::new(false, broken).open(), &question).unwrap()
+        usage_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
     }
 
     fn keys(event: &Event) -> Vec<&str> {
@@ -126,9 +126,9 @@ mod tests {
         for event in &divided.events {
             assert_eq!(keys(event), ["train", "serve", "idle", "irq"]);
             let dominant = event.dominant.as_ref().unwrap();
-            assert_eq!((dominant.path.as_str(), dominant.part), ("/user.slice", 0.75));
+            assert_eq!((dominant.path.as_str(), dominant.fraction), ("/user.slice", 0.75));
         }
-        let text = table(&divided, Style::default());
+        let text = draw_usage(&divided, TextStyle::default());
         assert!(text.contains("64.0 MB/s, 75 % in cgroup /user.slice\n"), "{text}");
         assert!(text.contains(" owner  comm "), "{text}");
     }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_process_and_its_cgroup() {
-        let sample = Sample::new(false, &ONE_CGROUP);
+        let sample = SampleRecording::new(false, &ONE_CGROUP);
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question =
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn an_event_of_one_certain_owner_is_one_line() {
-        let folded = table(&sums(&ONE_PROCESS, false), Style::default());
+        let folded = draw_usage(&sums(&ONE_PROCESS, false), TextStyle::default());
         // Before the events stands what holds in every line.
         let lines: Vec<&str> = folded.trim().split("\n\n").skip(1).collect();
         assert_eq!(lines.len(), 2, "{folded}");
         assert!(lines.iter().all(|line| line.lines().count() == 1), "{folded}");
         assert!(lines.iter().all(|line| line.contains("/s, all of train, ")), "{folded}");
-        let chosen = table(&sums(&ONE_PROCESS, true), Style::default());
+        let chosen = draw_usage(&sums(&ONE_PROCESS, true), TextStyle::default());
         assert!(!chosen.contains("all of") && chosen.contains(" task "), "{chosen}");
     }
 

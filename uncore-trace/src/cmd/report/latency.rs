@@ -11,10 +11,10 @@ use crate::text::printable;
 use crate::view::incomplete::Incomplete;
 use crate::view::latency::{self, Latency, latencies};
 use crate::view::links::Links;
-use crate::view::render::Style;
+use crate::view::render::TextStyle;
 
 /// The tables, printed below the others; empty if the recording has no latency.
-pub(super) fn latency_tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
+pub(super) fn latency_tables(recording: &Recording, args: &Args, style: TextStyle) -> Result<String> {
     Ok(latency::text::text(&read_latencies(recording, args)?, args.grouping(), args.top, style))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
             .context("cannot write JSON")?
     } else {
         let width = terminal::width(args.wide);
-        latency::text::text(&latencies, args.grouping(), args.top, Style { ascii: args.ascii, width })
+        latency::text::text(&latencies, args.grouping(), args.top, TextStyle { ascii: args.ascii, width })
     })?;
     Ok(0)
 }

@@ -10,8 +10,8 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::view::mark_list;
-use crate::view::marks::{Mark, Marks};
-use crate::view::render::Style;
+use crate::view::marks::{Mark, RecordedMarks};
+use crate::view::render::TextStyle;
 use crate::view::span::SelectedTime;
 use crate::view::usage::Usage;
 
@@ -23,9 +23,9 @@ pub(super) fn before_tables(
     args: &Args,
     recording: &Recording,
     usage: &Usage,
-    style: Style,
+    style: TextStyle,
 ) -> Result<String> {
-    let recorded = Marks::read(recording)?;
+    let recorded = RecordedMarks::read_marks(recording)?;
     let marks = marks_within(args, &recorded, usage.span_ns);
     let mut text = mark_list::table(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
@@ -41,7 +41,7 @@ pub(super) fn before_tables(
 }
 
 /// The marks of the selected time. Marks after the last window are included if no end was selected.
-fn marks_within<'a>(args: &Args, all_marks: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
+fn marks_within<'a>(args: &Args, all_marks: &'a RecordedMarks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
     if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that was \
@@ -60,21 +60,21 @@ fn marks_within<'a>(args: &Args, all_marks: &'a Marks, (begin_ns, end_ns): (i64,
 pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let table = recording.open_table(&fabric::TABLE)?;
     let span = SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
-    let recorded = Marks::read(recording)?;
+    let recorded = RecordedMarks::read_marks(recording)?;
     // A recording without rows has no begin: times count from the first mark.
     let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
     let (start_ns, span_ns) =
         span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| (selected.start_ns, (selected.begin_ns, selected.end_ns)));
     let marks = marks_within(args, &recorded, span_ns);
     let text = if args.json {
-        mark_list::json(&marks, start_ns).context("cannot write the marks as JSON")?
+        mark_list::marks_as_json(&marks, start_ns).context("cannot write the marks as JSON")?
     } else if args.csv {
         mark_list::csv(&marks, start_ns)
     } else if marks.is_empty() {
         "there are no marks\n".to_owned()
     } else {
         let width = terminal::width(args.wide);
-        mark_list::table(&marks, start_ns, usize::MAX, Style { ascii: args.ascii, width })
+        mark_list::table(&marks, start_ns, usize::MAX, TextStyle { ascii: args.ascii, width })
     };
     print(&text)?;
     Ok(0)

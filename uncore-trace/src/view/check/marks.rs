@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::marks::{Mark, Marks};
+use super::super::marks::{Mark, RecordedMarks};
 use super::facts::Facts;
 use super::{First, Outcome};
 use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
@@ -12,7 +12,7 @@ use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
 pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
-    let marks = match Marks::read(recording) {
+    let marks = match RecordedMarks::read_marks(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
         Ok(marks) => marks,
         Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
@@ -56,7 +56,7 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
 }
 
 /// The difference between the metadata and the table, if any.
-fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
+fn listed(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
     let listed = ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
     let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
     if all != rows {
@@ -79,7 +79,7 @@ fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::super::check;
     use super::*;
     use crate::schema::marks::Mark as Row;
@@ -87,7 +87,7 @@ mod tests {
 
     /// The outcome for the marks of a recording.
     fn of(dataset: bool, broken: &Broken) -> Option<Outcome> {
-        let found = check(&Sample::new(dataset, broken).open()).unwrap();
+        let found = check(&SampleRecording::new(dataset, broken).open()).unwrap();
         found.into_iter().find(|it| it.name == "marks are valid").map(|it| it.outcome)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::incomplete::Incomplete;
-use super::super::sample::{BEGIN, Broken, INTACT, Sample};
+use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
 use super::{Finding, Outcome, check, intact};
@@ -17,7 +17,7 @@ use crate::tables::reader::Recording;
 
 /// Names of the invariants that fail, and of those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
-    let sample = Sample::new(dataset, broken);
+    let sample = SampleRecording::new(dataset, broken);
     let findings = check(&sample.open()).unwrap();
     let mut lists = (Vec::new(), Vec::new());
     for finding in findings {
@@ -51,9 +51,9 @@ fn a_sound_file_keeps_what_a_file_can_show() {
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
-fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+fn changed(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let change = |def: &&'static TableDef| {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
         change(&sample, &table_path(&sample.path, def));
         let failed = |finding: Finding| match finding.outcome {
@@ -79,8 +79,8 @@ fn a_table_of_another_recording_is_named() {
     let other = |pairs: &mut BTreeMap<String, String>| {
         pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
     };
-    let other = Sample::new(true, &Broken { metadata: other, ..INTACT });
-    let replace = |_: &Sample, path: &Path| {
+    let other = SampleRecording::new(true, &Broken { metadata: other, ..INTACT });
+    let replace = |_: &SampleRecording, path: &Path| {
         fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
     };
     for (name, failed) in changed(replace) {
@@ -92,7 +92,7 @@ fn a_table_of_another_recording_is_named() {
 /// A changed byte used to pass if it made another plausible name, time or count.
 #[test]
 fn each_changed_byte_is_found_with_its_table() {
-    let sample = Sample::new(true, &INTACT);
+    let sample = SampleRecording::new(true, &INTACT);
     let recording = sample.open();
     for def in ALL {
         let path = table_path(&sample.path, def);
@@ -116,7 +116,7 @@ fn each_changed_byte_is_found_with_its_table() {
 
 #[test]
 fn a_damaged_row_group_is_told_from_a_damaged_footer() {
-    let sample = Sample::new(true, &INTACT);
+    let sample = SampleRecording::new(true, &INTACT);
     let path = table_path(&sample.path, &readings::TABLE);
     let sound = fs::read(&path).unwrap();
     for (at, words) in [
@@ -451,7 +451,7 @@ proptest! {
         cut in proptest::option::of(0.0_f64..1.0),
         flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
     ) {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         for table in ["fabric", "readings", "counters", "runtime"] {
             let path = sample.path.join(format!("{table}.parquet"));
             let mut bytes = fs::read(&path).unwrap();
@@ -473,9 +473,9 @@ proptest! {
         if let Ok(usage) = usage(&recording, &Question::by(By::Pid)) {
             let incomplete = Incomplete::of(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
-            render::table(&usage, render::Style { ascii: false, width: Some(80) });
-            programs::json(&usage, incomplete.as_ref(), None).unwrap();
-            programs::csv(&usage, incomplete.as_ref());
+            render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
+            programs::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
+            programs::usage_as_csv(&usage, incomplete.as_ref());
         }
     }
 }

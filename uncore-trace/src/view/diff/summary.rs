@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::render::Style;
+use super::super::render::TextStyle;
 use super::rate::RateChange;
 use super::{Diff, ComparedTenant, DiffSubject};
 use crate::terminal::{mark, shorten};
@@ -14,7 +14,7 @@ const NAMED: usize = 2;
 
 /// What changed most, which tenants caused it, and whether anything else changed. Escaped; if the
 /// style has a width, names are shortened to a part of it.
-pub fn summary(diff: &Diff, style: Style) -> String {
+pub fn summary(diff: &Diff, style: TextStyle) -> String {
     let all_changes = || diff.subjects.iter().flat_map(DiffSubject::all_changes).filter(|rate_change| rate_change.says_something());
     let is_changed = |change: &RateChange| change.is_beyond_error() == Some(true);
     let changed_count = all_changes().filter(|change| is_changed(change)).count();
@@ -63,7 +63,7 @@ fn select_named_tenants(subject: &DiffSubject, is_total_named: bool) -> Vec<&Com
     subject.tenants.iter().filter(is_named).take(NAMED).collect()
 }
 
-fn describe_tenant(subject: &DiffSubject, tenant: &ComparedTenant, style: Style) -> String {
+fn describe_tenant(subject: &DiffSubject, tenant: &ComparedTenant, style: TextStyle) -> String {
     let difference = tenant.change.difference_per_s().unwrap_or(0.0);
     let sign = if difference > 0.0 { "+" } else { "" };
     format!(
@@ -80,12 +80,12 @@ pub(super) fn tenant_label(tenant: &ComparedTenant) -> String {
 }
 
 /// The name, shortened so that the line has room for numbers.
-fn shorten_name(name: &str, style: Style) -> Cow<'_, str> {
+fn shorten_name(name: &str, style: TextStyle) -> Cow<'_, str> {
     style.width.map_or(Cow::Borrowed(name), |width| shorten(name, width / 2, mark(style.ascii)))
 }
 
 /// `memory 0 in: 12.3 -> 18.9 GB/s`
-fn describe_total(subject: &DiffSubject, style: Style) -> String {
+fn describe_total(subject: &DiffSubject, style: TextStyle) -> String {
     format!("{}: {}", shorten_name(&printable(&subject.name), style), rates(&subject.total, &subject.unit))
 }
 
@@ -107,7 +107,7 @@ pub fn rates(change: &RateChange, unit: &str) -> String {
 }
 
 /// The sentence if nothing changed by more than its error.
-fn describe_unchanged(diff: &Diff, is_unknown: bool, unknown_note: &str, style: Style) -> String {
+fn describe_unchanged(diff: &Diff, is_unknown: bool, unknown_note: &str, style: TextStyle) -> String {
     let largest = diff.subjects.iter().find(|subject| subject.total.difference_per_s().is_some());
     match largest {
         None if diff.subjects.is_empty() => "nothing was counted".to_owned(),

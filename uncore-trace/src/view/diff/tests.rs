@@ -1,7 +1,7 @@
 //! Two made recordings with a known difference.
 
-use super::super::render::Style;
-use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
+use super::super::render::TextStyle;
+use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan};
 use super::gate::Gate;
 use super::rate::ChangeVerdict;
 use super::*;
@@ -35,8 +35,8 @@ const GREW: Broken = Broken {
 };
 
 fn with_link(pairs: &mut BTreeMap<String, String>) {
-    let peaks = vec![peak(PeakSource::Sysfs, 150e6)];
-    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+    let peaks = vec![sample_peak(PeakSource::Sysfs, 150e6)];
+    pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
 }
 
 const BY_CGROUP: DiffQuestion = DiffQuestion { grouping: By::Cgroup, cgroup_depth: None, events: false };
@@ -47,7 +47,7 @@ fn request_span<'a>(recording: &'a Recording, from: &str, to: &str) -> Requested
 }
 
 fn compare(before: &Broken, after: &Broken, question: &DiffQuestion) -> Diff {
-    let (before, after) = (Sample::new(false, before), Sample::new(false, after));
+    let (before, after) = (SampleRecording::new(false, before), SampleRecording::new(false, after));
     let (before, after) = (before.open(), after.open());
     diff(&request_span(&before, "", ""), &request_span(&after, "", ""), question).unwrap()
 }
@@ -81,7 +81,7 @@ fn a_tenant_that_reads_more_is_named() {
         assert_eq!(unchanged.change.verdict(), Some(ChangeVerdict::WithinError));
     }
     assert_eq!(
-        summary(&comparison, Style::default()),
+        summary(&comparison, TextStyle::default()),
         "memory 0 in: 64.0 -> 96.0 MB/s, of which /other +32.0 MB/s; nothing else changed by more \
          than its error"
     );
@@ -128,7 +128,7 @@ fn what_is_shorter_has_the_same_rates() {
         assert_near(subject.total.after_rate.known_rate().map(|rate| rate.seconds), seconds);
         assert_near(subject.total.after_rate.known_rate().map(|rate| rate.total), seconds * 64e6);
         assert!(
-            summary(&comparison, Style::default())
+            summary(&comparison, TextStyle::default())
                 .starts_with("nothing changed by more than its error; the largest")
         );
     }
@@ -145,7 +145,7 @@ fn spans_of_one_recording_are_compared() {
         },
         ..LINKED
     };
-    let recording = Sample::new(false, &doubled);
+    let recording = SampleRecording::new(false, &doubled);
     let recording = recording.open();
     let compare_parts = |before_bounds: (&str, &str), after_bounds: (&str, &str)| {
         let (before_span, after_span) =
@@ -185,7 +185,7 @@ fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
         assert_near(change.difference_per_s(), difference);
     }
     assert_eq!(
-        summary(&comparison, Style::default()),
+        summary(&comparison, TextStyle::default()),
         "memory 0 in: /newcomer +16.0 MB/s and /other -16.0 MB/s; nothing else changed by more than \
          its error"
     );
@@ -227,7 +227,7 @@ fn nothing_in_both_is_known() {
         },
         ..INTACT
     };
-    let sentence = summary(&compare(&nothing, &nothing, &BY_CGROUP), Style::default());
+    let sentence = summary(&compare(&nothing, &nothing, &BY_CGROUP), TextStyle::default());
     assert!(sentence.starts_with("nothing changed by more than its error"), "{sentence}");
 }
 
@@ -251,14 +251,14 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
     assert_near(subject.total.difference_per_s(), 32e6);
     assert!(subject.all_changes().all(|change| change.verdict().is_none()));
     assert!(
-        summary(&comparison, Style::default())
+        summary(&comparison, TextStyle::default())
             .ends_with("whether that is more than the error is not known")
     );
 
     let faster = Broken {
         metadata: |pairs| {
-            let peaks = vec![peak(PeakSource::Catalog, 300e6), peak(PeakSource::Calibrated, 180e6)];
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+            let peaks = vec![sample_peak(PeakSource::Catalog, 300e6), sample_peak(PeakSource::Calibrated, 180e6)];
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
             pairs.insert(metadata::HOST.to_owned(), "other\n".to_owned());
             pairs.insert(metadata::TICK_NS.to_owned(), "2000000".to_owned());
         },
@@ -277,7 +277,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
             "the length of ticks differs: 1.00 ms before, 2.00 ms after",
         ]
     );
-    let text = text::text(&comparison, ["a", "b"], None, Style::default());
+    let text = text::text(&comparison, ["a", "b"], None, TextStyle::default());
     assert!(text.contains("not known before, other\\n after"), "{text}");
 }
 
@@ -431,7 +431,7 @@ fn text_has_the_answer_first_and_fits() {
                     &comparison,
                     ["a.parquet", "b.parquet"],
                     None,
-                    Style { ascii, width: Some(width) },
+                    TextStyle { ascii, width: Some(width) },
                 );
                 let widest = text.lines().map(crate::terminal::cells).max().unwrap();
                 assert!(widest <= width, "{width}:\n{text}");
@@ -439,7 +439,7 @@ fn text_has_the_answer_first_and_fits() {
             }
         }
         for width in [Some(80), None] {
-            let style = Style { ascii: false, width };
+            let style = TextStyle { ascii: false, width };
             shown.push(text::text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
         }
     }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::super::interval::Interval;
 use super::super::layout::{Column, Fit, Kind};
-use super::super::render::Style;
+use super::super::render::TextStyle;
 use super::rate::{RateChange, ChangeVerdict};
 use super::summary::tenant_label;
 pub use super::summary::rates;
@@ -18,7 +18,7 @@ use crate::units::{self, SharedUnit};
 
 /// The whole comparison, with the names of the two sides, and the `top` largest differences in
 /// each table.
-pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: Style) -> String {
+pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextStyle) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let mut output = format!("{}\n\n", wrap_words(&summary(diff, style), width));
     for (word, side_name, facts) in
@@ -64,7 +64,7 @@ fn describe_side(side_name: &str, facts: &SpanFacts) -> String {
 }
 
 /// Link or event, both rates, and the change; then the notes.
-fn subject_headline(subject: &DiffSubject, style: Style) -> String {
+fn subject_headline(subject: &DiffSubject, style: TextStyle) -> String {
     let change_text = format!("  {}", describe_change(&subject.total, &subject.unit));
     let name = printable(&subject.name);
     let mut output = match style.width {
@@ -135,7 +135,7 @@ pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> Stri
 }
 
 /// The columns of the table of a link or event.
-fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: Style) -> Vec<Column> {
+fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: TextStyle) -> Vec<Column> {
     let unit = printable(&subject.unit);
     let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
     let all_rates = changes.iter().flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()]).flatten();

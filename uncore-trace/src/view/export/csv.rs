@@ -77,10 +77,10 @@ fn escape_strings(values: &StringArray) -> StringArray {
 mod tests {
     use super::*;
     use crate::schema::fabric;
-    use crate::view::sample::{Broken, INTACT, Sample};
+    use crate::view::sample::{Broken, INTACT, SampleRecording};
     use crate::view::span::SelectedTime;
 
-    fn csv(sample: &Sample) -> String {
+    fn csv(sample: &SampleRecording) -> String {
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
@@ -101,7 +101,7 @@ mod tests {
             },
             ..INTACT
         };
-        let text = csv(&Sample::new(false, &broken));
+        let text = csv(&SampleRecording::new(false, &broken));
         let lines: Vec<&str> = text.lines().collect();
         let schema = fabric::schema();
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
@@ -132,7 +132,7 @@ mod tests {
             },
             ..INTACT
         };
-        let text = csv(&Sample::new(false, &broken));
+        let text = csv(&SampleRecording::new(false, &broken));
         assert_eq!(text.lines().count(), 1 + 300 * 2 * 4);
         assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
         assert!(text.contains(r#","a,""b""\r\n\u{1b}[2J\u{202e},","#), "{}", &text[..2000]);

@@ -127,12 +127,12 @@ mod tests {
 
     use super::*;
     use crate::schema::{ALL, fabric, metadata};
-    use crate::view::sample::{INTACT, Sample};
+    use crate::view::sample::{INTACT, SampleRecording};
     use crate::view::span::SelectedTime;
 
     #[test]
     fn every_table_is_read_back_as_it_was() {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
         let span = SelectedTime::between_moments(&recording, &recording.open_table(&fabric::TABLE).unwrap(), None, None);
         let span = span.unwrap().unwrap();

@@ -72,7 +72,7 @@ impl<'a> SelectedRows<'a> {
 mod tests {
     use super::*;
     use crate::schema::{ALL, fabric, readings};
-    use crate::view::sample::{INTACT, Sample};
+    use crate::view::sample::{INTACT, SampleRecording};
 
     #[test]
     fn every_table_is_whole_or_has_the_end_of_its_rows() {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn spans_that_meet_divide_a_table() {
-        let sample = Sample::new(true, &INTACT);
+        let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
         let fabric = recording.open_table(&fabric::TABLE).unwrap();
         for def in [&fabric::TABLE, &readings::TABLE, &counters::TABLE] {

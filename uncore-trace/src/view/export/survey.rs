@@ -185,11 +185,11 @@ mod tests {
     use super::super::parts::Grain;
     use super::*;
     use crate::schema::fabric;
-    use crate::view::sample::{Broken, INTACT, Sample};
+    use crate::view::sample::{Broken, INTACT, SampleRecording};
     use crate::view::span::SelectedTime;
 
     fn lines(broken: &Broken, top: usize) -> Vec<Vec<String>> {
-        let sample = Sample::new(false, broken);
+        let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();

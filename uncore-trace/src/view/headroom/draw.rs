@@ -13,14 +13,14 @@ use crate::terminal::{mark, wrap_words};
 use crate::text::{escape_json, printable};
 use crate::units::{self, SharedUnit};
 use crate::view::links::Links;
-use crate::view::render::Style;
+use crate::view::render::TextStyle;
 
 /// Number of owners that are named for a full link; the others are counted.
 const NAMED: usize = 3;
 
 /// A table with a line for each direction of each link, then the owners that filled nearly full
 /// links, and the sources of the peaks.
-pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
+pub fn table(ways: &[Way], links: &Links, style: TextStyle) -> String {
     if ways.is_empty() {
         return String::new();
     }
@@ -209,12 +209,12 @@ mod tests {
     use crate::schema::link::Direction;
     use crate::schema::link::PeakSource;
     use crate::terminal::cells;
-    use crate::view::sample::{link, peak};
+    use crate::view::sample::{sample_link, sample_peak};
 
     #[test]
     fn the_table_says_how_full_and_by_whom() {
         let (links, ways) = ways(&LOADED);
-        let text = table(&ways, &links, Style::default());
+        let text = table(&ways, &links, TextStyle::default());
         let expected = "\
 \x20link         average MB/s  highest MB/s  of peak  highest  above 80 %
 \x20memory 0 in          97.1         128.0   64.7 %   85.3 %      1.50 s
@@ -226,7 +226,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         let trimmed: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(trimmed.join("\n") + "\n", expected, "{text}");
         for width in [60, 80, 100] {
-            let text = table(&ways, &links, Style { ascii: true, width: Some(width) });
+            let text = table(&ways, &links, TextStyle { ascii: true, width: Some(width) });
             let widest = text.lines().map(cells).max();
             assert!(width < 80 || widest <= Some(width), "{text}");
         }
@@ -235,13 +235,13 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
     #[test]
     fn more_than_the_peak_and_a_conflict_are_marked() {
         let (_, ways) = ways(&LOADED);
-        let peaks = vec![peak(PeakSource::Calibrated, 64e6), peak(PeakSource::Sysfs, 256e6)];
-        let links = Links::new(vec![link(peaks)]);
-        let text = table(&ways, &links, Style::default());
+        let peaks = vec![sample_peak(PeakSource::Calibrated, 64e6), sample_peak(PeakSource::Sysfs, 256e6)];
+        let links = Links::new(vec![sample_link(peaks)]);
+        let text = table(&ways, &links, TextStyle::default());
         assert!(text.contains("200.0 | 50.0 %!"), "{text}");
         assert!(text.contains("these are in conflict"), "{text}");
-        let links = Links::new(vec![link(vec![peak(PeakSource::Sysfs, 64e6)])]);
-        let text = table(&ways, &links, Style::default());
+        let links = Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 64e6)])]);
+        let text = table(&ways, &links, TextStyle::default());
         assert!(text.contains("200.0 %!"), "{text}");
     }
 
@@ -261,6 +261,6 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         for key in ["peak_per_s", "average_per_s", "bytes"] {
             assert!(object[key].is_null(), "{key}");
         }
-        assert_eq!(table(&[], &links, Style::default()), "");
+        assert_eq!(table(&[], &links, TextStyle::default()), "");
     }
 }

@@ -200,7 +200,7 @@ impl Filling {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::key::By;
-    use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
+    use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan};
     use super::*;
     use crate::schema::link::{LinkCounter, Link, PeakSource};
     use crate::schema::metadata;
@@ -218,14 +218,14 @@ pub(super) mod tests {
             true
         },
         metadata: |pairs| {
-            let peaks = vec![peak(PeakSource::Sysfs, 150e6)];
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+            let peaks = vec![sample_peak(PeakSource::Sysfs, 150e6)];
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
         },
         ..INTACT
     };
 
     pub(super) fn ways(broken: &Broken) -> (Links, Vec<Way>) {
-        let sample = Sample::new(false, broken);
+        let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question = Question::by(By::Cgroup);
@@ -256,7 +256,7 @@ pub(super) mod tests {
     fn a_long_window_of_one_link_is_not_one_of_the_other() {
         let of = |counter| Link {
             counters: vec![LinkCounter { counter, direction: Direction::In }],
-            ..link(vec![peak(PeakSource::Sysfs, 100e6)])
+            ..sample_link(vec![sample_peak(PeakSource::Sysfs, 100e6)])
         };
         let links = Links::new(vec![of(0), of(1)]);
         let mut fill = Filling::new(&links);
@@ -278,7 +278,7 @@ pub(super) mod tests {
     fn without_a_peak_nothing_is_said_of_full() {
         let no_peak = Broken {
             metadata: |pairs| {
-                pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+                pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
             },
             ..LOADED
         };

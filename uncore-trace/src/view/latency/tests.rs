@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::super::key::By;
-use super::super::render::Style;
-use super::super::sample::{Broken, INTACT, Sample, WINDOWS, link, plan};
+use super::super::render::TextStyle;
+use super::super::sample::{Broken, INTACT, SampleRecording, WINDOWS, sample_link, sample_plan};
 use super::*;
 use crate::catalog::metric::{Value, evaluate};
 use crate::schema::metric::{Across, Input};
@@ -14,7 +14,7 @@ use crate::terminal::cells;
 /// The link of counter 0 has a latency: counter 1 (ns) / reads of 64 bytes.
 fn with_latency(pairs: &mut BTreeMap<String, String>) {
     let input = |name: &str, counter| Input { name: name.to_owned(), counter: Some(counter) };
-    let mut link = link(Vec::new());
+    let mut link = sample_link(Vec::new());
     link.latencies = vec![PlannedMetric {
         name: "mem_read_latency".to_owned(),
         about: "time in which a read is answered".to_owned(),
@@ -30,7 +30,7 @@ fn with_latency(pairs: &mut BTreeMap<String, String>) {
         inputs: vec![input("waiting", 1), input("bytes", 0)],
         constants: BTreeMap::new(),
     }];
-    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
+    pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![link]));
 }
 
 /// A second latency, `other`, made from the first by `change`.
@@ -88,7 +88,7 @@ fn by_cgroup() -> Question<'static> {
 }
 
 fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
-    let sample = Sample::new(false, broken);
+    let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();
     let value: Evaluate = |metrics, count, ns| match evaluate(metrics, count, ns) {
@@ -225,7 +225,7 @@ fn windows_that_are_not_known_are_in_no_part() {
 fn without_a_latency_or_tenants_there_is_nothing_to_say() {
     assert_eq!(of(&INTACT, &by_cgroup()), []);
     assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..by_cgroup() }), []);
-    assert_eq!(text::text(&[], By::Cgroup, None, Style::default()), "");
+    assert_eq!(text::text(&[], By::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
         fabric: |row, _| {
@@ -244,7 +244,7 @@ fn text_fits_and_says_that_it_is_no_cause() {
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
-            let style = Style { ascii, width: Some(width) };
+            let style = TextStyle { ascii, width: Some(width) };
             let text = text::text(&found, By::Cgroup, None, style);
             assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
             assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
@@ -254,9 +254,9 @@ fn text_fits_and_says_that_it_is_no_cause() {
             }
         }
     }
-    shown.push(text::text(&found, By::Cgroup, Some(1), Style::default()));
+    shown.push(text::text(&found, By::Cgroup, Some(1), TextStyle::default()));
     let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, Style::default()));
+    shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, TextStyle::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 

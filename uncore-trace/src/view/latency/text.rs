@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 
 use super::super::key::By;
 use super::super::layout::{Column, Fit, Kind};
-use super::super::render::Style;
+use super::super::render::TextStyle;
 use super::{LEAST, Latency, Means, Tenant};
 use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
-pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> String {
+pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: TextStyle) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<Row<'_>>> = latencies.iter().map(rows).collect();
     let shown = |rows: &[Row<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
@@ -69,7 +69,7 @@ fn headline(latency: &Latency) -> String {
 }
 
 /// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
-fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: Style) -> String {
+fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: TextStyle) -> String {
     let unit = printable(&latency.unit);
     let value = |part: &Means| units::human(part.value.unwrap_or(f64::NAN), &unit);
     let name = name(tenant);

@@ -4,7 +4,7 @@ use super::screen::{Ask, Screen, Sort};
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::{fabric, runtime};
-use crate::view::sample::{link, peak};
+use crate::view::sample::{sample_link, sample_peak};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -77,7 +77,7 @@ fn screen(live: &Live, by: By) -> Screen {
 }
 
 fn linked() -> Live {
-    Live::new(Links::new(vec![link(vec![peak(PeakSource::Sysfs, 250.0)])]), SECOND)
+    Live::new(Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]), SECOND)
 }
 
 fn near(value: Option<f64>, expected: f64) {
@@ -123,7 +123,7 @@ fn parts_of_tenants_sum_to_the_link() {
 #[test]
 fn a_window_longer_than_a_frame_is_one_frame() {
     let mut live =
-        Live::new(Links::new(vec![link(vec![peak(PeakSource::Sysfs, 250.0)])]), SECOND / 4);
+        Live::new(Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]), SECOND / 4);
     busy(&mut live, 1..4);
     assert_eq!(live.frames(), 2);
     let screen = screen(&live, By::Cgroup);
@@ -219,7 +219,7 @@ fn memory_is_bounded() {
 #[test]
 fn a_cgroup_with_nearly_all_is_shown_as_its_processes_unless_one_is_chosen() {
     let grouping = |values: [f64; 2]| {
-        let mut live = Live::new(Links::new(vec![link(Vec::new())]), SECOND);
+        let mut live = Live::new(Links::new(vec![sample_link(Vec::new())]), SECOND);
         for half in 1..=4 {
             let rows = [
                 row(half, "task", Some(1), Some(values[0])),

@@ -28,11 +28,11 @@ use std::io::Write;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::data::Data;
-use self::grid::Grid;
+use self::data::PageData;
+use self::grid::PageGrid;
 use self::notices::Notices;
-use self::planned::Planned;
-use self::survey::Survey;
+use self::planned::PagePlan;
+use self::survey::PageSurvey;
 use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
@@ -56,7 +56,7 @@ const LEAST_POINTS: usize = 200;
 
 /// Options of a page.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct PageOptions<'a> {
     /// Grouping and time; `links` is ignored, because a page has links and other events.
     pub question: Question<'a>,
     /// Number of tenants with areas in each plot.
@@ -70,37 +70,37 @@ pub struct Asked<'a> {
 /// # Errors
 ///
 /// The recording cannot be read, nothing was recorded in the selected time, or `out` fails.
-pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> Result<()> {
+pub fn write_page(recording: &Recording, options: &PageOptions<'_>, out: &mut dyn Write) -> Result<()> {
     let table = recording.open_table(&fabric::TABLE)?;
     let pairs = table.metadata_pairs();
-    let plan = Planned::of(pairs);
+    let plan = PagePlan::from_metadata(pairs);
     let links = Links::of_metadata(pairs)?;
-    let Question { from, to, cgroup_depth, .. } = asked.question.clone();
-    let is_limited = from.is_some() || to.is_some();
-    let Some(span) = SelectedTime::between_moments(recording, &table, from.as_ref(), to.as_ref())? else {
+    let Question { from: begin_moment, to: end_moment, cgroup_depth, .. } = options.question.clone();
+    let is_limited = begin_moment.is_some() || end_moment.is_some();
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin_moment.as_ref(), end_moment.as_ref())? else {
         bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
-    let (start_ns, mut events) = survey::events(recording, plan.as_ref(), &links, &asked.question)?;
-    let by = common_grouping(&asked.question, &events);
-    let question = Question { by, is_chosen: true, ..asked.question.clone() };
+    let (start_ns, mut events) = survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
+    let grouping = common_grouping(&options.question, &events);
+    let question = Question { by: grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
     // A tenant has one colour in all plots, so all of them have one grouping.
-    if events.iter().any(|event| event.by != by) {
-        (_, events) = survey::events(recording, plan.as_ref(), &links, &question)?;
+    if events.iter().any(|event| event.by != grouping) {
+        (_, events) = survey::plotted_events(recording, plan.as_ref(), &links, &question)?;
     }
-    let survey = Survey::new(start_ns, events, by, asked.tenants);
+    let survey = PageSurvey::new(start_ns, events, grouping, options.tenants);
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
-    let grid = Grid::new(&span, pairs, points);
-    let series = series::fill(recording, (&survey, &links), &question, (&span, grid))?;
-    let notices = Notices::of(recording, pairs, &span)?;
+    let grid = PageGrid::new(&span, pairs, points);
+    let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
+    let notices = Notices::read_notices(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
-    let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());
-    let wall_ns = about::clock(pairs).map(|clock| clock.wall_at(survey.start_ns));
+    let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.line(survey.start_ns)).into_owned());
+    let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
-    let queries = sql::queries(recording, asked.path, event);
-    let data = Data {
+    let queries = sql::build_queries(recording, options.path, event);
+    let data = PageData {
         survey: &survey,
         links: &links,
         ways: &ways,
@@ -109,21 +109,21 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
         notices: &notices,
     };
     super::html::write(out, &html::PAGE, |json| {
-        json.key("host")?.value(&about::host(pairs))?;
+        json.key("host")?.value(&about::host_name(pairs))?;
         json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
-        json.key("path")?.value(&printable(asked.path))?;
-        json.key("by")?.value(by.name())?;
+        json.key("path")?.value(&printable(options.path))?;
+        json.key("by")?.value(grouping.name())?;
         json.key("limited")?.value(&is_limited)?;
         json.key("depth")?.value(&cgroup_depth)?;
         json.key("answer")?.value(&answer)?;
         json.key("incomplete")?.value(&incomplete)?;
-        data.write(json)?;
-        json.key("facts")?.value(&about::facts(pairs, plan.as_ref()))?;
+        data.write_json(json)?;
+        json.key("facts")?.value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
         json.key("notes")?.list(notes, |json, note| json.value(&printable(note)))?;
         json.key("counters")?;
         match &plan {
-            Some(plan) => about::counters(json, plan, &links)?,
+            Some(plan) => about::write_counters(json, plan, &links)?,
             None => json.value(&())?,
         }
         json.key("queries")?.value(&queries)
@@ -132,12 +132,12 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
 }
 
 /// An event of the first plot that has any value.
-fn most_counted<'a>(survey: &Survey, plan: &'a Planned, links: &Links) -> Option<&'a str> {
+fn most_counted<'a>(survey: &PageSurvey, plan: &'a PagePlan, links: &Links) -> Option<&'a str> {
     let event = &survey.plots.iter().find(|plot| plot.event.total > 0.0)?.event;
-    let is_of = |its: &&planned::Counter| match event.link {
-        Some(way) => its.way(links) == Some(way),
+    let is_of = |counter: &&planned::PlannedCounter| match event.link {
+        Some(link_and_direction) => counter.link_and_direction(links) == Some(link_and_direction),
         // The filter of an event is in brackets after its name.
-        None => event.name.split('[').next() == Some(&its.event),
+        None => event.name.split('[').next() == Some(&counter.event),
     };
-    plan.counters.iter().find(is_of).map(|its| its.event.as_str())
+    plan.counters.iter().find(is_of).map(|matching| matching.event.as_str())
 }

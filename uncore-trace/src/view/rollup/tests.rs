@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use arrow::array::{Float64Array, Int64Array};
 
-use super::super::sample::{INTACT, Sample, WINDOWS, link, peak, plan};
+use super::super::sample::{INTACT, SampleRecording, WINDOWS, sample_link, sample_peak, sample_plan};
 use super::*;
 use crate::schema::link::{PeakRate, PeakSource};
 use crate::schema::{fabric, metadata};
@@ -14,7 +14,7 @@ fn summer(windows: i64, owners: usize) -> Summer {
 }
 
 /// All rows of a recording's roll-up, window by window.
-fn rolled(sample: &Sample, mut summer: Summer) -> Vec<RecordBatch> {
+fn rolled(sample: &SampleRecording, mut summer: Summer) -> Vec<RecordBatch> {
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     summer.read_metadata(table.metadata_pairs()).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
@@ -35,7 +35,7 @@ fn sums(batches: &[RecordBatch], column: &str) -> f64 {
     batches.iter().map(sum).sum()
 }
 
-fn fabric_sum(sample: &Sample) -> f64 {
+fn fabric_sum(sample: &SampleRecording) -> f64 {
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let batches: Vec<_> = table.scan_columns(&["value"]).unwrap().map(Result::unwrap).collect();
     sums(&batches, "value")
@@ -43,7 +43,7 @@ fn fabric_sum(sample: &Sample) -> f64 {
 
 #[test]
 fn all_shares_are_in_it_whatever_the_window() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let expected = fabric_sum(&sample);
     assert!(expected > 0.0);
     for (windows, owners) in [(100, 100), (7, 100), (100, 1), (WINDOWS + 1, 1)] {
@@ -58,7 +58,7 @@ fn all_shares_are_in_it_whatever_the_window() {
 
 #[test]
 fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     for batch in rolled(&sample, summer(100, 100)) {
         let reals = |name: &str| columns::f64_column(&batch, name).unwrap().clone();
         let (values, totals, lows, highs) =
@@ -93,7 +93,7 @@ fn a_row_has_the_interval_of_its_cgroup() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     for batch in rolled(&sample, summer(WINDOWS, 100)) {
         let reals = |name: &str| columns::f64_column(&batch, name).unwrap().clone();
         let (values, lows, highs) = (reals("value"), reals("low"), reals("high"));
@@ -119,7 +119,7 @@ fn windows_without_a_value_are_not_in_the_known_time() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let all = rolled(&sample, summer(1000, 100));
     let mut known = BTreeSet::new();
     for batch in &all {
@@ -132,7 +132,7 @@ fn windows_without_a_value_are_not_in_the_known_time() {
 
 #[test]
 fn parts_that_overlap_in_arrival_are_counted_once() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let batches: Vec<_> = table.scan_columns(&columns).unwrap().map(Result::unwrap).collect();
@@ -167,13 +167,13 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
 
 #[test]
 fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
-    let both = PeakRate { direction: Direction::Both, ..peak(PeakSource::Catalog, 5.0) };
-    let own = peak(PeakSource::Catalog, 3.0);
+    let both = PeakRate { direction: Direction::Both, ..sample_peak(PeakSource::Catalog, 5.0) };
+    let own = sample_peak(PeakSource::Catalog, 3.0);
     for (peaks, expected) in [(vec![both.clone()], (5.0, "both")), (vec![both, own], (3.0, "in"))] {
         let mut pairs = table.metadata_pairs().clone();
-        pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+        pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
         let mut summer = summer(100, 100);
         summer.read_metadata(&pairs).unwrap();
         let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
@@ -192,7 +192,7 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
 
 #[test]
 fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     // The clock was set forward by an hour after the recording began.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
+use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
@@ -13,7 +13,7 @@ fn sums(usage: &Usage) -> Vec<f64> {
 
 #[test]
 fn spans_that_meet_divide_the_recording() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let of = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
         let question = Question { from: moment(from), to: moment(to), ..Question::by(By::Pid) };
@@ -40,7 +40,7 @@ fn any_number_of_threads_has_the_same_sums() {
         },
         ..INTACT
     };
-    for sample in [Sample::new(false, &INTACT), Sample::new(false, &broken)] {
+    for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
         for by in By::ALL {
             let of = |threads| sum_in_threads(&sample.open(), &Question::by(by), threads).unwrap();
             let one = of(1);
@@ -63,7 +63,7 @@ fn the_peak_is_that_of_the_best_window() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let usage = usage(&sample.open(), &Question::by(By::Container)).unwrap();
     let line = &usage.events[1].lines[0];
     assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
@@ -72,7 +72,7 @@ fn the_peak_is_that_of_the_best_window() {
 }
 
 /// For each line, the ends of its interval as fractions of the value.
-fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
+fn intervals(sample: &SampleRecording, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
     let mut usage = usage(&sample.open(), &Question::by(by)).unwrap();
     top(&mut usage.events, most);
     let event = &usage.events[1];
@@ -100,7 +100,7 @@ fn intervals_follow_from_the_rows() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let tenant = "/tenant\u{1b}[2J".to_owned();
     let by_cgroup = [
         (tenant, Some((0.9, 1.1))),
@@ -143,7 +143,7 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
         ..INTACT
     };
     let tasks = |broken: &Broken, by| {
-        let lines = intervals(&Sample::new(false, broken), by, 9).into_iter();
+        let lines = intervals(&SampleRecording::new(false, broken), by, 9).into_iter();
         let lines = lines.filter(|(name, _)| !["idle", "irq", "irq:nvme0q1"].contains(&&**name));
         lines.map(|(_, interval)| interval).collect::<Vec<_>>()
     };
@@ -167,7 +167,7 @@ fn cgroups_roll_up() {
         },
         ..INTACT
     };
-    let sample = Sample::new(false, &broken);
+    let sample = SampleRecording::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {
         let question = Question { cgroup_depth: Some(depth), ..Question::by(By::Cgroup) };
         let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::super::html::json::Json;
 use super::super::html::{self, Page};
-use super::super::render::Style;
+use super::super::render::TextStyle;
 use super::rate::{RateChange, SideRate};
 use super::summary::{tenant_label, summary};
 use super::text::{describe_hidden, describe_change, shown_tenants, verdict_text};
@@ -29,7 +29,7 @@ const PAGE: Page = Page {
 };
 
 /// Sentences of a page are not shortened: a browser breaks lines.
-const WHOLE: Style = Style { ascii: false, width: None };
+const WHOLE: TextStyle = TextStyle { ascii: false, width: None };
 
 /// Writes the page, with the names of the two sides, and for each link or event the `top`
 /// largest differences.

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::schema::{fabric, metadata};
-use crate::view::sample::{BEGIN, Broken, INTACT, Sample, WALL, link, plan};
+use crate::view::sample::{BEGIN, Broken, INTACT, SampleRecording, WALL, sample_link, sample_plan};
 
 const STEP: SeriesOptions = SeriesOptions { top: 1, step_ms: 1000 };
 
-fn text_by(sample: &Sample, question: SeriesOptions, cells: usize) -> String {
+fn text_by(sample: &SampleRecording, question: SeriesOptions, cells: usize) -> String {
     let recording = sample.open();
     let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
@@ -23,7 +23,7 @@ fn text_by(sample: &Sample, question: SeriesOptions, cells: usize) -> String {
 }
 
 fn text(broken: &Broken, question: SeriesOptions) -> String {
-    text_by(&Sample::new(false, broken), question, MOST_CELLS)
+    text_by(&SampleRecording::new(false, broken), question, MOST_CELLS)
 }
 
 /// Times and values by series.
@@ -99,7 +99,7 @@ fn a_step_that_is_not_known_has_no_sample_and_its_time_is_counted() {
 
 #[test]
 fn what_is_read_in_several_passes_is_the_same() {
-    let sample = Sample::new(false, &INTACT);
+    let sample = SampleRecording::new(false, &INTACT);
     let question = SeriesOptions { top: 9, step_ms: 100 };
     let once = text_by(&sample, question, MOST_CELLS);
     for cells in [1, 100] {
@@ -148,7 +148,7 @@ fn hostile_names_are_values_of_labels() {
 fn bytes_of_a_link_have_its_labels_and_those_of_their_event() {
     let broken = Broken {
         metadata: |pairs| {
-            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(Vec::new())]));
+            pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));
             pairs.insert(metadata::HOST.to_owned(), "node-1".to_owned());
         },
         ..INTACT

@@ -11,7 +11,7 @@ use super::packets::{Detail, Packets, TrackId};
 use crate::schema::marks::MarkKind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
-use crate::view::marks::{Mark, Marks};
+use crate::view::marks::{Mark, RecordedMarks};
 use crate::view::span::SelectedTime;
 
 /// Writes the marks in `span`. A span without an end stays open.
@@ -26,7 +26,7 @@ pub(super) fn write_marks<W: Write>(
 ) -> Result<()> {
     let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
     let to_ns = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
-    let marks = Marks::of(recording)?;
+    let marks = RecordedMarks::read_list(recording)?;
     let marks: Vec<Mark> = marks.into_iter().filter(|mark| mark.is_within(from_ns, to_ns)).collect();
     if marks.is_empty() {
         return Ok(());

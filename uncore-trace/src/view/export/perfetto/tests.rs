@@ -11,7 +11,7 @@ use crate::schema::link::LinkCounter;
 use crate::schema::marks::Mark;
 use crate::schema::{self, cgroups, cpus, fabric, loss, slices as stored};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
-use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, link, plan};
+use crate::view::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording, WALL, sample_link, sample_plan};
 
 /// All packets of a trace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -35,7 +35,7 @@ impl Read {
     }
 
     fn of_time(dataset: bool, broken: &Broken, top: usize, time: [Option<&str>; 2]) -> Self {
-        let sample = Sample::new(dataset, broken);
+        let sample = SampleRecording::new(dataset, broken);
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
@@ -117,7 +117,7 @@ fn tenants_are_what_by_says_and_sum_to_the_total() {
         (By::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
         (By::Comm, ["train", "serve", "(irq)", "(idle)"]),
     ] {
-        let sample = Sample::new(false, &INTACT);
+        let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
@@ -221,9 +221,9 @@ const LINKED: Broken = Broken {
         true
     },
     metadata: |pairs| {
-        let mut link = link(Vec::new());
+        let mut link = sample_link(Vec::new());
         link.counters.push(LinkCounter { counter: 1, ..link.counters[0] });
-        pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
+        pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![link]));
     },
     ..INTACT
 };
