@@ -27,8 +27,8 @@ use crate::signals::Signals;
 use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
 use crate::view::key::By;
 use crate::view::links::Links;
-use crate::view::live::Live;
-use crate::view::live::screen::{Ask, Sort};
+use crate::view::live::LiveFrames;
+use crate::view::live::screen::{ScreenOptions, OwnerOrder};
 use crate::workload::Workload;
 
 /// The kind of links that are loaded, as the catalog names them: memory of CPUs.
@@ -201,13 +201,13 @@ fn load_memory(cpus: &[u32], kernel: Kernel, options: &CalibrationOptions, stop:
 
 /// The highest second of each link, by its index.
 fn measure_peaks(pieces: &Receiver<TablePiece>, links: &[Link]) -> Result<BTreeMap<usize, PeakRates>> {
-    let mut live = Live::new(Links::new(links.to_vec()), SECOND_NS);
+    let mut live = LiveFrames::new(Links::new(links.to_vec()), SECOND_NS);
     let mut bests: BTreeMap<usize, PeakRates> = BTreeMap::new();
-    let ask = Ask { by: By::Cgroup, thing: 0, filter: "", within: None, sort: Sort::Share };
+    let ask = ScreenOptions { grouping: By::Cgroup, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share };
     for piece in pieces {
         let TablePiece::Rows(_, rows) = piece else { continue };
-        if live.fabric(&rows)? {
-            for (link_index, line) in live.screen(&ask).links.into_iter().enumerate() {
+        if live.add_fabric(&rows)? {
+            for (link_index, line) in live.last_screen(&ask).links.into_iter().enumerate() {
                 let best = bests.entry(link_index).or_default();
                 best.keep_highest(line.in_per_s, line.out_per_s, line.per_s);
             }

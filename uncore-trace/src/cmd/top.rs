@@ -125,11 +125,11 @@ pub fn run(args: &Args) -> Result<u8> {
         "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
          all, or record"
     );
-    if let Some(grouping) = args.by.filter(|by| !top::WAYS.contains(by)) {
+    if let Some(grouping) = args.by.filter(|by| !top::GROUPINGS.contains(by)) {
         bail!(
             "--by {} is not shown by top: choose one of {}",
             grouping.name(),
-            top::WAYS.map(By::name).join(", ")
+            top::GROUPINGS.map(By::name).join(", ")
         );
     }
     let shortest = Duration::from_millis(100);

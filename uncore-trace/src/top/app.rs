@@ -10,8 +10,8 @@ use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
 use crate::view::key::By;
-use crate::view::live::screen::{Ask, Screen, Sort};
-use crate::view::live::{Live, WAYS};
+use crate::view::live::screen::{ScreenOptions, Screen, OwnerOrder};
+use crate::view::live::{LiveFrames, GROUPINGS};
 
 /// Frame lengths that the keys `+` and `-` choose from.
 pub(super) const FRAMES: [Duration; 6] = [
@@ -74,7 +74,7 @@ pub(super) struct Within {
 
 /// The application.
 pub(super) struct App {
-    pub(super) live: Live,
+    pub(super) live: LiveFrames,
     /// `None` while something is measured.
     played: Option<Played>,
     saver: Saver,
@@ -87,7 +87,7 @@ pub(super) struct App {
     /// Indices of the selected link and owner.
     pub(super) link: usize,
     pub(super) owner: usize,
-    pub(super) sort: Sort,
+    pub(super) sort: OwnerOrder,
     pub(super) filter: String,
     /// The owner whose processes are shown.
     pub(super) within: Option<Within>,
@@ -105,7 +105,7 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(live: Live, options: &Options) -> Self {
+    pub(super) fn new(live: LiveFrames, options: &Options) -> Self {
         Self {
             live,
             played: None,
@@ -116,7 +116,7 @@ impl App {
             select: options.select.clone(),
             link: 0,
             owner: 0,
-            sort: Sort::Share,
+            sort: OwnerOrder::Share,
             filter: String::new(),
             within: None,
             paused: None,
@@ -138,13 +138,13 @@ impl App {
         match piece {
             TablePiece::Metadata(pairs) => self.saver.set_metadata(pairs),
             TablePiece::Rows(table, rows) if table.name == runtime::TABLE.name => {
-                self.live.runtime(&rows)?;
+                self.live.add_runtime(&rows)?;
             }
             TablePiece::Rows(table, rows) if table.name == fabric::TABLE.name => {
                 if let Err(error) = self.saver.rows(&rows) {
                     self.message = Some(format!("the recording has ended: {error:#}"));
                 }
-                let is_new = self.live.fabric(&rows)?;
+                let is_new = self.live.add_fabric(&rows)?;
                 self.select_first();
                 return Ok(is_new);
             }
@@ -155,7 +155,7 @@ impl App {
 
     /// Selects the wanted link or event, as soon as it exists.
     fn select_first(&mut self) {
-        let of = |wanted: &String| self.live.things().iter().position(|its| its.name == *wanted);
+        let of = |wanted: &String| self.live.watched_counts().iter().position(|its| its.name == *wanted);
         if let Some(place) = self.select.as_ref().and_then(of) {
             (self.link, self.select) = (place, None);
         }
@@ -167,12 +167,12 @@ impl App {
     }
 
     fn now(&self) -> Screen {
-        self.live.screen(&Ask {
-            by: self.by(),
-            thing: self.link,
+        self.live.last_screen(&ScreenOptions {
+            grouping: self.by(),
+            watched_index: self.link,
             filter: &self.filter,
             within: self.within.as_ref().map(|within| (within.by, within.name.as_str())),
-            sort: self.sort,
+            order: self.sort,
         })
     }
 
@@ -275,8 +275,8 @@ impl App {
 
     /// Selects the next grouping of [`WAYS`].
     pub(super) fn next_by(&mut self) {
-        let place = WAYS.iter().position(|by| *by == self.by()).map_or(0, |place| place + 1);
-        self.by = Some(WAYS[place % WAYS.len()]);
+        let place = GROUPINGS.iter().position(|by| *by == self.by()).map_or(0, |place| place + 1);
+        self.by = Some(GROUPINGS[place % GROUPINGS.len()]);
         (self.owner, self.within) = (0, None);
     }
 
@@ -284,11 +284,11 @@ impl App {
     pub(super) fn next_sort(&mut self) {
         let groups = self.screen().groups.len();
         self.sort = match self.sort {
-            Sort::Share if groups > 0 => Sort::Group(0),
-            Sort::Group(place) if place + 1 < groups => Sort::Group(place + 1),
-            Sort::Share | Sort::Group(_) => Sort::Cpu,
-            Sort::Cpu => Sort::Name,
-            Sort::Name => Sort::Share,
+            OwnerOrder::Share if groups > 0 => OwnerOrder::Group(0),
+            OwnerOrder::Group(place) if place + 1 < groups => OwnerOrder::Group(place + 1),
+            OwnerOrder::Share | OwnerOrder::Group(_) => OwnerOrder::Cpu,
+            OwnerOrder::Cpu => OwnerOrder::Name,
+            OwnerOrder::Name => OwnerOrder::Share,
         };
         self.owner = 0;
     }

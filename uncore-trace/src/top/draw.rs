@@ -16,7 +16,7 @@ use crate::held;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units;
-use crate::view::live::screen::{Screen, Sort};
+use crate::view::live::screen::{Screen, OwnerOrder};
 
 /// Smallest supported terminal: columns, lines.
 const LEAST: (usize, usize) = (60, 12);
@@ -165,13 +165,13 @@ fn foot(app: &App, width: usize) -> Vec<StyledText> {
         return vec![(fit(&text, width, app.ascii), Look::Head)];
     }
     let sort = match app.sort {
-        Sort::Share => "share".to_owned(),
-        Sort::Group(place) => {
+        OwnerOrder::Share => "share".to_owned(),
+        OwnerOrder::Group(place) => {
             let screen = app.screen();
             screen.groups.get(place).map_or_else(String::new, |group| group.name.clone())
         }
-        Sort::Cpu => "CPU".to_owned(),
-        Sort::Name => "name".to_owned(),
+        OwnerOrder::Cpu => "CPU".to_owned(),
+        OwnerOrder::Name => "name".to_owned(),
     };
     let keys = [
         ("q", "quit".to_owned()),

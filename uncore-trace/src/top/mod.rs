@@ -36,8 +36,8 @@ use crate::tables::reader::Recording;
 use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
 use crate::view::key::By;
 use crate::view::links::Links;
-use crate::view::live::Live;
-pub use crate::view::live::WAYS;
+use crate::view::live::LiveFrames;
+pub use crate::view::live::GROUPINGS;
 use crate::view::span::SelectedTime;
 use crate::workload::Workload;
 
@@ -113,7 +113,7 @@ pub fn run(
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
     let (quit, over) = oneshot::channel();
-    let app = App::new(Live::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
+    let app = App::new(LiveFrames::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
@@ -150,7 +150,7 @@ pub fn run(
 /// A table cannot be read, or the terminal cannot be drawn on.
 pub fn play(recording: &Recording, span: SelectedTime, options: &Options) -> Result<()> {
     let runtime = event_loop()?;
-    let mut app = App::new(Live::new(Links::of(recording)?, nanos(options.frame)), options);
+    let mut app = App::new(LiveFrames::new(Links::of(recording)?, nanos(options.frame)), options);
     let player = Player::new(recording, span)?;
     app.play(player.span_ns());
     app.take(player.metadata()?)?;
@@ -281,7 +281,7 @@ fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool>
     let (mut begin_ns, mut has_frame) = (None, false);
     while source.next(app)? {
         has_frame = true;
-        match (print.once, app.live.last()) {
+        match (print.once, app.live.last_frame_ns()) {
             (None, _) => write(&print.form.of(app)?)?,
             (Some(When::After(after_ns)), Some((first_ns, end_ns))) => {
                 if end_ns - *begin_ns.get_or_insert(first_ns) >= after_ns {

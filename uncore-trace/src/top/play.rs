@@ -53,7 +53,7 @@ impl<'a> Player<'a> {
     /// Goes on if a frame has been shown for its length, and does what a key asked for. Returns whether the
     /// screen changed.
     pub(super) fn go_on(&mut self, app: &mut App) -> Result<bool> {
-        let last = app.live.last();
+        let last = app.live.last_frame_ns();
         match (app.take_wish(), last) {
             (Some(Wish::Next), _) => self.next(app),
             (Some(Wish::Back), Some((begin_ns, _))) if begin_ns > self.span.begin_ns => {
@@ -78,7 +78,7 @@ impl<'a> Player<'a> {
         if self.frame(app)? {
             return Ok(true);
         }
-        let is_new = !app.has_ended() && app.live.finish();
+        let is_new = !app.has_ended() && app.live.finish_frame();
         app.set_ended(true);
         Ok(is_new)
     }
@@ -92,7 +92,7 @@ impl<'a> Player<'a> {
         app.live.set_frame(app.frame_ns());
         self.open(begin_ns.saturating_add(1)..=to_ns)?;
         while self.frame(app)? {}
-        app.live.finish();
+        app.live.finish_frame();
         self.open(to_ns.saturating_add(1)..=*self.span.wanted.end())?;
         app.set_ended(to_ns >= self.span.end_ns);
         self.shown = Instant::now();

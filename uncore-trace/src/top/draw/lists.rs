@@ -7,7 +7,7 @@ use crate::text::printable;
 use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
 use crate::view::heat::bars;
-use crate::view::live::screen::{Full, OwnerLine, Screen, ThingLine};
+use crate::view::live::screen::{Full, OwnerLine, Screen, WatchedLine};
 
 /// Number of cells between columns.
 const GAP: usize = 2;
@@ -67,7 +67,7 @@ pub(super) fn links(
         let rates = things.iter().flat_map(|thing| [thing.in_per_s, thing.out_per_s, thing.per_s]);
         let unit = SharedUnit::for_values(rates.flatten(), "bytes");
         let head = |what: &str| format!("{what} {}", unit.rate_name());
-        let figure = |rate: Option<f64>, thing: &ThingLine| {
+        let figure = |rate: Option<f64>, thing: &WatchedLine| {
             let none = if thing.unknown { "?" } else { "-" };
             plain(rate.map_or_else(|| none.to_owned(), |rate| unit.format_figure(rate)))
         };
@@ -86,7 +86,7 @@ pub(super) fn links(
             things.iter().map(|thing| figure(thing.out_per_s, thing)),
         ));
         // Some memory controllers do not count reads and writes separately.
-        let only_both = |thing: &ThingLine| {
+        let only_both = |thing: &WatchedLine| {
             thing.per_s.is_some() && thing.in_per_s.is_none() && thing.out_per_s.is_none()
         };
         if things.iter().any(only_both) {
@@ -95,7 +95,7 @@ pub(super) fn links(
         }
         columns.push(Column::new("of peak", things.iter().map(|thing| percent(thing.full))));
     } else {
-        let rate = |rate: Option<f64>, thing: &ThingLine| {
+        let rate = |rate: Option<f64>, thing: &WatchedLine| {
             let shown = rate.map_or_else(|| "?".to_owned(), |rate| units::human_rate(rate, &thing.unit));
             plain(printable(&shown).into_owned())
         };

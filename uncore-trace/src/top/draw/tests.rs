@@ -10,7 +10,7 @@ use crate::tables::writer::TablePiece;
 use crate::top::Options;
 use crate::view::key::By;
 use crate::view::links::Links;
-use crate::view::live::Live;
+use crate::view::live::LiveFrames;
 
 pub(super) const SECOND: i64 = 1_000_000_000;
 
@@ -119,7 +119,7 @@ pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
         save: None,
         print: None,
     };
-    App::new(Live::new(Links::new(links), SECOND), &options)
+    App::new(LiveFrames::new(Links::new(links), SECOND), &options)
 }
 
 fn app(ascii: bool) -> App {
@@ -230,7 +230,7 @@ fn the_text_of_one_picture_has_all_lines() {
 #[test]
 fn keys_that_have_nothing_to_do_do_nothing() {
     let mut app = App::new(
-        Live::new(Links::default(), SECOND),
+        LiveFrames::new(Links::default(), SECOND),
         &Options {
             frame: std::time::Duration::from_secs(1),
             by: Some(By::Cgroup),
