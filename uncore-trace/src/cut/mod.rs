@@ -139,7 +139,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
                     copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
                 }
                 RowTime::Holds { since, key, last } => {
-                    // Only the first part can begin before `begin`; the states of later parts are compared
+                    // Only the first part can begin before `begin_ns`; the states of later parts are compared
                     // with those that were already written.
                     let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
                     held_states.copy_table(&table, &columns, (since, key, last), (states_from_ns, span.1), &mut write)?;

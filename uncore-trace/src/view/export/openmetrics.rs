@@ -17,7 +17,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use self::series::{SeriesKind, Series};
+use self::series::{SeriesKind, MetricSeries};
 use super::SelectedRows;
 use super::parts::{Grain, ExportNames, TenantShare};
 use super::survey::ExportSurvey;
@@ -123,7 +123,7 @@ struct StepValues {
     steps: usize,
     /// Counts, by series and then step.
     cells: Vec<f64>,
-    /// Steps in which the count is not known, by index in `Names::counted`.
+    /// Steps in which the count is not known, by index in `ExportNames::counts`.
     unknown: HashMap<usize, Vec<bool>>,
 }
 
@@ -131,13 +131,13 @@ impl StepValues {
     fn read_values(
         fabric: &SelectedRows<'_>,
         survey: &mut ExportSurvey,
-        chunk: &[Series],
+        chunk: &[MetricSeries],
         steps: &SampleSteps,
     ) -> Result<Self> {
         let step_count = steps.ends_ns.len();
         let rows: HashMap<(usize, SeriesKind), usize> =
-            chunk.iter().enumerate().map(|(row, its)| ((its.counted, its.of), row)).collect();
-        let unknown = chunk.iter().map(|series| (series.counted, vec![false; step_count]));
+            chunk.iter().enumerate().map(|(row, chunk_series)| ((chunk_series.count_index, chunk_series.kind), row)).collect();
+        let unknown = chunk.iter().map(|series| (series.count_index, vec![false; step_count]));
         let mut values = Self {
             steps: step_count,
             cells: vec![0.0; step_count * chunk.len()],
@@ -151,7 +151,7 @@ impl StepValues {
                 step += 1;
             }
             let mut add_value = |series_kind: SeriesKind, value: f64| {
-                if let Some(row) = rows.get(&(share.counted, series_kind)) {
+                if let Some(row) = rows.get(&(share.count_index, series_kind)) {
                     values.cells[row * step_count + step] += value;
                 }
             };
@@ -162,7 +162,7 @@ impl StepValues {
                 add_value(SeriesKind::TenantLine(line), value);
             } else {
                 add_value(SeriesKind::Unknown, share.length_ns as f64);
-                if let Some(unknown_steps) = values.unknown.get_mut(&share.counted) {
+                if let Some(unknown_steps) = values.unknown.get_mut(&share.count_index) {
                     // A window may be longer than a step: its row comes in the step in which it
                     // ends.
                     let begin_ns = share.begin_ns();
@@ -180,12 +180,12 @@ impl StepValues {
     fn series_samples(
         &self,
         row: usize,
-        series: &Series,
+        series: &MetricSeries,
         steps: &SampleSteps,
     ) -> impl Iterator<Item = (i64, f64)> {
         let is_gap = |step: usize| {
-            let unknown = self.unknown.get(&series.counted);
-            series.of != SeriesKind::Unknown && unknown.is_some_and(|unknown_steps| unknown_steps[step])
+            let unknown = self.unknown.get(&series.count_index);
+            series.kind != SeriesKind::Unknown && unknown.is_some_and(|unknown_steps| unknown_steps[step])
         };
         let begin_ms = steps.wall_ms(series.begin_ns);
         let mut sum = 0.0;

@@ -80,9 +80,9 @@ impl ExportTenant {
 pub(super) struct TenantShare {
     /// Id of the counter.
     pub counter: i32,
-    /// Index in [`Names::counted`].
-    pub counted: usize,
-    /// Index in [`Names::tenants`].
+    /// Index in [`ExportNames::counts`].
+    pub count_index: usize,
+    /// Index in [`ExportNames::tenants`].
     pub tenant: usize,
     /// End of the window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
@@ -173,7 +173,7 @@ impl ExportNames {
     pub(super) fn each_share(
         &mut self,
         fabric: &SelectedRows<'_>,
-        mut take: impl FnMut(&TenantShare) -> Result<()>,
+        mut on_share: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
         let Self { grain, tenant_grouping: lines, links, counts: known_counts, tenants: known_tenants, count_by_counter: counters } = self;
         let extra_columns = lines.iter().flat_map(|(_, grouping_columns)| grouping_columns);
@@ -188,7 +188,7 @@ impl ExportNames {
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
-                let counted = *counters
+                let count_index = *counters
                     .entry(id)
                     .or_insert_with(|| known_counts.intern(columns.describe_count(row, *grain, links)));
                 let dictionary_keys = key_columns_read.as_ref().map_or_else(|| columns.tenant_keys(row), |grouping| grouping.tenant(row));
@@ -202,9 +202,9 @@ impl ExportNames {
                         _ => tenant,
                     })
                 });
-                take(&TenantShare {
+                on_share(&TenantShare {
                     counter: id,
-                    counted,
+                    count_index: count_index,
                     tenant,
                     end_ns: columns.mono_ns.value(row),
                     length_ns: columns.window_ns.value(row).max(1),
@@ -284,16 +284,16 @@ impl<'a> ShareColumns<'a> {
         let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.direction_name())));
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {
-            let kind = printable(&link.kind).into_owned();
+            let kind_of_link = printable(&link.kind).into_owned();
             let group = printable(&link.name).into_owned();
             labels.extend([
                 ("link", group.clone()),
-                ("link_kind", kind.clone()),
+                ("link_kind", kind_of_link.clone()),
                 ("direction", direction.to_owned()),
             ]);
             labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
             if grain == Grain::Link {
-                let quantity = [kind, direction.to_owned()];
+                let quantity = [kind_of_link, direction.to_owned()];
                 return CountDescription { group, name: direction.to_owned(), unit, quantity, labels };
             }
         }

@@ -21,8 +21,8 @@ const PATIENCE: i64 = 128;
 /// A time span with constant rates.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stretch {
-    /// Index in `Names::counted`.
-    pub counted: usize,
+    /// Index in `ExportNames::counts`.
+    pub count_index: usize,
     /// Begin, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
     /// End, `CLOCK_MONOTONIC`, ns.
@@ -43,9 +43,9 @@ pub(super) struct LineRates {
 /// The sums of all totals.
 #[derive(Debug)]
 pub(super) struct StretchSums {
-    of: Vec<StretchSum>,
+    sums: Vec<StretchSum>,
     /// The windows that end at `end_ns` and may get more rows, by counter and length.
-    open: BTreeMap<(i32, i64), (usize, WindowRates)>,
+    open_windows: BTreeMap<(i32, i64), (usize, WindowRates)>,
     end_ns: i64,
     patience_ns: i64,
 }
@@ -89,20 +89,20 @@ impl StretchSums {
         window_ns: i64,
     ) -> Self {
         let empty_sum = |lines| StretchSum { counters: BTreeMap::new(), lines, passed_ns: i64::MAX };
-        let mut of: Vec<StretchSum> = lines.map(empty_sum).collect();
+        let mut sums: Vec<StretchSum> = lines.map(empty_sum).collect();
         for (id, counter) in counters {
-            let sum = &mut of[counter.count_index];
+            let sum = &mut sums[counter.count_index];
             sum.passed_ns = sum.passed_ns.min(counter.begin_ns);
             let (counter, windows) = (counter.clone(), VecDeque::new());
             let known_ns = counter.begin_ns;
             sum.counters.insert(*id, SummedCounter { counter, windows, known_ns });
         }
         let patience_ns = window_ns.saturating_mul(PATIENCE);
-        Self { of, open: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
+        Self { sums: sums, open_windows: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
     }
 
     /// Adds a row, with the line to which it belongs; rows come in the order of their windows'
-    /// ends. Passes stretches that are complete to `take`: for each total in the order of time,
+    /// ends. Passes stretches that are complete to `on_stretch`: for each total in the order of time,
     /// without gaps.
     pub(super) fn add_share<E>(
         &mut self,
@@ -114,10 +114,10 @@ impl StretchSums {
             self.close_windows(on_stretch)?;
             self.end_ns = share.end_ns;
         }
-        let lines = self.of[share.counted].lines;
-        let (_, window) = self.open.entry((share.counter, share.length_ns)).or_insert_with(|| {
+        let lines = self.sums[share.count_index].lines;
+        let (_, window) = self.open_windows.entry((share.counter, share.length_ns)).or_insert_with(|| {
             let rates = Some(LineRates { total: 0.0, lines: vec![0.0; lines] });
-            (share.counted, WindowRates { begin_ns: share.begin_ns(), end_ns: share.end_ns, rates })
+            (share.count_index, WindowRates { begin_ns: share.begin_ns(), end_ns: share.end_ns, rates })
         });
         let per_second = 1e9 / share.length_ns as f64;
         match (&mut window.rates, share.value.zip(share.total).zip(line)) {
@@ -136,7 +136,7 @@ impl StretchSums {
         mut on_stretch: impl FnMut(&Stretch) -> Result<(), E>,
     ) -> Result<(), E> {
         self.close_windows(&mut on_stretch)?;
-        for (count_index, sum) in self.of.iter_mut().enumerate() {
+        for (count_index, sum) in self.sums.iter_mut().enumerate() {
             let end_ns = sum.counters.values().map(|summed| summed.known_ns).max();
             sum.pass_stretches(count_index, end_ns.unwrap_or(i64::MIN), &mut on_stretch)?;
         }
@@ -146,8 +146,8 @@ impl StretchSums {
     /// Adds the open windows to the sums: all rows of their end time have come.
     fn close_windows<E>(&mut self, mut on_stretch: impl FnMut(&Stretch) -> Result<(), E>) -> Result<(), E> {
         let mut touched = BTreeSet::new();
-        for ((counter, _), (count_index, window)) in std::mem::take(&mut self.open) {
-            let sum = &mut self.of[count_index];
+        for ((counter, _), (count_index, window)) in std::mem::take(&mut self.open_windows) {
+            let sum = &mut self.sums[count_index];
             touched.insert(count_index);
             if let Some(summed) = sum.counters.get_mut(&counter) {
                 summed.add_window(window, sum.passed_ns);
@@ -155,7 +155,7 @@ impl StretchSums {
         }
         let earliest_ns = self.end_ns.saturating_sub(self.patience_ns);
         for touched_index in touched {
-            let sum = &mut self.of[touched_index];
+            let sum = &mut self.sums[touched_index];
             let has_later_windows = |source: &&SummedCounter| source.known_ns < source.counter.end_ns;
             let known_until_ns = sum.counters.values().filter(has_later_windows).map(|source| source.known_ns).min();
             let until_ns = known_until_ns.unwrap_or(self.end_ns).max(earliest_ns).min(self.end_ns);
@@ -218,9 +218,9 @@ impl StretchSum {
     /// Passes on all stretches before `until_ns`.
     fn pass_stretches<E>(
         &mut self,
-        counted: usize,
+        count_index: usize,
         until_ns: i64,
-        take: &mut impl FnMut(&Stretch) -> Result<(), E>,
+        on_stretch: &mut impl FnMut(&Stretch) -> Result<(), E>,
     ) -> Result<(), E> {
         while self.passed_ns < until_ns {
             let begin_ns = self.passed_ns;
@@ -237,7 +237,7 @@ impl StretchSum {
                 }
             }
             let rates = sum.filter(|_| is_known);
-            take(&Stretch { counted, begin_ns, end_ns, rates })?;
+            on_stretch(&Stretch { count_index: count_index, begin_ns, end_ns, rates })?;
             self.passed_ns = end_ns;
         }
         Ok(())
@@ -299,7 +299,7 @@ mod tests {
             for line in 0..2 {
                 let part = TenantShare {
                     counter,
-                    counted: 0,
+                    count_index: 0,
                     tenant: line,
                     end_ns: end * MS,
                     length_ns: (end - begin) * MS,

@@ -12,7 +12,7 @@ use crate::schema::owner;
 /// Who has a series of its own in a total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TenantOrOthers {
-    /// One tenant, by its index in [`Names::tenants`].
+    /// One tenant, by its index in [`ExportNames::tenants`].
     Tenant(usize),
     /// All tasks without a line of their own.
     Others,
@@ -21,7 +21,7 @@ pub(super) enum TenantOrOthers {
 /// A counter in the selected time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SurveyedCounter {
-    /// Index in [`Names::counted`].
+    /// Index in [`ExportNames::counts`].
     pub count_index: usize,
     /// Begin of its first window, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,
@@ -49,7 +49,7 @@ pub(super) struct ExportSurvey {
 impl SurveyedCounter {
     fn new(share: &TenantShare) -> Self {
         let (begin_ns, end_ns) = (share.begin_ns(), share.end_ns);
-        Self { count_index: share.counted, begin_ns, end_ns, holes: Vec::new() }
+        Self { count_index: share.count_index, begin_ns, end_ns, holes: Vec::new() }
     }
 
     fn add_window(&mut self, share: &TenantShare) {
@@ -80,7 +80,7 @@ impl ExportSurvey {
         names.each_share(fabric, |share| {
             *lengths.entry(share.length_ns).or_default() += 1;
             counters.entry(share.counter).or_insert_with(|| SurveyedCounter::new(share)).add_window(share);
-            *sums.entry((share.counted, share.tenant)).or_default() += share.value.unwrap_or(0.0);
+            *sums.entry((share.count_index, share.tenant)).or_default() += share.value.unwrap_or(0.0);
             on_share(share);
             Ok(())
         })?;
@@ -104,7 +104,7 @@ impl ExportSurvey {
     ) -> Result<()> {
         let Self { names, line_index: places, .. } = self;
         names.each_share(fabric, |share| {
-            on_share(share, places.get(&(share.counted, share.tenant)).copied())
+            on_share(share, places.get(&(share.count_index, share.tenant)).copied())
         })
     }
 

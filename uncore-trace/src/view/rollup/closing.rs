@@ -47,7 +47,7 @@ impl Summer {
             }
         }
         for line in lines {
-            if let Some(counter_totals) = totals.get(&line.thing) {
+            if let Some(counter_totals) = totals.get(&line.counter_index) {
                 self.append_row(&mut rows, times, &line, counter_totals);
             }
         }
@@ -61,7 +61,7 @@ impl Summer {
         line: &OwnerSum,
         totals: &CounterTotals,
     ) {
-        let Some(counter) = self.rollup_counters.get(line.thing) else { return };
+        let Some(counter) = self.rollup_counters.get(line.counter_index) else { return };
         let RecordingOrigin { host, boot_id, cluster } = &self.origin;
         let row_values = line.row_values(totals);
         rows.append(&rollup::Row {
@@ -89,13 +89,13 @@ impl Summer {
             container: line.owner.container.as_deref(),
             pod: line.owner.pod.as_deref(),
             job: line.owner.job.as_deref(),
-            value: row_values.map(|it| it.value),
-            low: row_values.map(|it| it.low),
-            high: row_values.map(|it| it.high),
+            value: row_values.map(|values| values.value),
+            low: row_values.map(|values| values.low),
+            high: row_values.map(|values| values.high),
             total: row_values.map(|_| totals.total),
             running: totals.mean_running(),
             method: &line.method,
-            confidence: row_values.and_then(|it| it.confidence),
+            confidence: row_values.and_then(|values| values.confidence),
         });
     }
 }

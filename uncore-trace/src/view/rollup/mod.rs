@@ -117,9 +117,9 @@ pub struct RollupForm {
 
 /// A counter that has rows.
 #[derive(Debug, Clone, Copy)]
-struct Met {
+struct SeenCounter {
     /// Its place in `rollup_counters`.
-    thing: usize,
+    counter_index: usize,
     /// The newest end of its windows of `fabric`, ns.
     reached_ns: i64,
     /// Whether a window has waited for it in vain since.
@@ -139,7 +139,7 @@ pub struct Summer {
     /// By place in `rollup_counters`, the end of the last window that was written, ns.
     written: Vec<i64>,
     /// By id.
-    counters: HashMap<i32, Met>,
+    counters: HashMap<i32, SeenCounter>,
     grid: RollupGrid,
     /// By end, ns.
     open: BTreeMap<i64, OpenWindow>,
@@ -313,17 +313,17 @@ impl Summer {
         if let Some(seen) = self.counters.get_mut(&id) {
             seen.is_gone &= end_ns <= seen.reached_ns;
             seen.reached_ns = seen.reached_ns.max(end_ns);
-            return Ok(seen.thing);
+            return Ok(seen.counter_index);
         }
         let described = self.describe_counter(id, batch, row)?;
         let known_index = self.rollup_counters.iter().position(|rollup_counter| *rollup_counter == described);
-        let thing = known_index.unwrap_or_else(|| {
+        let counter_index = known_index.unwrap_or_else(|| {
             self.rollup_counters.push(described);
             self.written.push(i64::MIN);
             self.rollup_counters.len() - 1
         });
-        self.counters.insert(id, Met { thing, reached_ns: end_ns, is_gone: false });
-        Ok(thing)
+        self.counters.insert(id, SeenCounter { counter_index: counter_index, reached_ns: end_ns, is_gone: false });
+        Ok(counter_index)
     }
 
     fn describe_counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<RollupCounter> {
@@ -332,7 +332,7 @@ impl Summer {
         };
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let link_and_direction =
-            self.links.on(id).and_then(|(link_index, way)| Some((self.links.links.get(link_index)?, way)));
+            self.links.on(id).and_then(|(link_index, link_direction)| Some((self.links.links.get(link_index)?, link_direction)));
         Ok(RollupCounter {
             socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,

@@ -24,7 +24,7 @@ pub(super) struct CounterTotals {
 }
 
 impl CounterTotals {
-    /// Known time, ns ([`super::super::sums::Time`]).
+    /// Known time, ns ([`super::super::sums::CountedTime`]).
     pub(super) fn known_ns(&self) -> i64 {
         self.time.whole_time().known_ns().round() as i64
     }
@@ -48,15 +48,15 @@ pub(super) struct RowValues {
 /// The shares of one counter by owner and method.
 #[derive(Debug)]
 pub(super) struct OwnerSum {
-    pub thing: usize,
+    pub counter_index: usize,
     pub owner: RollupOwner,
     pub method: String,
     sum: ShareSum,
 }
 
 impl OwnerSum {
-    fn new(thing: usize, owner: RollupOwner, method: String) -> Self {
-        Self { thing, owner, method, sum: ShareSum::default() }
+    fn new(counter_index: usize, owner: RollupOwner, method: String) -> Self {
+        Self { counter_index: counter_index, owner, method, sum: ShareSum::default() }
     }
 
     /// The values of its row; `None` if its counters had no value in the whole window.
@@ -200,7 +200,7 @@ impl OpenWindow {
         let Self { mut lines, totals: counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
-            let rank = |line: &OwnerSum| (line.thing, line.owner.owner_kind != TASK);
+            let rank = |line: &OwnerSum| (line.counter_index, line.owner.owner_kind != TASK);
             let by_value = b.sum.value.total_cmp(&a.sum.value);
             rank(a).cmp(&rank(b)).then(by_value).then_with(|| a.owner.cmp(&b.owner))
         });
@@ -208,8 +208,8 @@ impl OpenWindow {
         let mut other_tasks: BTreeMap<(usize, String), OwnerSum> = BTreeMap::new();
         let mut seen: (usize, HashSet<RollupOwner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
-            if seen.0 != line.thing {
-                seen = (line.thing, HashSet::new());
+            if seen.0 != line.counter_index {
+                seen = (line.counter_index, HashSet::new());
             }
             let is_task = line.owner.owner_kind == TASK;
             if is_task && !seen.1.contains(&line.owner) {
@@ -224,7 +224,7 @@ impl OpenWindow {
                 kept.push(line);
                 continue;
             }
-            match other_tasks.entry((line.thing, line.method.clone())) {
+            match other_tasks.entry((line.counter_index, line.method.clone())) {
                 Entry::Occupied(mut entry) => entry.get_mut().sum.add_other_owner(&line.sum),
                 Entry::Vacant(entry) => drop(entry.insert(line)),
             }

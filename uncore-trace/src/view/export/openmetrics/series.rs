@@ -35,13 +35,13 @@ pub(super) struct MetricFamily {
 
 /// One series.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct MetricSeries {
     /// Its metric family.
     pub family: MetricFamily,
-    /// Index in `Names::counted`.
-    pub counted: usize,
+    /// Index in `ExportNames::counts`.
+    pub count_index: usize,
     /// Its kind.
-    pub of: SeriesKind,
+    pub kind: SeriesKind,
     /// Factor for sums.
     pub scale: f64,
     /// Begin of the first window, `CLOCK_MONOTONIC`, ns.
@@ -61,41 +61,41 @@ enum FamilyKind {
 }
 
 /// All series, grouped by metric family.
-pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String>) -> Vec<Series> {
+pub(super) fn list_series(survey: &ExportSurvey, pairs: &BTreeMap<String, String>) -> Vec<MetricSeries> {
     let machine = [("host", metadata::HOST), ("cluster", metadata::CLUSTER)];
     let machine = machine.into_iter().filter_map(|(name, key)| Some((name, pairs.get(key)?)));
     let machine: Vec<(&str, String)> = machine
         .map(|(name, value)| (name, printable(value).into_owned()))
         .filter(|(_, value)| !value.is_empty())
         .collect();
-    let mut all = Vec::new();
-    for (counted, count) in survey.names.counts().iter().enumerate() {
-        let count_counters = survey.counters.values().filter(|counter| counter.count_index == counted);
+    let mut all_series = Vec::new();
+    for (count_index, count) in survey.names.counts().iter().enumerate() {
+        let count_counters = survey.counters.values().filter(|counter| counter.count_index == count_index);
         let times: Vec<(i64, i64)> =
             count_counters.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
         let begin_ns = times.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
         let end_ns = times.iter().map(|(_, end)| *end).max().unwrap_or_default();
-        let lines = survey.lines[counted].iter().enumerate();
+        let lines = survey.lines[count_index].iter().enumerate();
         let lines = lines.map(|(line_number, line)| (FamilyKind::TenantShares, SeriesKind::TenantLine(line_number), owner_labels(survey, *line)));
         let total = [(FamilyKind::Totals, SeriesKind::Total, Vec::new())];
         let unknown = [(FamilyKind::UnknownTime, SeriesKind::Unknown, Vec::new())];
-        for (kind, of, owner) in total.into_iter().chain(lines).chain(unknown) {
-            let (family, scale) = family_and_scale(kind, count);
+        for (family_kind, series_kind, owner) in total.into_iter().chain(lines).chain(unknown) {
+            let (family, scale) = family_and_scale(family_kind, count);
             let labels = machine.iter().chain(&count.labels).chain(&owner);
             let labels = format_labels(labels.map(|(name, value)| (*name, value.as_str())));
-            all.push((kind, Series { family, counted, of, scale, begin_ns, end_ns, labels }));
+            all_series.push((family_kind, MetricSeries { family, count_index: count_index, kind: series_kind, scale, begin_ns, end_ns, labels }));
         }
     }
     // The most important families come first; the sort is stable and keeps the order of lines.
-    all.sort_by(|(a_kind, a), (b_kind, b)| {
-        (a_kind, &a.family.name, a.counted).cmp(&(b_kind, &b.family.name, b.counted))
+    all_series.sort_by(|(a_kind, a), (b_kind, b)| {
+        (a_kind, &a.family.name, a.count_index).cmp(&(b_kind, &b.family.name, b.count_index))
     });
-    all.into_iter().map(|(_, series)| series).collect()
+    all_series.into_iter().map(|(_, series)| series).collect()
 }
 
 /// Metric family and factor of a count.
-fn family_and_scale(family_kind: FamilyKind, counted: &CountDescription) -> (MetricFamily, f64) {
-    let (unit, scale) = match counted.unit.as_str() {
+fn family_and_scale(family_kind: FamilyKind, description: &CountDescription) -> (MetricFamily, f64) {
+    let (unit, scale) = match description.unit.as_str() {
         "ns" => ("seconds".to_owned(), 1e-9),
         "" | "count" => (String::new(), 1.0),
         unit => (unit_identifier(unit), 1.0),
@@ -160,7 +160,7 @@ impl MetricFamily {
     }
 }
 
-impl Series {
+impl MetricSeries {
     /// Writes one sample, at a time in ms since 1970.
     pub(super) fn write_sample(&self, wall_ms: i64, value: f64, out: &mut impl Write) -> io::Result<()> {
         let Self { family, labels, .. } = self;

@@ -12,12 +12,12 @@ use crate::view::export::sums::{LineRates, Stretch, StretchSums};
 use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
 /// The tracks of one total.
-struct Tracks {
+struct CountTracks {
     total: TrackId,
     lines: Vec<TrackId>,
     unknown: TrackId,
     /// The rates that were written last, while they hold.
-    last: Option<LineRates>,
+    written_rates: Option<LineRates>,
     /// Whether a slice on `unknown` is open.
     is_unknown: bool,
     /// End of the time that was written, ns.
@@ -38,7 +38,7 @@ pub(super) fn write_rates<W: Write>(
     let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
     let mut tracks = add_all_tracks(&survey, packets)?;
     let mut sums = StretchSums::new(&survey);
-    let mut write_stretch = |stretch: &Stretch| tracks[stretch.counted].write_stretch(stretch, packets);
+    let mut write_stretch = |stretch: &Stretch| tracks[stretch.count_index].write_stretch(stretch, packets);
     survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
     sums.finish(&mut write_stretch)?;
     for count_tracks in tracks.into_iter().filter(|its| its.is_unknown) {
@@ -48,7 +48,7 @@ pub(super) fn write_rates<W: Write>(
 }
 
 /// The tracks of all totals; those of one group are together.
-fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut Packets<W>) -> Result<Vec<Tracks>> {
+fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut Packets<W>) -> Result<Vec<CountTracks>> {
     let counts = survey.names.counts();
     // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -57,7 +57,7 @@ fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut Packets<W>) -> 
     }
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by_key(|count_index| (groups[counts[*count_index].group.as_str()], *count_index));
-    let mut indexed_tracks: Vec<(usize, Tracks)> = Vec::new();
+    let mut indexed_tracks: Vec<(usize, CountTracks)> = Vec::new();
     let mut group: Option<(&str, TrackId)> = None;
     for place_in_plan in order {
         let planned_count = &counts[place_in_plan];
@@ -78,7 +78,7 @@ fn add_count_tracks<W: Write>(
     lines: &[TenantOrOthers],
     group: TrackId,
     packets: &mut Packets<W>,
-) -> Result<Tracks> {
+) -> Result<CountTracks> {
     let parent = packets.add_track(&count.name, Some(group), None)?;
     let unit = match count.unit.as_str() {
         "" => "count",
@@ -98,17 +98,17 @@ fn add_count_tracks<W: Write>(
         tracks.push(packets.add_track(&name, Some(parent), Some(&scale))?);
     }
     let unknown = packets.add_track("not known", Some(parent), None)?;
-    let (last, is_unknown, end_ns) = (None, false, 0);
-    Ok(Tracks { total, lines: tracks, unknown, last, is_unknown, end_ns })
+    let (written_rates, is_unknown, end_ns) = (None, false, 0);
+    Ok(CountTracks { total, lines: tracks, unknown, written_rates: written_rates, is_unknown, end_ns })
 }
 
-impl Tracks {
+impl CountTracks {
     /// Writes the rates of a stretch; a rate that did not change is not written again.
     fn write_stretch<W: Write>(&mut self, stretch: &Stretch, packets: &mut Packets<W>) -> Result<()> {
         let begin_ns = stretch.begin_ns;
         self.end_ns = stretch.end_ns;
         let Some(rates) = &stretch.rates else {
-            self.last = None;
+            self.written_rates = None;
             if !std::mem::replace(&mut self.is_unknown, true) {
                 packets.begin_slice(self.unknown, begin_ns, "not known", Vec::new())?;
             }
@@ -117,7 +117,7 @@ impl Tracks {
         if std::mem::replace(&mut self.is_unknown, false) {
             packets.end_slice(self.unknown, begin_ns)?;
         }
-        let previous_rates = self.last.as_ref();
+        let previous_rates = self.written_rates.as_ref();
         if previous_rates.is_none_or(|previous| previous.total.to_bits() != rates.total.to_bits()) {
             packets.write_value(self.total, begin_ns, rates.total)?;
         }
@@ -126,7 +126,7 @@ impl Tracks {
                 packets.write_value(*track, begin_ns, *rate)?;
             }
         }
-        self.last = Some(rates.clone());
+        self.written_rates = Some(rates.clone());
         Ok(())
     }
 }
