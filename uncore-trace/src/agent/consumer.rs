@@ -28,7 +28,7 @@ use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
 use crate::text::count_noun;
-use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, Summer};
+use crate::view::rollup::{RollupForm, WallTimeSource, RollupRows, RollupSummer};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -64,7 +64,7 @@ pub(super) struct TapConsumer {
     config: Config,
     reload: Reload,
     pulse: Pulse,
-    summer: Summer,
+    summer: RollupSummer,
     hours: Option<Hours>,
     metrics: MetricsPage,
     shared: Arc<HttpState>,
@@ -100,7 +100,7 @@ impl TapConsumer {
         notify: Notify,
     ) -> Self {
         Self {
-            summer: Summer::new(summer_form(&config)),
+            summer: RollupSummer::new(summer_form(&config)),
             hours: None,
             metrics: MetricsPage::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
             config,

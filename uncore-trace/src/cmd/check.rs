@@ -11,7 +11,7 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 use crate::view::check::{Finding, Outcome, check};
-use crate::view::span::{Moment, wall_range};
+use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
 ///
@@ -41,11 +41,11 @@ pub struct Args {
 
     /// Only the hours of a roll-up with windows that end after this wall time, e.g. 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only the hours of a roll-up with windows that end at this wall time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 }
 
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit

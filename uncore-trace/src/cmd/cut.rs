@@ -12,7 +12,7 @@ use crate::tables::place;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
-use crate::view::span::{Edge, Moment};
+use crate::view::span::{SpanEdge, TimePoint};
 
 /// Copy a span of time to a new recording, or join the parts of a rotated recording
 ///
@@ -50,11 +50,11 @@ pub struct Args {
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
     /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only windows that begin before this; mark:NAME is the end of a span
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 }
 
 /// Writes the recording and prints a summary.
@@ -65,10 +65,10 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let recordings = cut::open_parts(&args.path)?;
     place::require_outside_series(&args.path, &target)?;
-    let find_moment = |moment: &Option<Moment>, edge| {
+    let find_moment = |moment: &Option<TimePoint>, edge| {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
-    let (begin_ns, end_ns) = (find_moment(&args.from, Edge::Begin)?, find_moment(&args.to, Edge::End)?);
+    let (begin_ns, end_ns) = (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
     if let (Some(begin), Some(end)) = (begin_ns, end_ns)
         && begin >= end
     {

@@ -16,7 +16,7 @@ use crate::units;
 use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
 use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, diff, json, page, text};
 use crate::view::render::TextStyle;
-use crate::view::span::Moment;
+use crate::view::span::TimePoint;
 use crate::view::usage::By;
 
 /// Show what changed between two recordings, or between two spans of one
@@ -109,8 +109,8 @@ pub struct Args {
 /// A span as typed.
 #[derive(Debug, Clone, PartialEq)]
 struct TypedSpan {
-    begin: Option<Moment>,
-    end: Option<Moment>,
+    begin: Option<TimePoint>,
+    end: Option<TimePoint>,
     typed: String,
 }
 
@@ -119,7 +119,7 @@ impl FromStr for TypedSpan {
 
     /// `FROM..TO`, where each may be left out, or a mark, whose span is used.
     fn from_str(text: &str) -> Result<Self, String> {
-        let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<Moment>()).transpose();
+        let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<TimePoint>()).transpose();
         let typed = text.to_owned();
         let mut wrong = "write it as FROM..TO, e.g. 10s..20s, 10s.. or ..20s".to_owned();
         // The name of a mark may contain two dots: the first split that can be parsed is used.
@@ -246,14 +246,14 @@ mod tests {
     #[test]
     fn spans_are_from_to() {
         let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.begin, it.end));
-        let after = |seconds: i64| Some(Moment::After(seconds * 1_000_000_000));
+        let after = |seconds: i64| Some(TimePoint::After(seconds * 1_000_000_000));
         assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
         assert_eq!(span("..2"), Ok((None, after(2))));
         assert_eq!(span("2.."), Ok((after(2), None)));
         assert_eq!(span(".."), Ok((None, None)));
-        let wall = Some(Moment::Wall(1_000_000_000));
+        let wall = Some(TimePoint::Wall(1_000_000_000));
         assert_eq!(span("1970-01-01T00:00:01Z..5"), Ok((wall, after(5))));
-        let mark = |name: &str| Some(Moment::Mark(name.to_owned()));
+        let mark = |name: &str| Some(TimePoint::Mark(name.to_owned()));
         assert_eq!(span("mark:epoch 1"), Ok((mark("epoch 1"), mark("epoch 1"))));
         assert_eq!(span("mark:a..mark:b"), Ok((mark("a"), mark("b"))));
         assert_eq!(span("mark:a..b..2s"), Ok((mark("a..b"), after(2))));

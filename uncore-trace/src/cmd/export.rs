@@ -21,7 +21,7 @@ use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
 use crate::view::key::By;
-use crate::view::span::{Moment, SelectedTime};
+use crate::view::span::{TimePoint, SelectedTime};
 
 /// Write a recording in the formats of other programs
 ///
@@ -86,11 +86,11 @@ pub struct Args {
     /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number is
     /// seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Only what ends at this time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 
     #[command(flatten)]
     hosts: HostArgs,

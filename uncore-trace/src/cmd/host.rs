@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::heading::HOST;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
-use crate::view::span::{Moment, wall_range};
+use crate::view::span::{TimePoint, wall_range};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -27,8 +27,8 @@ impl HostArgs {
     pub(super) fn open(
         &self,
         path: &Path,
-        begin: Option<&Moment>,
-        end: Option<&Moment>,
+        begin: Option<&TimePoint>,
+        end: Option<&TimePoint>,
     ) -> Result<Recording> {
         Recording::open_selection(path, &self.rollup_selection(wall_range(begin, end)))
     }

@@ -22,8 +22,8 @@ use crate::view::links::Links;
 use crate::view::page;
 use crate::view::programs;
 use crate::view::render::{self, TextStyle};
-use crate::view::selected::Selected;
-use crate::view::span::Moment;
+use crate::view::selected::ReportSelection;
+use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
 use crate::view::usage::{By, Question, Usage, top};
 
@@ -132,11 +132,11 @@ pub struct Args {
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
     /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    pub from: Option<Moment>,
+    pub from: Option<TimePoint>,
     /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end of the
     /// recording if the span was not ended
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
-    pub to: Option<Moment>,
+    pub to: Option<TimePoint>,
     #[command(flatten)]
     hosts: HostArgs,
     /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
@@ -285,7 +285,7 @@ fn build_question(recording: &Recording, args: &Args) -> Result<Question<'static
         from: args.from.clone(),
         to: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
-        selected: Selected::from_patterns(recording, &args.events, &args.cgroups)?,
+        selected: ReportSelection::from_patterns(recording, &args.events, &args.cgroups)?,
         is_chosen: args.by.is_some()
             || args.cgroup_depth.is_some()
             || !args.cgroups.is_empty()

@@ -17,7 +17,7 @@ use crate::tables::reader::Recording;
 use crate::tables::writer::RecordingSize;
 use crate::text::{count_noun, printable};
 use crate::units;
-use crate::view::rollup::{RollupForm, WallTimeSource, Summer};
+use crate::view::rollup::{RollupForm, WallTimeSource, RollupSummer};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
@@ -96,7 +96,7 @@ fn sum_recording(
         pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
     }
     let form = RollupForm { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
-    let mut summer = Summer::new(form);
+    let mut summer = RollupSummer::new(form);
     summer.read_metadata(&pairs)?;
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
     let mut hours = hours.allow_existing(earlier_files.clone());

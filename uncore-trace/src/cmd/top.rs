@@ -22,7 +22,7 @@ use crate::terminal;
 use crate::text::printable;
 use crate::top::{self, Form, Print, When};
 use crate::view::key::By;
-use crate::view::span::{Moment, SelectedTime, wall_range};
+use crate::view::span::{TimePoint, SelectedTime, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
 const TICK: Duration = Duration::from_millis(10);
@@ -85,11 +85,11 @@ pub struct Args {
     /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number is
     /// seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
-    from: Option<Moment>,
+    from: Option<TimePoint>,
 
     /// Of a recording, only what ends at this time or earlier
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
-    to: Option<Moment>,
+    to: Option<TimePoint>,
 
     /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more than
     /// 90 % of the selected link]

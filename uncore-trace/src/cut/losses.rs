@@ -21,15 +21,15 @@ pub(super) struct LossTotals {
 /// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such as a
 /// counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy_losses(
-    parts: &[PartToCut],
+    source_parts: &[PartToCut],
     begin: i64,
     end: i64,
     writer: &mut Writer,
 ) -> Result<LossTotals> {
     let mut loss_totals = LossTotals::default();
     let mut copied_states = HashSet::new();
-    for part in parts {
-        let Some(table) = part.find_table(&loss::TABLE)? else { continue };
+    for source_part in source_parts {
+        let Some(table) = source_part.find_table(&loss::TABLE)? else { continue };
         let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
             let batch = batch?;

@@ -10,16 +10,16 @@ use crate::tables::writer::Writer;
 /// Copies the marks of the time from `begin_ns` to `end_ns`. A span that begins earlier is cut at
 /// `begin_ns`; a span that ends later has no end. A span that was open where two parts meet becomes
 /// one.
-pub(super) fn copy_marks(parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer: &mut Writer) -> Result<ListedMarks> {
+pub(super) fn copy_marks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, writer: &mut Writer) -> Result<ListedMarks> {
     let mut copied: Vec<Mark> = Vec::new();
     let mut origin = RecordingOrigin::default();
-    for part in parts {
-        origin = RecordingOrigin::from_metadata(&part.pairs);
-        let Some(table) = part.find_table(&TABLE)? else { continue };
+    for source_part in source_parts {
+        origin = RecordingOrigin::from_metadata(&source_part.pairs);
+        let Some(table) = source_part.find_table(&TABLE)? else { continue };
         let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
             for mark in decode_marks(&batch?)? {
-                match copied.iter_mut().find(|open_span| goes_on(open_span, &mark, part.begin_ns)) {
+                match copied.iter_mut().find(|open_span| goes_on(open_span, &mark, source_part.begin_ns)) {
                     Some(earlier_span) => earlier_span.end_ns = mark.end_ns,
                     None => copied.push(mark),
                 }

@@ -64,11 +64,11 @@ pub fn cut_recordings(
 ) -> Result<RecordingSize> {
     let (mut chosen, mut covered_ns) = (Vec::new(), None);
     for recording in recordings {
-        let part = PartToCut::open_part(recording)?;
-        let (first_begin_ns, last_end_ns) = covered_ns.unwrap_or((part.begin_ns, part.end_ns));
-        covered_ns = Some((part.begin_ns.min(first_begin_ns), part.end_ns.max(last_end_ns)));
-        if from_ns.is_none_or(|from_time| from_time < part.end_ns) && to_ns.is_none_or(|to_time| part.begin_ns < to_time) {
-            chosen.push(part);
+        let opened = PartToCut::open_part(recording)?;
+        let (first_begin_ns, last_end_ns) = covered_ns.unwrap_or((opened.begin_ns, opened.end_ns));
+        covered_ns = Some((opened.begin_ns.min(first_begin_ns), opened.end_ns.max(last_end_ns)));
+        if from_ns.is_none_or(|from_time| from_time < opened.end_ns) && to_ns.is_none_or(|to_time| opened.begin_ns < to_time) {
+            chosen.push(opened);
         }
     }
     for (earlier, later) in chosen.iter().zip(chosen.iter().skip(1)) {
@@ -80,8 +80,8 @@ pub fn cut_recordings(
     };
     let begin_ns = from_ns.map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
     let end_ns = to_ns.map_or(Ok(last_part.end_ns), |end_time| last_part.window_end(end_time))?;
-    for part in &chosen {
-        place::require_apart(&part.recording, target)?;
+    for part_to_copy in &chosen {
+        place::require_apart(&part_to_copy.recording, target)?;
     }
     // Asked before anything is written: only a directory that this call makes is removed on failure.
     let is_new = !target.exists();
@@ -93,8 +93,8 @@ pub fn cut_recordings(
     finished.with_context(|| format!("cannot make {}", target.display()))
 }
 
-fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, create: CreateOptions) -> Result<RecordingSize> {
-    let (Some(first_part), Some(last_part)) = (parts.first(), parts.last()) else {
+fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, create: CreateOptions) -> Result<RecordingSize> {
+    let (Some(first_part), Some(last_part)) = (source_parts.first(), source_parts.last()) else {
         bail!("there is no recording to copy from");
     };
     let mut pairs = first_part.pairs.clone();
@@ -103,7 +103,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
     for key in OF_THE_END {
         pairs.remove(key);
     }
-    pairs.insert(metadata::CLOCKS.to_owned(), to_json(&cut_clocks(parts, begin_ns, end_ns)?)?);
+    pairs.insert(metadata::CLOCKS.to_owned(), to_json(&cut_clocks(source_parts, begin_ns, end_ns)?)?);
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
     let mut writer = Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
@@ -112,9 +112,9 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
         let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
         let mut held_states = HeldStates::default();
         let mut readings = ReadingsCopier::default();
-        for (part_number, part) in parts.iter().enumerate() {
-            let Some(table) = part.find_table(def)? else { continue };
-            let span = (begin_ns.max(part.begin_ns), end_ns.min(part.end_ns));
+        for (part_number, source_part) in source_parts.iter().enumerate() {
+            let Some(table) = source_part.find_table(def)? else { continue };
+            let span = (begin_ns.max(source_part.begin_ns), end_ns.min(source_part.end_ns));
             let mut write = |batch| writer.write(def, &batch);
             match def.when {
                 RowTime::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
@@ -122,8 +122,8 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
                     write(batch)
                 })?,
                 RowTime::Tick(tick) => {
-                    let is_cut = (begin_ns > part.begin_ns, end_ns < part.end_ns);
-                    readings.copy_ticks(&table, &columns, tick, part.ticks_between(span), is_cut, &mut write)?;
+                    let is_cut = (begin_ns > source_part.begin_ns, end_ns < source_part.end_ns);
+                    readings.copy_ticks(&table, &columns, tick, source_part.ticks_between(span), is_cut, &mut write)?;
                 }
                 RowTime::Between(from_column, to_column) => {
                     copy_between(&table, &columns, (from_column, to_column), span, &mut |batch| {
@@ -148,8 +148,8 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
             }
         }
     }
-    let loss_totals = losses::copy_losses(parts, begin_ns, end_ns, &mut writer)?;
-    let marks_listed = marks::copy_marks(parts, begin_ns, end_ns, &mut writer)?;
+    let loss_totals = losses::copy_losses(source_parts, begin_ns, end_ns, &mut writer)?;
+    let marks_listed = marks::copy_marks(source_parts, begin_ns, end_ns, &mut writer)?;
     if let Some(moved) = moved {
         moved.write_metadata(&mut pairs)?;
     }
@@ -159,7 +159,7 @@ fn copy_parts(parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &Path, cr
     }
     set(metadata::LOSS, to_json(&loss_totals.totals)?);
     set(metadata::LOSS_FIRST, to_json(&loss_totals.first_ns)?);
-    set(metadata::CPU_TIME, to_json(&cpu_times.cpu_times(parts)?)?);
+    set(metadata::CPU_TIME, to_json(&cpu_times.cpu_times(source_parts)?)?);
     let is_complete = Losses::from_totals(loss_totals.totals).is_complete();
     if last_part.is_whole || end_ns < last_part.end_ns {
         set(metadata::STOP_TICK, (end_ns / last_part.tick_ns).to_string());
@@ -188,8 +188,8 @@ const OF_THE_END: [&str; 9] = [
 ];
 
 /// Clock snapshots at the begin and the end, and those in between, where parts begin or end.
-fn cut_clocks(parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
-    let snapshots: Vec<Snapshot> = parts.iter().flat_map(|part| part.clocks.iter().copied()).collect();
+fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
+    let snapshots: Vec<Snapshot> = source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
     let (first_snapshot, last_snapshot) = snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
     let snapshot_at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall_at(time) };
     let within = snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);

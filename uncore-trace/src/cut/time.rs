@@ -48,9 +48,9 @@ impl Times {
     }
 
     /// The times of all CPUs. The largest error of a window is taken from the copied recordings.
-    pub(super) fn cpu_times(mut self, parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
-        for part in parts {
-            let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };
+    pub(super) fn cpu_times(mut self, source_parts: &[PartToCut]) -> Result<Vec<CpuTimeSplit>> {
+        for source_part in source_parts {
+            let Some(text) = source_part.pairs.get(metadata::CPU_TIME) else { continue };
             let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)
                 .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
             for recorded_cpu in recorded {

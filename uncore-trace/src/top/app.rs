@@ -10,7 +10,7 @@ use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
 use crate::view::key::By;
-use crate::view::live::screen::{ScreenOptions, Screen, OwnerOrder};
+use crate::view::live::screen::{ScreenOptions, LiveScreen, OwnerOrder};
 use crate::view::live::{LiveFrames, GROUPINGS};
 
 /// Frame lengths that the keys `+` and `-` choose from.
@@ -92,7 +92,7 @@ pub(super) struct App {
     /// The owner whose processes are shown.
     pub(super) within: Option<Within>,
     /// The screen that is shown while the display is paused.
-    paused: Option<Screen>,
+    paused: Option<LiveScreen>,
     /// Without characters beyond ASCII.
     pub(super) ascii: bool,
     /// Without colours.
@@ -162,11 +162,11 @@ impl App {
     }
 
     /// The screen to show.
-    pub(super) fn screen(&self) -> Screen {
+    pub(super) fn screen(&self) -> LiveScreen {
         self.paused.clone().unwrap_or_else(|| self.now())
     }
 
-    fn now(&self) -> Screen {
+    fn now(&self) -> LiveScreen {
         self.live.last_screen(&ScreenOptions {
             grouping: self.by(),
             watched_index: self.link,

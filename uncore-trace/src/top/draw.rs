@@ -16,7 +16,7 @@ use crate::held;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units;
-use crate::view::live::screen::{Screen, OwnerOrder};
+use crate::view::live::screen::{LiveScreen, OwnerOrder};
 
 /// Smallest supported terminal: columns, lines.
 const LEAST: (usize, usize) = (60, 12);
@@ -114,7 +114,7 @@ fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> {
 }
 
 /// The head line: host, time, frame length and recording.
-fn head(app: &App, screen: &Screen, width: usize) -> Vec<StyledText> {
+fn head(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
     let length = units::human(app.frame_ns() as f64, "ns");
     let mut text = format!("uncore-trace top  {}  ", printable(app.host()));
     if let Some((begin_ns, end_ns)) = app.played_ns() {

@@ -12,7 +12,7 @@ use super::interval::Interval;
 use super::key::By;
 use super::links::{Links, limit};
 use super::tenants::usage_of_tenants;
-use super::usage::{Event, Line, Question, Usage};
+use super::usage::{Event, ReportLine, Question, Usage};
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -103,7 +103,7 @@ pub fn of_report(
 }
 
 /// Whether a line is of somebody who can be asked: a task or a device.
-fn is_tenant(line: &Line) -> bool {
+fn is_tenant(line: &ReportLine) -> bool {
     ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
 }
 
@@ -178,7 +178,7 @@ fn label(links: &Links, place: usize, direction: Direction) -> String {
 }
 
 /// A fraction of an event, and the line that had it.
-type Part<'a> = (f64, &'a Line, &'a Event);
+type Part<'a> = (f64, &'a ReportLine, &'a Event);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
 fn of_events(counted: &[Counted<'_>]) -> Option<String> {
@@ -212,13 +212,13 @@ pub(super) fn in_cgroup(event: &Event) -> Option<String> {
 }
 
 /// The name of a line, in brackets if it is no tenant's.
-pub(super) fn name(line: &Line) -> Cow<'_, str> {
+pub(super) fn name(line: &ReportLine) -> Cow<'_, str> {
     let name = printable(&line.key);
     if line.key == line.owner { format!("({name})").into() } else { name }
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.
-pub(super) fn share(line: &Line, event: &Event) -> String {
+pub(super) fn share(line: &ReportLine, event: &Event) -> String {
     let share = percent(line.sum.value / event.total);
     let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
     match line.value_interval(event).map(ends) {

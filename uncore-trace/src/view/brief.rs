@@ -9,7 +9,7 @@ use super::answer::{Counted, name, ranked, share};
 use super::canary;
 use super::key::By;
 use super::links::Links;
-use super::span::Moment;
+use super::span::TimePoint;
 use super::tenants::usage_of_tenants;
 use super::usage::{Event, Question};
 use crate::schema::fabric;
@@ -47,7 +47,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     let last = table.column_bounds("mono_ns").filter(|_| table.row_count() > most).map(|(first, last)| {
         let whole = last.saturating_sub(first) as f64;
         let part = whole * most as f64 / table.row_count() as f64;
-        (part, Moment::After((whole - part) as i64))
+        (part, TimePoint::After((whole - part) as i64))
     });
     let is_whole = last.is_none();
     let links = Links::of(recording)?;

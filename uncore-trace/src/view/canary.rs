@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::key::By;
 use super::links::Links;
-use super::usage::{Line, Question, Usage, usage};
+use super::usage::{ReportLine, Question, Usage, usage};
 use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
@@ -69,7 +69,7 @@ fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<Credit>
             *bytes += its.bytes;
         }
     }
-    let is_own = |line: &&Line| line.key == canary.cgroup && line.owner == owner::TASK;
+    let is_own = |line: &&ReportLine| line.key == canary.cgroup && line.owner == owner::TASK;
     let has_rows = usage.events.iter().any(|event| event.lines.iter().any(|line| is_own(&line)));
     let compare = |((kind, way), (bursts, bytes)): ((CanaryKind, Option<&LinkDirection>), (u64, u64))| {
         let place = way.and_then(|way| links.links.iter().position(|its| its.name == way.link));
@@ -79,7 +79,7 @@ fn compared(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<Credit>
         let value = event.filter(|_| has_rows).and_then(|event| {
             let own = event.lines.iter().find(is_own);
             // Other owners have all of it, if the link was counted at all.
-            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), Line::known_value)
+            own.map_or_else(|| (event.known_s() > 0.0).then_some(0.0), ReportLine::known_value)
         });
         let why = match (way, value) {
             (_, Some(_)) => None,

@@ -8,7 +8,7 @@ use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
 use super::layout::{Column, Kind};
-use super::usage::{By, Event, Line, Usage};
+use super::usage::{By, Event, ReportLine, Usage};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -32,8 +32,8 @@ pub(super) struct Shape {
 /// The columns of an event's table.
 pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
     let by = event.by;
-    let lines: Vec<&Line> = event.lines.iter().filter(|line| line.says_something()).collect();
-    let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
+    let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
+    let column = |kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| Column {
         kind,
         head: head.to_owned(),
         unit: String::new(),
@@ -43,19 +43,19 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     let word = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
-    let numbers = |kind: Kind, number: &dyn Fn(&Line) -> Option<f64>, is_rate: bool| {
+    let numbers = |kind: Kind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
-        let cell = |line: &Line| or_dash(number(line).map(|number| shared.format_figure(number)));
+        let cell = |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
         Column { unit: name, ..column(kind, kind.word(), &cell) }
     };
-    let parts = |kind: Kind, part: &dyn Fn(&Line) -> Option<f64>| {
+    let parts = |kind: Kind, part: &dyn Fn(&ReportLine) -> Option<f64>| {
         let shared = SharedUnit::as_percent();
-        let cell = |line: &Line| or_dash(part(line).map(|part| shared.format_figure(part)));
+        let cell = |line: &ReportLine| or_dash(part(line).map(|part| shared.format_figure(part)));
         Column { unit: shared.unit_name().to_owned(), ..column(kind, kind.word(), &cell) }
     };
-    let times = |kind: Kind, time: &dyn Fn(&Line) -> Option<i64>| {
-        let cell = |line: &Line| second(usage, time(line));
+    let times = |kind: Kind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
+        let cell = |line: &ReportLine| second(usage, time(line));
         Column { unit: "s".to_owned(), ..column(kind, kind.word(), &cell) }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
@@ -65,7 +65,7 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     }
     columns.extend([
         column(Kind::Name, by.name(), &|line| name(line, by, shape)),
-        numbers(Kind::Value, &Line::known_value, false),
+        numbers(Kind::Value, &ReportLine::known_value, false),
         intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
         numbers(Kind::Average, &|line| event.mean_rate(line.known_value()?), true),
         numbers(Kind::Peak, &|line| line.peak, true),
@@ -103,14 +103,14 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
 }
 
 /// The interval of each line, with aligned ends.
-fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
+fn intervals(event: &Event, lines: &[&ReportLine], unit: &str, dash: &str) -> Column {
     let all: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = SharedUnit::for_values(ends, unit);
     let highs = all.iter().flatten().map(|interval| cells(&shared.format_figure(interval.high)));
     let width = highs.max().unwrap_or(0);
     let range = |it: &Interval| shared.format_range(it.low, it.high, dash, width);
-    let is_exact = |(line, interval): (&&Line, &Option<Interval>)| {
+    let is_exact = |(line, interval): (&&ReportLine, &Option<Interval>)| {
         let value = line.sum.value;
         interval.is_some_and(|it| {
             (it.high - it.low).abs() <= SAME * value.abs()
@@ -132,7 +132,7 @@ fn both(by: By) -> bool {
 }
 
 /// The name of a line; an owner that has its own column is not repeated.
-fn name(line: &Line, by: By, shape: Shape) -> String {
+fn name(line: &ReportLine, by: By, shape: Shape) -> String {
     if line.key == SMALL {
         return format!("({} small processes)", line.small());
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::span::Edge;
+use super::span::SpanEdge;
 use crate::schema::marks::{MarkKind, ListedMarks, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
@@ -98,14 +98,14 @@ impl RecordedMarks {
     /// # Errors
     ///
     /// There is no such mark; the message lists the names that exist.
-    pub fn find_time(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
+    pub fn find_time(&self, recording: &Recording, name: &str, edge: SpanEdge) -> Result<i64> {
         let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
             let name = shorten(name, NAME_CELLS, "…");
             bail!("{} has no mark '{name}': {}", recording.recording_path().display(), self.name_list());
         };
         Ok(match edge {
-            Edge::Begin => mark.begin_ns,
-            Edge::End => mark.last_ns(),
+            SpanEdge::Begin => mark.begin_ns,
+            SpanEdge::End => mark.last_ns(),
         })
     }
 
@@ -186,7 +186,7 @@ mod tests {
         for dataset in [false, true] {
             let (sample, marks) = read(dataset, &INTACT);
             assert_eq!(marks, RecordedMarks::default());
-            let error = marks.find_time(&sample.open(), "x", Edge::Begin).unwrap_err().to_string();
+            let error = marks.find_time(&sample.open(), "x", SpanEdge::Begin).unwrap_err().to_string();
             assert!(
                 error.contains("has no mark 'x': it has no marks; `uncore-trace mark"),
                 "{error}"
@@ -212,11 +212,11 @@ mod tests {
         let find = |name, edge| {
             marks.find_time(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
         };
-        assert_eq!(find("epoch 1", Edge::Begin), 1_000_000_000);
-        assert_eq!(find("epoch 1", Edge::End), 2_000_000_000);
-        assert_eq!(find("warm\u{1b}[2J\nup", Edge::End), 500_000_000);
+        assert_eq!(find("epoch 1", SpanEdge::Begin), 1_000_000_000);
+        assert_eq!(find("epoch 1", SpanEdge::End), 2_000_000_000);
+        assert_eq!(find("warm\u{1b}[2J\nup", SpanEdge::End), 500_000_000);
         // The span has no end.
-        assert_eq!(find("save", Edge::End), i64::MAX - BEGIN);
+        assert_eq!(find("save", SpanEdge::End), i64::MAX - BEGIN);
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         let (sample, mut marks) = read(false, &MARKED);
         let recording = sample.open();
         let error = |marks: &RecordedMarks, name: &str| {
-            marks.find_time(&recording, name, Edge::Begin).unwrap_err().to_string()
+            marks.find_time(&recording, name, SpanEdge::Begin).unwrap_err().to_string()
         };
         let text = error(&marks, "epoch 2");
         assert!(

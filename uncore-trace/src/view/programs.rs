@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::canary::Credit;
 use super::incomplete::Incomplete;
-use super::usage::{Event, Line, Usage};
+use super::usage::{Event, ReportLine, Usage};
 use crate::text::{csv_field, csv_text, escape_json};
 
 /// The object of a line; `report --help` lists the keys.
@@ -48,7 +48,7 @@ impl<'a> LineObject<'a> {
     fn new(
         usage: &Usage,
         event: &'a Event,
-        line: &'a Line,
+        line: &'a ReportLine,
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
         let value = line.known_value();

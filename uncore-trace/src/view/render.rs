@@ -9,7 +9,7 @@ use super::answer::{in_cgroup, name as line_name};
 use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
-use super::usage::{Event, Line, Usage};
+use super::usage::{Event, ReportLine, Usage};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
@@ -107,7 +107,7 @@ fn common_values(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
 
 /// The only line of an event, if it says no more than the headline: everything is known, and certain.
 /// Lines of a chosen grouping are always shown.
-fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a Line> {
+fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a ReportLine> {
     let mut lines = event.lines.iter().filter(|line| line.says_something());
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0

@@ -18,7 +18,7 @@ const NAMED: usize = 12;
 
 /// The selected events, links and cgroups; the default is everything.
 #[derive(Debug, Clone, Default)]
-pub struct Selected {
+pub struct ReportSelection {
     events: Vec<GlobMatcher>,
     /// Counters on the selected links.
     counters: HashSet<i32>,
@@ -26,7 +26,7 @@ pub struct Selected {
     cgroups: Vec<String>,
 }
 
-impl Selected {
+impl ReportSelection {
     /// Events and links whose name matches one of `events` (`*` stands for any text), and cgroups:
     /// tasks of others become `other_tasks`. An empty list selects everything.
     ///

@@ -15,7 +15,7 @@ use crate::tables::reader::{Recording, OpenTable};
 
 /// A moment of a recording, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimePoint {
     /// This long after the begin of its first window, ns.
     After(i64),
     /// At this wall time, ns since 1970.
@@ -27,14 +27,14 @@ pub enum Moment {
 
 /// Begin or end of the selected time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge {
+pub enum SpanEdge {
     /// Where it begins.
     Begin,
     /// Where it ends.
     End,
 }
 
-impl FromStr for Moment {
+impl FromStr for TimePoint {
     type Err = String;
 
     /// Parses a duration (`2s`, `1m30s`; a bare number is seconds), a time of RFC 3339, or
@@ -70,13 +70,13 @@ impl FromStr for Moment {
     }
 }
 
-impl Moment {
+impl TimePoint {
     /// Its time on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
     ///
     /// # Errors
     ///
     /// They cannot be read, have no rows, or have no mark of that name.
-    pub fn resolve_across(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
+    pub fn resolve_across(&self, recordings: &[Recording], edge: SpanEdge) -> Result<i64> {
         let first_recording = recordings.first().context("there is no recording")?;
         let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
         let start = start.with_context(|| format!("{} has no rows", first_recording.recording_path().display()))?;
@@ -95,7 +95,7 @@ impl Moment {
         &self,
         recording: &Recording,
         (start_ns, wall_ns): (i64, i64),
-        edge: Edge,
+        edge: SpanEdge,
     ) -> Result<i64> {
         Ok(match self {
             Self::After(ns) => start_ns.saturating_add(*ns),
@@ -107,9 +107,9 @@ impl Moment {
 
 /// Wall times, ns since 1970, which windows between two moments end after the first and not after the second of; `None`
 /// where no moment is one, or where one is known only once the recording is open.
-pub fn wall_range(from_moment: Option<&Moment>, to_moment: Option<&Moment>) -> Option<(i64, i64)> {
-    let wall_ns = |moment: Option<&Moment>, open| match moment {
-        Some(Moment::Wall(ns)) => Some(*ns),
+pub fn wall_range(from_moment: Option<&TimePoint>, to_moment: Option<&TimePoint>) -> Option<(i64, i64)> {
+    let wall_ns = |moment: Option<&TimePoint>, open| match moment {
+        Some(TimePoint::Wall(ns)) => Some(*ns),
         Some(_) => None,
         None => Some(open),
     };
@@ -142,15 +142,15 @@ impl SelectedTime {
     pub fn between_moments(
         recording: &Recording,
         table: &OpenTable,
-        from_moment: Option<&Moment>,
-        to_moment: Option<&Moment>,
+        from_moment: Option<&TimePoint>,
+        to_moment: Option<&TimePoint>,
     ) -> Result<Option<Self>> {
         let Some((start_ns, wall_ns)) = start_and_offset(table)? else {
             return Ok(None);
         };
-        let time_at = |moment: &Moment, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
-        let asked_begin_ns = from_moment.map(|from| time_at(from, Edge::Begin)).transpose()?;
-        let asked_end_ns = to_moment.map(|to| time_at(to, Edge::End)).transpose()?;
+        let time_at = |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
+        let asked_begin_ns = from_moment.map(|from| time_at(from, SpanEdge::Begin)).transpose()?;
+        let asked_end_ns = to_moment.map(|to| time_at(to, SpanEdge::End)).transpose()?;
         let recorded_end_ns = last_window_end(table)?;
         let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
         let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);
@@ -217,20 +217,20 @@ mod tests {
     #[test]
     fn moments_are_durations_or_times() {
         let cases = [
-            ("2", Moment::After(2_000_000_000)),
-            ("0.5", Moment::After(500_000_000)),
-            ("250ms", Moment::After(250_000_000)),
-            ("1m30s", Moment::After(90_000_000_000)),
-            ("1970-01-01T00:00:01Z", Moment::Wall(1_000_000_000)),
-            ("1970-01-01T02:00:01.5+02:00", Moment::Wall(1_500_000_000)),
-            ("mark:epoch 1", Moment::Mark("epoch 1".to_owned())),
-            ("mark:mark:2s", Moment::Mark("mark:2s".to_owned())),
+            ("2", TimePoint::After(2_000_000_000)),
+            ("0.5", TimePoint::After(500_000_000)),
+            ("250ms", TimePoint::After(250_000_000)),
+            ("1m30s", TimePoint::After(90_000_000_000)),
+            ("1970-01-01T00:00:01Z", TimePoint::Wall(1_000_000_000)),
+            ("1970-01-01T02:00:01.5+02:00", TimePoint::Wall(1_500_000_000)),
+            ("mark:epoch 1", TimePoint::Mark("epoch 1".to_owned())),
+            ("mark:mark:2s", TimePoint::Mark("mark:2s".to_owned())),
         ];
         for (text, moment) in cases {
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
         for text in ["", "soon", "-1", "nan", "inf", "1e300", "2026-01-31", "99999999y", "mark:"] {
-            assert!(text.parse::<Moment>().is_err(), "{text}");
+            assert!(text.parse::<TimePoint>().is_err(), "{text}");
         }
     }
 
@@ -271,7 +271,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_moment_panics(text in "\\PC{0,20}") {
-            text.parse::<Moment>().ok();
+            text.parse::<TimePoint>().ok();
         }
     }
 }

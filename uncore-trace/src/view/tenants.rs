@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::key::By;
-use super::usage::{Event, Line, Question, Usage, sort_by_value, usage};
+use super::usage::{Event, ReportLine, Question, Usage, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -46,7 +46,7 @@ pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Resul
                 == (event.link, &event.name, &event.unit)
         };
         if let Some(divided) = by_process.events.iter().find(is_same) {
-            let is_of_task = |line: &&Line| line.owner == owner::TASK;
+            let is_of_task = |line: &&ReportLine| line.owner == owner::TASK;
             event.lines.retain(|line| !is_of_task(&line));
             event.lines.extend(divided.lines.iter().filter(is_of_task).cloned());
             sort_by_value(&mut event.lines);

@@ -17,9 +17,9 @@ use super::key::Columns;
 use super::known::LineCache;
 use super::links::Links;
 use super::parallel;
-use super::selected::Selected;
-use super::span::{Moment, SelectedTime};
-use super::sums::{Highest, MomentRate, ShareSum, CountedTime, Window};
+use super::selected::ReportSelection;
+use super::span::{TimePoint, SelectedTime};
+use super::sums::{HighestRate, MomentRate, ShareSum, CountedTime, Window};
 use super::tenants::DominantCgroup;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -36,13 +36,13 @@ pub struct Question<'a> {
     /// Sum by direction of these links; `None`: by event.
     pub links: Option<&'a Links>,
     /// Begin; `None`: that of the recording.
-    pub from: Option<Moment>,
+    pub from: Option<TimePoint>,
     /// End; `None`: that of the recording.
-    pub to: Option<Moment>,
+    pub to: Option<TimePoint>,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// Which events and cgroups.
-    pub selected: Selected,
+    pub selected: ReportSelection,
 }
 
 impl Question<'_> {
@@ -55,7 +55,7 @@ impl Question<'_> {
             from: None,
             to: None,
             cgroup_depth: None,
-            selected: Selected::default(),
+            selected: ReportSelection::default(),
         }
     }
 
@@ -108,7 +108,7 @@ pub struct Event {
     /// Highest rate of windows that end at the same time, in the unit per second.
     pub highest: Option<f64>,
     /// Its lines, the largest value first.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
     /// Rate of the windows that end at the current moment.
     rate: MomentRate,
 }
@@ -127,7 +127,7 @@ impl Event {
 
 /// One line: an owner, a tenant, a PMU.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ReportLine {
     /// Its name, as recorded: not escaped.
     pub key: String,
     /// task, irq, ...; empty if lines sum all owners.
@@ -148,7 +148,7 @@ pub struct Line {
     /// Whether its rows are shares of a count, not the count of all owners.
     is_divided: bool,
     small_processes: SmallProcesses,
-    highest: Highest,
+    highest: HighestRate,
     /// Whether it has a row in a window that ends at the current moment.
     is_touched: bool,
 }
@@ -385,7 +385,7 @@ impl EventSummer {
         let key = columns.key(row);
         let lines = &mut self.events[event].lines;
         let line = *self.lines.entry((event, owner.clone(), key.clone())).or_insert_with(|| {
-            lines.push(Line {
+            lines.push(ReportLine {
                 key,
                 owner,
                 sum: ShareSum::default(),
@@ -396,7 +396,7 @@ impl EventSummer {
                 heat: Heat::default(),
                 is_divided: columns.divided.is_some(),
                 small_processes: SmallProcesses::default(),
-                highest: Highest::default(),
+                highest: HighestRate::default(),
                 is_touched: false,
             });
             lines.len() - 1
@@ -423,7 +423,7 @@ impl EventSummer {
     }
 }
 
-impl Line {
+impl ReportLine {
     fn add_row(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
         match nullable_value(columns.value, row) {
             Some(value) => {
@@ -478,7 +478,7 @@ impl Line {
 pub fn top(events: &mut [Event], top: usize) {
     for event in events {
         let mut tasks = 0;
-        let (kept, small_lines): (Vec<Line>, Vec<Line>) = event.lines.drain(..).partition(|line| {
+        let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) = event.lines.drain(..).partition(|line| {
             let task = line.owner == "task" || line.owner.is_empty();
             tasks += usize::from(task);
             !task || tasks <= top
@@ -496,7 +496,7 @@ pub fn top(events: &mut [Event], top: usize) {
 /// Merges the lines of an owner with equal names; `name` makes the name from the key.
 pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
     for event in events {
-        let mut united: BTreeMap<(String, String), Line> = BTreeMap::new();
+        let mut united: BTreeMap<(String, String), ReportLine> = BTreeMap::new();
         for mut line in event.lines.drain(..) {
             line.key = name(&line.key);
             let owner_and_name = (line.owner.clone(), line.key.clone());
@@ -512,13 +512,13 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
 }
 
 /// Largest value first.
-pub(super) fn sort_by_value(lines: &mut [Line]) {
+pub(super) fn sort_by_value(lines: &mut [ReportLine]) {
     lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
 /// Merges two lines; `add_shares` adds their shares.
-fn merge_lines(mut merged: Line, line: Line, add_shares: fn(&mut ShareSum, &ShareSum)) -> Line {
-    let rows = |line: &Line| (line.sum.rows + line.sum.missing) as f64;
+fn merge_lines(mut merged: ReportLine, line: ReportLine, add_shares: fn(&mut ShareSum, &ShareSum)) -> ReportLine {
+    let rows = |line: &ReportLine| (line.sum.rows + line.sum.missing) as f64;
     let (a, b) = (rows(&merged), rows(&line));
     merged.running = (merged.running * a + line.running * b) / (a + b);
     add_shares(&mut merged.sum, &line.sum);

@@ -7,7 +7,7 @@ use crate::text::printable;
 use crate::units::{self, SharedUnit};
 use crate::view::headroom::FULL;
 use crate::view::heat::bars;
-use crate::view::live::screen::{Full, OwnerLine, Screen, WatchedLine};
+use crate::view::live::screen::{LinkFullness, OwnerLine, LiveScreen, WatchedLine};
 
 /// Number of cells between columns.
 const GAP: usize = 2;
@@ -55,7 +55,7 @@ struct List<'a> {
 /// The lines of the list of links, or of events if there are no links.
 pub(super) fn links(
     app: &App,
-    screen: &Screen,
+    screen: &LiveScreen,
     width: usize,
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
@@ -121,7 +121,7 @@ pub(super) fn links(
 /// The lines of the list of tenants.
 pub(super) fn owners(
     app: &App,
-    screen: &Screen,
+    screen: &LiveScreen,
     width: usize,
     lines: usize,
 ) -> Vec<Vec<StyledText>> {
@@ -178,8 +178,8 @@ pub(super) fn owners(
 }
 
 /// Percent of the peak, with `!` if it is above 100 or if two sources of the peak disagree.
-fn percent(full: Option<Full>) -> StyledText {
-    let Some(Full { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
+fn percent(full: Option<LinkFullness>) -> StyledText {
+    let Some(LinkFullness { part, other }) = full else { return ("-".to_owned(), Look::Plain) };
     let number = |part: f64| SharedUnit::as_percent().format_figure(part);
     let look = match part {
         part if part > 1.0 => Look::Hot,

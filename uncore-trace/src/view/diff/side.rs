@@ -8,8 +8,8 @@ use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::span::{Moment, SelectedTime};
-use super::super::usage::{By, Event, Line, Question, unite, usage};
+use super::super::span::{TimePoint, SelectedTime};
+use super::super::usage::{By, Event, ReportLine, Question, unite, usage};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -21,9 +21,9 @@ pub struct RequestedSpan<'a> {
     /// The recording.
     pub recording: &'a Recording,
     /// Begin; `None`: that of the recording.
-    pub begin_moment: Option<Moment>,
+    pub begin_moment: Option<TimePoint>,
     /// End; `None`: that of the recording.
-    pub end_moment: Option<Moment>,
+    pub end_moment: Option<TimePoint>,
 }
 
 /// Facts of one of the two spans beside its rates.
@@ -104,7 +104,7 @@ impl SideUsage {
     }
 
     /// The rate of one line.
-    pub(super) fn line_rate(&self, event: Option<&Event>, line: Option<&Line>) -> SideRate {
+    pub(super) fn line_rate(&self, event: Option<&Event>, line: Option<&ReportLine>) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
                 self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)

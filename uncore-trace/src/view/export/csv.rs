@@ -19,11 +19,11 @@ use crate::text::csv_text;
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` cannot be written.
-pub fn write_csv(selection: &SelectedRows<'_>, out: impl Write) -> Result<u64> {
+/// The table cannot be read, or `output` cannot be written.
+pub fn write_csv(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
     let schema = selection.table().scan_schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let mut writer = WriterBuilder::new().with_header(true).build(out);
+    let mut writer = WriterBuilder::new().with_header(true).build(output);
     // Writes the header, even if there are no rows.
     writer.write(&batch_for_csv(&RecordBatch::new_empty(schema.clone()))?)?;
     let mut rows = 0;

@@ -22,14 +22,14 @@ use super::SelectedRows;
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` cannot be written.
-pub fn write_ipc(selection: &SelectedRows<'_>, out: impl Write) -> Result<u64> {
+/// The table cannot be read, or `output` cannot be written.
+pub fn write_ipc(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
     let table = selection.table();
     let pairs: HashMap<String, String> = table.metadata_pairs().clone().into_iter().collect();
     let schema: SchemaRef = Arc::new(Arc::unwrap_or_clone(table.scan_schema()).with_metadata(pairs));
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let dictionaries = Dictionaries::read_dictionaries(selection, &schema)?;
-    let mut writer = FileWriter::try_new(out, &schema)?;
+    let mut writer = FileWriter::try_new(output, &schema)?;
     let mut rows = 0;
     for batch in selection.batches(&names)? {
         let batch = batch?;

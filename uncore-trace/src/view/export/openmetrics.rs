@@ -48,14 +48,14 @@ pub struct OpenMetricsSummary {
 ///
 /// # Errors
 ///
-/// The table cannot be read, or `out` cannot be written.
+/// The table cannot be read, or `output` cannot be written.
 pub fn write_openmetrics(
     fabric: &SelectedRows<'_>,
     span: &SelectedTime,
     options: SeriesOptions,
-    out: impl Write,
+    output: impl Write,
 ) -> Result<OpenMetricsSummary> {
-    write_in_chunks(fabric, span, options, MOST_CELLS, out)
+    write_in_chunks(fabric, span, options, MOST_CELLS, output)
 }
 
 /// As [`write_openmetrics`], with `most_cells` values in memory at a time.
@@ -64,7 +64,7 @@ fn write_in_chunks(
     span: &SelectedTime,
     options: SeriesOptions,
     most_cells: usize,
-    mut out: impl Write,
+    mut output: impl Write,
 ) -> Result<OpenMetricsSummary> {
     let mut steps = SampleSteps { wall_ns: span.wall_ns, step_ms: options.step_ms, ends_ns: Vec::new() };
     let names = ExportNames::new(Grain::Event, fabric.table())?;
@@ -77,15 +77,15 @@ fn write_in_chunks(
         for (row, series) in chunk.iter().enumerate() {
             if series.family.name != family_name {
                 family_name = &series.family.name;
-                series.family.write_header(&mut out)?;
+                series.family.write_header(&mut output)?;
             }
             for (wall_ms, value) in values.series_samples(row, series, &steps) {
-                series.write_sample(wall_ms, value, &mut out)?;
+                series.write_sample(wall_ms, value, &mut output)?;
                 summary.samples += 1;
             }
         }
     }
-    writeln!(out, "# EOF")?;
+    writeln!(output, "# EOF")?;
     Ok(summary)
 }
 

@@ -20,7 +20,7 @@ const PATIENCE: i64 = 128;
 
 /// A time span with constant rates.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct RateStretch {
     /// Index in `ExportNames::counts`.
     pub count_index: usize,
     /// Begin, `CLOCK_MONOTONIC`, ns.
@@ -108,7 +108,7 @@ impl StretchSums {
         &mut self,
         share: &TenantShare,
         line: Option<usize>,
-        on_stretch: impl FnMut(&Stretch) -> Result<(), E>,
+        on_stretch: impl FnMut(&RateStretch) -> Result<(), E>,
     ) -> Result<(), E> {
         if share.end_ns != self.end_ns {
             self.close_windows(on_stretch)?;
@@ -133,7 +133,7 @@ impl StretchSums {
     /// Passes the remaining stretches to `on_stretch`.
     pub(super) fn finish<E>(
         mut self,
-        mut on_stretch: impl FnMut(&Stretch) -> Result<(), E>,
+        mut on_stretch: impl FnMut(&RateStretch) -> Result<(), E>,
     ) -> Result<(), E> {
         self.close_windows(&mut on_stretch)?;
         for (count_index, sum) in self.sums.iter_mut().enumerate() {
@@ -144,7 +144,7 @@ impl StretchSums {
     }
 
     /// Adds the open windows to the sums: all rows of their end time have come.
-    fn close_windows<E>(&mut self, mut on_stretch: impl FnMut(&Stretch) -> Result<(), E>) -> Result<(), E> {
+    fn close_windows<E>(&mut self, mut on_stretch: impl FnMut(&RateStretch) -> Result<(), E>) -> Result<(), E> {
         let mut touched = BTreeSet::new();
         for ((counter, _), (count_index, window)) in std::mem::take(&mut self.open_windows) {
             let sum = &mut self.sums[count_index];
@@ -220,7 +220,7 @@ impl StretchSum {
         &mut self,
         count_index: usize,
         until_ns: i64,
-        on_stretch: &mut impl FnMut(&Stretch) -> Result<(), E>,
+        on_stretch: &mut impl FnMut(&RateStretch) -> Result<(), E>,
     ) -> Result<(), E> {
         while self.passed_ns < until_ns {
             let begin_ns = self.passed_ns;
@@ -237,7 +237,7 @@ impl StretchSum {
                 }
             }
             let rates = sum.filter(|_| is_known);
-            on_stretch(&Stretch { count_index: count_index, begin_ns, end_ns, rates })?;
+            on_stretch(&RateStretch { count_index: count_index, begin_ns, end_ns, rates })?;
             self.passed_ns = end_ns;
         }
         Ok(())
@@ -285,7 +285,7 @@ mod tests {
             counter.end_ns = end_ns;
         }
         let mut found = Vec::new();
-        let mut take = |stretch: &Stretch| {
+        let mut take = |stretch: &RateStretch| {
             let rates = stretch.rates.clone();
             let rates = rates.map(|rates| {
                 (rates.total / 1e3, rates.lines.iter().map(|rate| rate / 1e3).collect())

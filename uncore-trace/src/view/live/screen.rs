@@ -49,7 +49,7 @@ pub enum OwnerOrder {
 
 /// One screen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Screen {
+pub struct LiveScreen {
     /// Wall time of the end of the last frame; null before the first.
     #[serde(serialize_with = "time")]
     pub time: Option<Timestamp>,
@@ -88,7 +88,7 @@ pub struct GroupHead {
 
 /// How full a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Full {
+pub struct LinkFullness {
     /// Fraction of its peak; may be above 1.
     pub part: f64,
     /// Fraction of another source's peak, if the two are in conflict.
@@ -111,7 +111,7 @@ pub struct WatchedLine {
     /// Whether a counter of it has no value.
     pub unknown: bool,
     /// Of the fuller direction; null if no peak is known.
-    pub full: Option<Full>,
+    pub full: Option<LinkFullness>,
     /// Rate of the owner to which lines are restricted, per second; null without such an owner.
     pub within_per_s: Option<f64>,
     /// `per_s` of each frame of the last minute, the oldest first.
@@ -151,14 +151,14 @@ impl OwnerLine {
 
 impl LiveFrames {
     /// The screen of the last complete frame.
-    pub fn last_screen(&self, options: &ScreenOptions<'_>) -> Screen {
+    pub fn last_screen(&self, options: &ScreenOptions<'_>) -> LiveScreen {
         let last_frame = self.frames.back();
         let selected = options.watched_index.min(self.watched.len().saturating_sub(1));
         let clamped = ScreenOptions { watched_index: selected, ..*options };
         let groups = self.group_heads();
         let within = clamped.within.map(|(within_grouping, name)| self.owners.ids_with_name(within_grouping, name));
         let within = within.as_ref();
-        Screen {
+        LiveScreen {
             time: last_frame.and_then(|frame| Timestamp::from_microsecond(frame.wall_us).ok()),
             begin_ns: last_frame.map(|frame| frame.begin_ns),
             end_ns: last_frame.map(|frame| frame.end_ns),
@@ -225,7 +225,7 @@ impl LiveFrames {
     }
 
     /// The fullest of a link's directions, with both together if the sum has a peak.
-    fn fullness(&self, link: usize, watched_index: usize) -> Option<Full> {
+    fn fullness(&self, link: usize, watched_index: usize) -> Option<LinkFullness> {
         let frame = self.frames.back()?;
         let link = self.links.links.get(link)?;
         let fullness_of = |direction| {
@@ -234,7 +234,7 @@ impl LiveFrames {
                 counted_direction => *frame.direction_rates.get(&(watched_index, counted_direction))?,
             }?;
             let limit = limit(link, direction)?;
-            Some(Full { part: limit.part(rate), other: limit.other_part(rate) })
+            Some(LinkFullness { part: limit.part(rate), other: limit.other_part(rate) })
         };
         let ways = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
         ways.max_by(|a, b| a.part.total_cmp(&b.part))

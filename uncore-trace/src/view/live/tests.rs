@@ -1,6 +1,6 @@
 //! Tests of frames and screens, on made rows.
 
-use super::screen::{ScreenOptions, Screen, OwnerOrder};
+use super::screen::{ScreenOptions, LiveScreen, OwnerOrder};
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::{fabric, runtime};
@@ -72,7 +72,7 @@ fn busy(live: &mut LiveFrames, halves: std::ops::Range<i64>) {
     live.add_fabric(&batch(&rows)).unwrap();
 }
 
-fn screen(live: &LiveFrames, by: By) -> Screen {
+fn screen(live: &LiveFrames, by: By) -> LiveScreen {
     live.last_screen(&ScreenOptions { grouping: by, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share })
 }
 

@@ -5,11 +5,11 @@ use std::io;
 use super::super::headroom::Way;
 use super::super::html::json::Json;
 use super::super::links::{Limit, Links, limit};
-use super::super::usage::Line;
+use super::super::usage::ReportLine;
 use super::grid::PageGrid;
-use super::notices::{LossSpan, Notices};
-use super::series::{AllSeries, Area, PlotSeries};
-use super::survey::{Plot, PageSurvey};
+use super::notices::{LossSpan, PageNotices};
+use super::series::{AllSeries, AreaSeries, PlotSeries};
+use super::survey::{PagePlot, PageSurvey};
 use super::total::ExtremeRates;
 use crate::schema::link::{Direction, PeakRate};
 use crate::schema::owner;
@@ -23,7 +23,7 @@ pub(super) struct PageData<'a> {
     pub ways: &'a [Way],
     pub grid: PageGrid,
     pub series: &'a AllSeries,
-    pub notices: &'a Notices,
+    pub notices: &'a PageNotices,
 }
 
 impl PageData<'_> {
@@ -97,7 +97,7 @@ impl PageData<'_> {
         })
     }
 
-    fn write_plot(&self, json: &mut Json<'_>, plot: &Plot, series: &PlotSeries) -> io::Result<()> {
+    fn write_plot(&self, json: &mut Json<'_>, plot: &PagePlot, series: &PlotSeries) -> io::Result<()> {
         let event = &plot.event;
         let limit =
             event.link.and_then(|(link, direction)| limit(self.links.links.get(link)?, direction));
@@ -159,7 +159,7 @@ impl PageData<'_> {
     }
 
     /// Rates of an area, its interval in percent of them, and its confidence in percent.
-    fn write_area(&self, json: &mut Json<'_>, area: &Area, series: &PlotSeries) -> io::Result<()> {
+    fn write_area(&self, json: &mut Json<'_>, area: &AreaSeries, series: &PlotSeries) -> io::Result<()> {
         let rate = |bucket: usize| series.total.bucket_rate(bucket, area.value[bucket]);
         json.key("value")?.column((0..self.grid.count).map(rate))?;
         for (name, column) in
@@ -176,8 +176,8 @@ impl PageData<'_> {
     /// A line of the table of tenants.
     fn write_line(
         json: &mut Json<'_>,
-        plot: &Plot,
-        line: &Line,
+        plot: &PagePlot,
+        line: &ReportLine,
         tenant: Option<usize>,
     ) -> io::Result<()> {
         let value = line.known_value();

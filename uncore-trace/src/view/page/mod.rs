@@ -30,7 +30,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::data::PageData;
 use self::grid::PageGrid;
-use self::notices::Notices;
+use self::notices::PageNotices;
 use self::planned::PagePlan;
 use self::survey::PageSurvey;
 use super::answer::answer;
@@ -69,8 +69,8 @@ pub struct PageOptions<'a> {
 ///
 /// # Errors
 ///
-/// The recording cannot be read, nothing was recorded in the selected time, or `out` fails.
-pub fn write_page(recording: &Recording, options: &PageOptions<'_>, out: &mut dyn Write) -> Result<()> {
+/// The recording cannot be read, nothing was recorded in the selected time, or `output` fails.
+pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut dyn Write) -> Result<()> {
     let table = recording.open_table(&fabric::TABLE)?;
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
@@ -94,7 +94,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, out: &mut dy
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
     let grid = PageGrid::new(&span, pairs, points);
     let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
-    let notices = Notices::read_notices(recording, pairs, &span)?;
+    let notices = PageNotices::read_notices(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
     let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.line(survey.start_ns)).into_owned());
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
@@ -108,7 +108,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, out: &mut dy
         series: &series,
         notices: &notices,
     };
-    super::html::write(out, &html::PAGE, |json| {
+    super::html::write(output, &html::PAGE, |json| {
         json.key("host")?.value(&about::host_name(pairs))?;
         json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
         json.key("path")?.value(&printable(options.path))?;

@@ -62,7 +62,7 @@ pub(super) struct NamedMark {
 
 /// All events to be marked.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
+pub(super) struct PageNotices {
     /// Those that make the recording incomplete; `None` if losses are not known.
     pub losses: Option<Vec<LossSpan>>,
     /// The sums of the others.
@@ -77,7 +77,7 @@ pub(super) struct Notices {
     pub more_named: u64,
 }
 
-impl Notices {
+impl PageNotices {
     /// The events in the selected time.
     ///
     /// # Errors

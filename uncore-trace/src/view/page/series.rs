@@ -18,7 +18,7 @@ use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
 use super::super::usage::Question;
 use super::grid::PageGrid;
-use super::survey::{Plot, PageSurvey};
+use super::survey::{PagePlot, PageSurvey};
 use super::total::{ExtremeRates, PlotTotal};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -27,7 +27,7 @@ use crate::tables::reader::Recording;
 
 /// One area over time.
 #[derive(Debug, Default)]
-pub(super) struct Area {
+pub(super) struct AreaSeries {
     /// Value in each bucket.
     pub value: Vec<f64>,
     /// The lower end of the 90 % interval, as a fraction of the value; NaN if not known.
@@ -40,7 +40,7 @@ pub(super) struct Area {
     bucket_sum: ShareSum,
 }
 
-impl Area {
+impl AreaSeries {
     fn new(count: usize) -> Self {
         Self {
             value: vec![0.0; count],
@@ -83,8 +83,8 @@ impl Area {
 pub(super) struct PlotSeries {
     /// Its totals.
     pub total: PlotTotal,
-    /// In the order of [`Plot::areas`].
-    pub areas: Vec<Area>,
+    /// In the order of [`PagePlot::areas`].
+    pub areas: Vec<AreaSeries>,
 }
 
 /// All plots over time.
@@ -158,11 +158,11 @@ impl<'a> SeriesFilling<'a> {
     fn new(survey: &'a PageSurvey, links: &'a Links, grid: PageGrid) -> Self {
         let plots = || survey.plots.iter().enumerate();
         let of_links = plots().filter_map(|(link_plot, plot)| Some((plot.event.link?, link_plot)));
-        let event = |plot: &'a Plot| (plot.event.name.as_str(), plot.event.unit.as_str());
+        let event = |plot: &'a PagePlot| (plot.event.name.as_str(), plot.event.unit.as_str());
         let of_events = plots().filter(|(_, plot)| plot.event.link.is_none());
-        let series = |plot: &Plot| PlotSeries {
+        let series = |plot: &PagePlot| PlotSeries {
             total: PlotTotal::new(grid),
-            areas: plot.areas.iter().map(|_| Area::new(grid.count)).collect(),
+            areas: plot.areas.iter().map(|_| AreaSeries::new(grid.count)).collect(),
         };
         let of_links: HashMap<_, _> = of_links.collect();
         let both_ways = |(link, direction): &&(usize, Direction)| {
@@ -260,7 +260,7 @@ impl<'a> SeriesFilling<'a> {
         self.end_windows();
         self.end_bucket();
         for series in &mut self.all_series.plots {
-            series.areas.iter_mut().for_each(Area::fill_gaps);
+            series.areas.iter_mut().for_each(AreaSeries::fill_gaps);
         }
         self.all_series
     }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::super::key::By;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
-use super::super::usage::{Event, Line, Question, top};
+use super::super::usage::{Event, ReportLine, Question, top};
 use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -48,7 +48,7 @@ pub(super) struct PageTenant {
 
 impl PageTenant {
     /// The tenant of a line; each owner other than tasks has its own.
-    fn of_line(line: &Line, grouping: By) -> Self {
+    fn of_line(line: &ReportLine, grouping: By) -> Self {
         let named_owner = |area_kind| Self { kind: area_kind, name: format!("({})", line.owner) };
         match line.owner.as_str() {
             owner::DEVICE if grouping != By::Device => named_owner(AreaKind::Tenant),
@@ -76,7 +76,7 @@ struct EventWithTenants {
 impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
     fn new(event: Event, grouping: By, count: usize) -> Self {
-        let is_task = |line: &&Line| line.owner == owner::TASK || line.owner.is_empty();
+        let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
         let summed = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
         top(&mut events, count);
@@ -92,7 +92,7 @@ impl EventWithTenants {
 
 /// One direction of a link, or an event.
 #[derive(Debug)]
-pub(super) struct Plot {
+pub(super) struct PagePlot {
     /// Its sums, with the largest lines and one for all others.
     pub event: Event,
     /// The tenants of its areas, as indices in [`PageSurvey::tenants`], ascending.
@@ -105,7 +105,7 @@ pub(super) struct Plot {
     others_area: Option<usize>,
 }
 
-impl Plot {
+impl PagePlot {
     fn new(ranked_event: EventWithTenants, index: &HashMap<PageTenant, usize>) -> Self {
         let EventWithTenants { event, tenants, summed } = ranked_event;
         let tenant_indices: Vec<usize> =
@@ -132,7 +132,7 @@ impl Plot {
     }
 
     /// Its lines, and the tenant of each as an index in [`PageSurvey::tenants`].
-    pub(super) fn event_lines(&self) -> impl Iterator<Item = (&Line, usize)> {
+    pub(super) fn event_lines(&self) -> impl Iterator<Item = (&ReportLine, usize)> {
         self.event.lines.iter().zip(self.tenants.iter().copied())
     }
 }
@@ -143,7 +143,7 @@ pub(super) struct PageSurvey {
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
     /// Directions of links in the order of the plan, then events by name.
-    pub plots: Vec<Plot>,
+    pub plots: Vec<PagePlot>,
     /// The owners of areas: the tenant with the largest part of a plot first, [`AreaKind::Others`] and
     /// [`AreaKind::Nobody`] last.
     pub tenants: Vec<PageTenant>,
@@ -156,7 +156,7 @@ impl PageSurvey {
         let shown: Vec<EventWithTenants> = shown.collect();
         let tenants = rank_tenants(&shown);
         let index = tenants.iter().cloned().zip(0..).collect();
-        let plots = shown.into_iter().map(|shown| Plot::new(shown, &index)).collect();
+        let plots = shown.into_iter().map(|shown| PagePlot::new(shown, &index)).collect();
         Self { start_ns, plots, tenants }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::key::By;
 use super::super::sample::{Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan};
-use super::super::span::Moment;
+use super::super::span::TimePoint;
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::metadata;
@@ -199,7 +199,7 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 #[test]
 fn a_part_of_the_time_has_its_own_buckets() {
     let sample = SampleRecording::new(false, &PHASES);
-    let at = |text: &str| Some(text.parse::<Moment>().unwrap());
+    let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
     let question = Question { from: at("2s"), to: at("2.5s"), ..Question::by(By::Cgroup) };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));

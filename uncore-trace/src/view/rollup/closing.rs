@@ -1,14 +1,14 @@
 //! Closes windows of a roll-up and makes their rows.
 
 use super::window::{CounterTotals, OwnerSum};
-use super::{WallTimeSource, MAX_OPEN_WINDOWS, RollupRows, Summer};
+use super::{WallTimeSource, MAX_OPEN_WINDOWS, RollupRows, RollupSummer};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
 /// Time for which a window that is over waits for counters that have not come to its end, ns.
 pub(super) const PATIENCE_NS: i64 = 5_000_000_000;
 
-impl Summer {
+impl RollupSummer {
     /// Closes the oldest window if it is complete, and returns its rows.
     pub fn close_complete_window(&mut self, wall_source: WallTimeSource) -> Option<RollupRows> {
         let is_full = self.open.len() > MAX_OPEN_WINDOWS;

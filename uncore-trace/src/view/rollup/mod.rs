@@ -128,7 +128,7 @@ struct SeenCounter {
 
 /// Sums rows of `fabric`.
 #[derive(Debug)]
-pub struct Summer {
+pub struct RollupSummer {
     form: RollupForm,
     links: Links,
     origin: RecordingOrigin,
@@ -156,7 +156,7 @@ pub struct Summer {
 /// comm, cgroup, container, pod, job, method.
 type LineKeys = (i64, i32, i32, i32, i32, i32, i32, i32, i32, i32);
 
-impl Summer {
+impl RollupSummer {
     /// No rows yet.
     pub fn new(form: RollupForm) -> Self {
         Self {

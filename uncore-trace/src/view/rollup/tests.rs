@@ -9,12 +9,12 @@ use crate::schema::{fabric, metadata};
 
 const WINDOW: i64 = 10_000_000;
 
-fn summer(windows: i64, owners: usize) -> Summer {
-    Summer::new(RollupForm { window_ns: windows * WINDOW, owners, slack_ns: 0 })
+fn summer(windows: i64, owners: usize) -> RollupSummer {
+    RollupSummer::new(RollupForm { window_ns: windows * WINDOW, owners, slack_ns: 0 })
 }
 
 /// All rows of a recording's roll-up, window by window.
-fn rolled(sample: &SampleRecording, mut summer: Summer) -> Vec<RecordBatch> {
+fn rolled(sample: &SampleRecording, mut summer: RollupSummer) -> Vec<RecordBatch> {
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     summer.read_metadata(table.metadata_pairs()).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
@@ -136,7 +136,7 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     let batches: Vec<_> = table.scan_columns(&columns).unwrap().map(Result::unwrap).collect();
-    let mut summer = Summer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
+    let mut summer = RollupSummer::new(RollupForm { window_ns: WINDOW * 1000, owners: 9, slack_ns: i64::MAX });
     summer.read_metadata(table.metadata_pairs()).unwrap();
     // The first rows of the second half arrive between those of the first half.
     for batch in &batches {
@@ -210,8 +210,8 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
 }
 
 /// Windows of a roll-up: end, known time and total, of the counter of the rows.
-fn written(summer: &mut Summer, is_end: bool) -> Vec<(i64, i64, i64)> {
-    let next = |summer: &mut Summer| {
+fn written(summer: &mut RollupSummer, is_end: bool) -> Vec<(i64, i64, i64)> {
+    let next = |summer: &mut RollupSummer| {
         if is_end { summer.close_oldest_window(WallTimeSource::Recorded) } else { summer.close_complete_window(WallTimeSource::Recorded) }
     };
     let mut all = Vec::new();

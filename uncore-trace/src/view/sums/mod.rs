@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | value, confidence and interval of an owner | [`ShareSum`] | `share.rs` |
 //! | time counted, and known part of it | [`CountedTime`] | `time.rs` |
-//! | rate of the windows that end at one time | [`MomentRate`], [`Highest`] | `moment.rs` |
+//! | rate of the windows that end at one time | [`MomentRate`], [`HighestRate`] | `moment.rs` |
 //! | bytes of each owner over a link at each of these times | [`Moments`] | `moment.rs` |
 //! | parts of a window in the steps of a plot | [`TimeSteps`] | `time.rs` |
 //!
@@ -16,6 +16,6 @@ mod moment;
 mod share;
 mod time;
 
-pub use self::moment::{Highest, Moments, MomentBytes, MomentRate};
+pub use self::moment::{HighestRate, Moments, MomentBytes, MomentRate};
 pub use self::share::{Confidence, ShareSum};
 pub use self::time::{WindowTimes, TimeSteps, CountedTime, Window};

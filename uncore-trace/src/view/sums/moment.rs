@@ -46,14 +46,14 @@ impl MomentRate {
 
 /// The highest rate of a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Highest {
+pub struct HighestRate {
     /// The highest so far, per second.
     pub rate: Option<f64>,
     /// Sum at the current moment, per second.
     moment_sum: f64,
 }
 
-impl Highest {
+impl HighestRate {
     /// Adds to the current moment.
     #[inline]
     pub fn add_rate(&mut self, rate: f64) {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_moment_with_an_unknown_part_is_no_highest_one() {
-        let mut highest = Highest::default();
+        let mut highest = HighestRate::default();
         for (parts, is_known) in [([1.0, 2.0], true), ([5.0, 5.0], false), ([2.0, 2.0], true)] {
             for rate in parts {
                 highest.add_rate(rate);

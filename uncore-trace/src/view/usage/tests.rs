@@ -77,7 +77,7 @@ fn intervals(sample: &SampleRecording, by: By, most: usize) -> Vec<(String, Opti
     top(&mut usage.events, most);
     let event = &usage.events[1];
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
-    let line = |line: &Line| {
+    let line = |line: &ReportLine| {
         let interval = line.value_interval(event);
         let parts =
             interval.map(|it| (part(it.low / line.sum.value), part(it.high / line.sum.value)));
@@ -262,7 +262,7 @@ proptest! {
         let inside = || rows.iter().filter(|row| row.0 > from);
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in By::ALL {
-            let after = Some(Moment::Wall(US * from));
+            let after = Some(TimePoint::Wall(US * from));
             let question = Question { from: after, cgroup_depth: depth, ..Question::by(by) };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);

@@ -150,22 +150,22 @@ fn escape_label_value(value: &str) -> String {
 
 impl MetricFamily {
     /// Writes type, unit and help of the family.
-    pub(super) fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write_header(&self, output: &mut impl Write) -> io::Result<()> {
         let Self { name, unit, help } = self;
-        writeln!(out, "# TYPE {name} counter")?;
+        writeln!(output, "# TYPE {name} counter")?;
         if !unit.is_empty() {
-            writeln!(out, "# UNIT {name} {unit}")?;
+            writeln!(output, "# UNIT {name} {unit}")?;
         }
-        writeln!(out, "# HELP {name} {help}")
+        writeln!(output, "# HELP {name} {help}")
     }
 }
 
 impl MetricSeries {
     /// Writes one sample, at a time in ms since 1970.
-    pub(super) fn write_sample(&self, wall_ms: i64, value: f64, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write_sample(&self, wall_ms: i64, value: f64, output: &mut impl Write) -> io::Result<()> {
         let Self { family, labels, .. } = self;
         let (seconds, millis) = (wall_ms.div_euclid(1000), wall_ms.rem_euclid(1000));
-        writeln!(out, "{}_total{labels} {value} {seconds}.{millis:03}", family.name)
+        writeln!(output, "{}_total{labels} {value} {seconds}.{millis:03}", family.name)
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::packets::{Detail, Packets, TrackId};
+use super::packets::{EventDetail, TracePackets, TrackId};
 use crate::schema::columns::{nullable_value, i32_column, i64_column, texts, words};
 use crate::schema::{TableDef, counters, cpus, loss};
 use crate::tables::reader::{Recording, OpenTable};
@@ -27,7 +27,7 @@ fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<Op
 pub(super) fn write_cpu_changes<W: Write>(
     recording: &Recording,
     span: &SelectedTime,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
     let Some(table) = find_table(recording, &cpus::TABLE)? else { return Ok(()) };
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
@@ -71,7 +71,7 @@ pub(super) fn write_cpu_changes<W: Write>(
 pub(super) fn write_losses<W: Write>(
     recording: &Recording,
     span: &SelectedTime,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
     let Some(table) = find_table(recording, &loss::TABLE)? else { return Ok(()) };
     let names = counter_names(recording)?;
@@ -86,19 +86,19 @@ pub(super) fn write_losses<W: Write>(
         for row in (0..batch.num_rows()).filter(|row| span.wanted.contains(&times.value(*row))) {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let mut details = vec![
-                ("count", Detail::Number(counts.value(row))),
-                ("span_ns", Detail::Number(spans.value(row))),
+                ("count", EventDetail::Number(counts.value(row))),
+                ("span_ns", EventDetail::Number(spans.value(row))),
             ];
             if let Some(cpu) = nullable_value(cpus, row) {
-                details.push(("cpu", Detail::Number(cpu.into())));
+                details.push(("cpu", EventDetail::Number(cpu.into())));
             }
             if let Some(counter) = nullable_value(counters, row) {
                 let unnamed = || format!("counter {counter}");
                 let name = names.get(&counter).cloned().unwrap_or_else(unnamed);
-                details.push(("counter", Detail::Text(name)));
+                details.push(("counter", EventDetail::Text(name)));
             }
             if let Some(detail) = texts.is_valid(row).then(|| texts.value(row)) {
-                details.push(("detail", Detail::Text(printable(detail).into_owned())));
+                details.push(("detail", EventDetail::Text(printable(detail).into_owned())));
             }
             let track = if loss::is_precision(cause) {
                 track_or_new(&mut noted, "Notes", packets)?
@@ -134,7 +134,7 @@ fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
 fn track_or_new<W: Write>(
     track: &mut Option<TrackId>,
     name: &str,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<TrackId> {
     match track {
         Some(track) => Ok(*track),

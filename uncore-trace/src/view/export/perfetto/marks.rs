@@ -7,7 +7,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Detail, Packets, TrackId};
+use super::packets::{EventDetail, TracePackets, TrackId};
 use crate::schema::marks::MarkKind;
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -22,7 +22,7 @@ use crate::view::span::SelectedTime;
 pub(super) fn write_marks<W: Write>(
     recording: &Recording,
     span: &SelectedTime,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
     let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
     let to_ns = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
@@ -37,8 +37,8 @@ pub(super) fn write_marks<W: Write>(
     for mark in marks {
         let begin_ns = mark.begin_ns.max(from_ns);
         let name = printable(&mark.text).into_owned();
-        let mut details = vec![("source", Detail::Text(printable(&mark.source).into_owned()))];
-        details.extend(mark.pid.map(|pid| ("pid", Detail::Number(pid.into()))));
+        let mut details = vec![("source", EventDetail::Text(printable(&mark.source).into_owned()))];
+        details.extend(mark.pid.map(|pid| ("pid", EventDetail::Number(pid.into()))));
         if mark.kind == MarkKind::Instant {
             packets.write_instant(parent, begin_ns, &name, details)?;
             continue;

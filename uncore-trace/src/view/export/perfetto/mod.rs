@@ -33,7 +33,7 @@ use std::io::Write;
 
 use anyhow::{Context as _, Result};
 
-use self::packets::Packets;
+use self::packets::TracePackets;
 use super::SelectedRows;
 use super::parts::{Grain, ExportNames};
 use crate::clock::Snapshot;
@@ -61,15 +61,15 @@ type Clocks = Snapshot;
 ///
 /// # Errors
 ///
-/// A table cannot be read, or `out` cannot be written.
+/// A table cannot be read, or `output` cannot be written.
 pub fn write_perfetto(
     recording: &Recording,
     fabric: &OpenTable,
     span: &SelectedTime,
     (grouping, top): (By, usize),
-    out: impl Write,
+    output: impl Write,
 ) -> Result<PerfettoSummary> {
-    let mut packets = Packets::new(out, clocks_at_begin(fabric, span)?)?;
+    let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;
     marks::write_marks(recording, span, &mut packets)?;
     let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(grouping, recording);
     rates::write_rates(&SelectedRows::new(fabric, span), names, top, &mut packets)?;

@@ -28,7 +28,7 @@ pub(super) struct TrackId(u64);
 
 /// A detail of an event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Detail {
+pub(super) enum EventDetail {
     /// A number.
     Number(i64),
     /// An escaped text.
@@ -36,8 +36,8 @@ pub(super) enum Detail {
 }
 
 /// A trace that is being written.
-pub(super) struct Packets<W> {
-    out: W,
+pub(super) struct TracePackets<W> {
+    output: W,
     buffer: Vec<u8>,
     tracks: u64,
     events: u64,
@@ -54,11 +54,11 @@ pub(super) struct TrackScale {
     pub shared_key: String,
 }
 
-impl<W: Write> Packets<W> {
+impl<W: Write> TracePackets<W> {
     /// Begins a trace.
     pub(super) fn new(out: W, clocks: Clocks) -> Result<Self> {
         let mut packets = Self {
-            out,
+            output: out,
             buffer: Vec::new(),
             tracks: 0,
             events: 0,
@@ -129,7 +129,7 @@ impl<W: Write> Packets<W> {
         track: TrackId,
         ns: i64,
         name: &str,
-        details: Vec<(&'static str, Detail)>,
+        details: Vec<(&'static str, EventDetail)>,
     ) -> Result<()> {
         let event = self.named_event(name, details)?;
         self.write_event(track, ns, TYPE_SLICE_BEGIN, event)
@@ -146,14 +146,14 @@ impl<W: Write> Packets<W> {
         track: TrackId,
         ns: i64,
         name: &str,
-        details: Vec<(&'static str, Detail)>,
+        details: Vec<(&'static str, EventDetail)>,
     ) -> Result<()> {
         let event = self.named_event(name, details)?;
         self.write_event(track, ns, TYPE_INSTANT, event)
     }
 
     /// An event with a name and details; writes the names that are new.
-    fn named_event(&mut self, name: &str, details: Vec<(&'static str, Detail)>) -> Result<TrackEvent> {
+    fn named_event(&mut self, name: &str, details: Vec<(&'static str, EventDetail)>) -> Result<TrackEvent> {
         let mut new = InternedData::default();
         let interned =
             |iid, name: &str| InternedName { iid: Some(iid), name: Some(name.to_owned()) };
@@ -173,8 +173,8 @@ impl<W: Write> Packets<W> {
                 next_iid
             });
             let (int_value, string_value) = match detail {
-                Detail::Number(number) => (Some(number), None),
-                Detail::Text(text) => (None, Some(text)),
+                EventDetail::Number(number) => (Some(number), None),
+                EventDetail::Text(text) => (None, Some(text)),
             };
             debug_annotations.push(DebugAnnotation {
                 name_iid: Some(iid),
@@ -211,7 +211,7 @@ impl<W: Write> Packets<W> {
         self.buffer.clear();
         encode_key(TRACE_PACKET, WireType::LengthDelimited, &mut self.buffer);
         packet.encode_length_delimited(&mut self.buffer)?;
-        self.out.write_all(&self.buffer)?;
+        self.output.write_all(&self.buffer)?;
         Ok(())
     }
 }

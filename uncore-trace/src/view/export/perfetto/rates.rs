@@ -5,10 +5,10 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Packets, TrackScale, TrackId};
+use super::packets::{TracePackets, TrackScale, TrackId};
 use crate::view::export::SelectedRows;
 use crate::view::export::parts::{CountDescription, ExportNames};
-use crate::view::export::sums::{LineRates, Stretch, StretchSums};
+use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
 use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 
 /// The tracks of one total.
@@ -33,12 +33,12 @@ pub(super) fn write_rates<W: Write>(
     fabric: &SelectedRows<'_>,
     names: ExportNames,
     top: usize,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<()> {
     let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
     let mut tracks = add_all_tracks(&survey, packets)?;
     let mut sums = StretchSums::new(&survey);
-    let mut write_stretch = |stretch: &Stretch| tracks[stretch.count_index].write_stretch(stretch, packets);
+    let mut write_stretch = |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
     survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
     sums.finish(&mut write_stretch)?;
     for count_tracks in tracks.into_iter().filter(|its| its.is_unknown) {
@@ -48,7 +48,7 @@ pub(super) fn write_rates<W: Write>(
 }
 
 /// The tracks of all totals; those of one group are together.
-fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut Packets<W>) -> Result<Vec<CountTracks>> {
+fn add_all_tracks<W: Write>(survey: &ExportSurvey, packets: &mut TracePackets<W>) -> Result<Vec<CountTracks>> {
     let counts = survey.names.counts();
     // In the order of the plan, which `--dry-run` shows; a group comes where its first counter is.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -77,7 +77,7 @@ fn add_count_tracks<W: Write>(
     count: &CountDescription,
     lines: &[TenantOrOthers],
     group: TrackId,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<CountTracks> {
     let parent = packets.add_track(&count.name, Some(group), None)?;
     let unit = match count.unit.as_str() {
@@ -104,7 +104,7 @@ fn add_count_tracks<W: Write>(
 
 impl CountTracks {
     /// Writes the rates of a stretch; a rate that did not change is not written again.
-    fn write_stretch<W: Write>(&mut self, stretch: &Stretch, packets: &mut Packets<W>) -> Result<()> {
+    fn write_stretch<W: Write>(&mut self, stretch: &RateStretch, packets: &mut TracePackets<W>) -> Result<()> {
         let begin_ns = stretch.begin_ns;
         self.end_ns = stretch.end_ns;
         let Some(rates) = &stretch.rates else {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{Detail, Packets, TrackId};
+use super::packets::{EventDetail, TracePackets, TrackId};
 use crate::schema::columns::{bits_column, i32_column, i64_column, texts, words};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{Recording, TableScan, OpenTable};
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 8] =
 pub(super) fn write_slices<W: Write>(
     recording: &Recording,
     span: &SelectedTime,
-    packets: &mut Packets<W>,
+    packets: &mut TracePackets<W>,
 ) -> Result<bool> {
     if !recording.list_tables().iter().any(|def| def.name == slices::TABLE.name) {
         return Ok(false);
@@ -55,10 +55,10 @@ pub(super) fn write_slices<W: Write>(
             let cgroup = names.get(&id).cloned().unwrap_or_else(unnamed);
             let thread = printable(comms.get(row).unwrap_or_default());
             let details = vec![
-                ("cgroup", Detail::Text(cgroup)),
-                ("tid", Detail::Number(tids.value(row).into())),
-                ("pid", Detail::Number(pids.value(row).into())),
-                ("interrupts_ns", Detail::Number(irqs.value(row))),
+                ("cgroup", EventDetail::Text(cgroup)),
+                ("tid", EventDetail::Number(tids.value(row).into())),
+                ("pid", EventDetail::Number(pids.value(row).into())),
+                ("interrupts_ns", EventDetail::Number(irqs.value(row))),
             ];
             packets.begin_slice(track, begin_ns, &thread, details)?;
             packets.end_slice(track, end_ns)?;

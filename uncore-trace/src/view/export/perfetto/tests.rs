@@ -257,11 +257,11 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Sel
 /// The trace that `add` writes for the recording.
 fn trace(
     (dir, recording, span): (tempfile::TempDir, Recording, SelectedTime),
-    add: fn(&Recording, &SelectedTime, &mut Packets<File>) -> Result<()>,
+    add: fn(&Recording, &SelectedTime, &mut TracePackets<File>) -> Result<()>,
 ) -> Read {
     let path = dir.path().join("trace");
     let clocks = Clocks { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
-    let mut packets = Packets::new(File::create(&path).unwrap(), clocks).unwrap();
+    let mut packets = TracePackets::new(File::create(&path).unwrap(), clocks).unwrap();
     add(&recording, &span, &mut packets).unwrap();
     let (tracks, events) = packets.end_trace();
     Read::decode(&fs::read(path).unwrap(), PerfettoSummary { tracks, events, has_slices: true })
