@@ -23,9 +23,9 @@ pub struct Mark {
     pub end_ns: Option<i64>,
     /// What it is.
     pub kind: MarkKind,
-    /// Its name, as recorded: not escaped.
+    /// Name of the mark, as recorded: not escaped.
     pub text: String,
-    /// Its source, as in the table: not escaped.
+    /// Source of the mark, as in the table: not escaped.
     pub source: String,
     /// Process that sent it, if known.
     pub pid: Option<i32>,
@@ -39,7 +39,7 @@ impl From<marks::Mark> for Mark {
 }
 
 impl Mark {
-    /// Whether it is a span that was not ended.
+    /// Whether the mark is a span that was not ended.
     pub fn is_open(&self) -> bool {
         self.kind == MarkKind::Span && self.end_ns.is_none()
     }
@@ -69,7 +69,7 @@ impl RecordedMarks {
     ///
     /// # Errors
     ///
-    /// They cannot be read.
+    /// The marks cannot be read.
     pub fn read_list(recording: &Recording) -> Result<Vec<Mark>> {
         Ok(Self::read_marks(recording)?.list)
     }
@@ -78,7 +78,7 @@ impl RecordedMarks {
     ///
     /// # Errors
     ///
-    /// They cannot be read.
+    /// The marks cannot be read.
     pub fn read_marks(recording: &Recording) -> Result<Self> {
         let has_table = recording.list_tables().iter().any(|table| table.name == TABLE.name);
         let mut marks = if has_table {

@@ -71,7 +71,7 @@ impl FromStr for TimePoint {
 }
 
 impl TimePoint {
-    /// Its time on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
+    /// The time of the point on `CLOCK_MONOTONIC`, ns, in consecutive recordings.
     ///
     /// # Errors
     ///

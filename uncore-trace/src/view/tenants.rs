@@ -18,9 +18,9 @@ pub(super) const DOMINANT: f64 = 0.9;
 /// shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DominantCgroup {
-    /// Its path, as recorded: not escaped.
+    /// Path of the cgroup, as recorded: not escaped.
     pub path: String,
-    /// Its part of the event's total, 0 to 1.
+    /// Fraction that the cgroup has of the event's total, 0 to 1.
     pub fraction: f64,
 }
 

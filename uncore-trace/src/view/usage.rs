@@ -107,7 +107,7 @@ pub struct Event {
     pub total: f64,
     /// Highest rate of windows that end at the same time, in the unit per second.
     pub highest: Option<f64>,
-    /// Its lines, the largest value first.
+    /// Lines of the event, the largest value first.
     pub lines: Vec<ReportLine>,
     /// Rate of the windows that end at the current moment.
     rate: MomentRate,
@@ -128,7 +128,7 @@ impl Event {
 /// One line: an owner, a tenant, a PMU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportLine {
-    /// Its name, as recorded: not escaped.
+    /// Name of the line, as recorded: not escaped.
     pub key: String,
     /// task, irq, ...; empty if lines sum all owners.
     pub owner: String,
@@ -145,11 +145,11 @@ pub struct ReportLine {
     pub active: Option<(i64, i64)>,
     /// Values over time.
     pub heat: Heat,
-    /// Whether its rows are shares of a count, not the count of all owners.
+    /// Whether the rows of the line are shares of a count, not the count of all owners.
     is_divided: bool,
     small_processes: SmallProcesses,
     highest: HighestRate,
-    /// Whether it has a row in a window that ends at the current moment.
+    /// Whether the line has a row in a window that ends at the current moment.
     is_touched: bool,
 }
 
@@ -184,7 +184,7 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
     sum_in_threads(recording, question, parallel::thread_count())
 }
 
-/// The same in this number of threads.
+/// Sums the recording's fabric table in this number of threads.
 fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
     let table = recording.open_table(&fabric::TABLE)?;
     let (by, is_chosen) = (question.by, question.is_chosen);
@@ -452,7 +452,7 @@ impl ReportLine {
         self.small_processes.most_in_window
     }
 
-    /// Its value; `None` where no row has one.
+    /// Value of the line; `None` where no row has one.
     pub fn known_value(&self) -> Option<f64> {
         (self.sum.rows > 0).then_some(self.sum.value)
     }

@@ -37,7 +37,7 @@ pub(super) enum Grain {
 pub(super) struct CountDescription {
     /// The group of its tracks: a link, or a PMU instance.
     pub group: String,
-    /// Its name in the group: a direction, or an event with its filter in brackets.
+    /// Name of the count in the group: a direction, or an event with its filter in brackets.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -51,25 +51,25 @@ pub(super) struct CountDescription {
 /// The owner of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ExportTenant {
-    /// One of [`owner::KINDS`].
+    /// Kind of the owner, one of [`owner::KINDS`].
     pub owner: String,
     /// Path of a task's cgroup, or another name of it if that is not known; empty for other owners.
     pub cgroup: String,
-    /// Its container; empty if it is in none.
+    /// Container of the cgroup; empty if it is in none.
     pub container: String,
-    /// Its pod; empty if it is in none.
+    /// Pod of the cgroup; empty if it is in none.
     pub pod: String,
-    /// Its job, without the step; empty if it is in none.
+    /// Job of the cgroup, without the step; empty if it is in none.
     pub job: String,
 }
 
 impl ExportTenant {
-    /// Whether it is a task: other owners always have series of their own.
+    /// Whether the tenant is a task: other owners always have series of their own.
     pub(super) fn is_task(&self) -> bool {
         self.owner == owner::TASK
     }
 
-    /// Its name.
+    /// Name of the tenant: its cgroup, or the kind of owner in brackets.
     pub(super) fn display_name(&self) -> String {
         if self.is_task() { self.cgroup.clone() } else { format!("({})", self.owner) }
     }

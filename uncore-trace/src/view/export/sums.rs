@@ -34,9 +34,9 @@ pub(super) struct RateStretch {
 /// Rates, in the unit of the count per second.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LineRates {
-    /// Of the total.
+    /// Rate of the total.
     pub total: f64,
-    /// Of each line; they sum to the total.
+    /// Rate of each line; the rates of all lines sum to the total.
     pub lines: Vec<f64>,
 }
 

@@ -58,7 +58,7 @@ pub struct WatchedCount {
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
-    /// Its group: the subsystem of a link, or the event itself.
+    /// Group of the rate in the lines of owners: the subsystem of a link, or the event itself.
     pub group: String,
     /// Index of the link in the plan.
     pub link: Option<usize>,

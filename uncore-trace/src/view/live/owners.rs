@@ -17,12 +17,12 @@ const BEYOND: &str = "(more owners than are kept apart)";
 pub(super) struct LiveOwner {
     /// Kind, as in `fabric`.
     pub(super) owner_kind: String,
-    /// Its name for each of [`GROUPINGS`].
+    /// Name of the owner for each of [`GROUPINGS`].
     names: Vec<String>,
 }
 
 impl LiveOwner {
-    /// Its name in this grouping.
+    /// Name of the owner in this grouping.
     pub(super) fn name_in(&self, grouping: By) -> &str {
         let grouping_index = GROUPINGS.iter().position(|candidate| *candidate == grouping);
         grouping_index.and_then(|place| self.names.get(place)).map_or("", String::as_str)

@@ -80,7 +80,7 @@ fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok,
 /// A group of links or events whose rates are summed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupHead {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -98,7 +98,7 @@ pub struct LinkFullness {
 /// The line of a link or event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WatchedLine {
-    /// Its name.
+    /// Name of the link or event.
     pub name: String,
     /// Unit of its counts.
     pub unit: String,
@@ -121,9 +121,9 @@ pub struct WatchedLine {
 /// The line of an owner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OwnerLine {
-    /// Its name, as recorded: not escaped.
+    /// Name of the owner, as recorded: not escaped.
     pub name: String,
-    /// Its kind: task, irq, idle, ...
+    /// Kind of the owner: task, irq, idle, ...
     pub owner: String,
     /// Rate in each group, per second; null if a part of the group is not known.
     pub per_s: Vec<Option<f64>>,

@@ -63,7 +63,7 @@ pub(super) struct NamedMark {
 /// All events to be marked.
 #[derive(Debug, Default)]
 pub(super) struct PageNotices {
-    /// Those that make the recording incomplete; `None` if losses are not known.
+    /// Losses that make the recording incomplete; `None` if losses are not known.
     pub losses: Option<Vec<LossSpan>>,
     /// The sums of the others.
     pub note: Option<String>,

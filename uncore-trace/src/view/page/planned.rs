@@ -58,7 +58,7 @@ impl PagePlan {
 }
 
 impl PlannedCounter {
-    /// Its link and direction.
+    /// Link and direction of the counter; `None` if it is on no link.
     pub(super) fn link_and_direction(&self, links: &Links) -> Option<(usize, Direction)> {
         links.on(i32::try_from(self.id).ok()?)
     }

@@ -25,7 +25,7 @@ use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// One area over time.
+/// Values of an area over time.
 #[derive(Debug, Default)]
 pub(super) struct AreaSeries {
     /// Value in each bucket.
@@ -78,10 +78,10 @@ impl AreaSeries {
     }
 }
 
-/// One plot over time.
+/// Values of a plot over time.
 #[derive(Debug)]
 pub(super) struct PlotSeries {
-    /// Its totals.
+    /// Totals of the plot.
     pub total: PlotTotal,
     /// In the order of [`PagePlot::areas`].
     pub areas: Vec<AreaSeries>,

@@ -28,7 +28,7 @@ pub(super) enum AreaKind {
 }
 
 impl AreaKind {
-    /// Its name in the data of the page.
+    /// Name of the kind in the data of the page.
     pub(super) const fn json_name(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
@@ -93,7 +93,7 @@ impl EventWithTenants {
 /// One direction of a link, or an event.
 #[derive(Debug)]
 pub(super) struct PagePlot {
-    /// Its sums, with the largest lines and one for all others.
+    /// Sums of the link or event, with the largest lines and one for all others.
     pub event: Event,
     /// The tenants of its areas, as indices in [`PageSurvey::tenants`], ascending.
     pub areas: Vec<usize>,
@@ -131,7 +131,7 @@ impl PagePlot {
         self.lines.get(&(owner.to_owned(), key)).copied().or(self.others_area)
     }
 
-    /// Its lines, and the tenant of each as an index in [`PageSurvey::tenants`].
+    /// The lines of the plot, and the tenant of each as an index in [`PageSurvey::tenants`].
     pub(super) fn event_lines(&self) -> impl Iterator<Item = (&ReportLine, usize)> {
         self.event.lines.iter().zip(self.tenants.iter().copied())
     }

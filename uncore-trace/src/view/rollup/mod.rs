@@ -115,10 +115,10 @@ pub struct RollupForm {
     pub slack_ns: i64,
 }
 
-/// A counter that has rows.
+/// A counter that had rows, and how far it has come.
 #[derive(Debug, Clone, Copy)]
 struct SeenCounter {
-    /// Its place in `rollup_counters`.
+    /// Index in `rollup_counters`.
     counter_index: usize,
     /// The newest end of its windows of `fabric`, ns.
     reached_ns: i64,

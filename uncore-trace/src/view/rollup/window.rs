@@ -59,7 +59,7 @@ impl OwnerSum {
         Self { counter_index: counter_index, owner, method, sum: ShareSum::default() }
     }
 
-    /// The values of its row; `None` if its counters had no value in the whole window.
+    /// The values of the line's row; `None` if its counters had no value in the whole window.
     pub(super) fn row_values(&self, totals: &CounterTotals) -> Option<RowValues> {
         if totals.known_ns() == 0 {
             return None;
@@ -111,12 +111,12 @@ impl OpenWindow {
         self.begin_ns
     }
 
-    /// Number of its lines.
+    /// Number of lines of the window.
     pub(super) fn line_count(&self) -> usize {
         self.lines.len()
     }
 
-    /// Notes that it is over at `newest_ns`. Returns when it was first so.
+    /// Notes that the window is over at `newest_ns`. Returns when it was first over.
     pub(super) fn note_over(&mut self, newest_ns: i64) -> i64 {
         *self.over_since.get_or_insert(newest_ns)
     }
@@ -133,7 +133,7 @@ impl OpenWindow {
         self.newest_clocks.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
     }
 
-    /// Adds the total of a counter in a part of it.
+    /// Adds the total of a counter in a part of the window.
     pub(super) fn add_total(
         &mut self,
         counter_index: usize,
@@ -190,7 +190,7 @@ impl OpenWindow {
         line.sum.add_claim(cause, claim);
     }
 
-    /// Its lines, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
+    /// The lines of the window, with at most `owners` cgroups of each counter: the largest, and also `canary`. The
     /// others are summed in one line for each method. Also returns the totals of the counters.
     pub(super) fn into_lines(
         self,

@@ -73,7 +73,7 @@ impl HighestRate {
 /// Bytes over a link in the windows that end at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MomentBytes {
-    /// Its rate, bytes per second.
+    /// Rate over the link, bytes per second.
     pub rate: MomentRate,
     /// Length of the longest window of the link, ns. Counters of other links may have longer ones
     /// that end at the same time.

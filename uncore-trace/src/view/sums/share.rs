@@ -109,7 +109,7 @@ impl ShareSum {
         (self.rows > 0 && self.confidence.claims > 0).then(|| self.sum_interval(total))
     }
 
-    /// The same, also if no row has a confidence.
+    /// The 90 % interval of the sum, also if no row has a confidence.
     pub(in super::super) fn sum_interval(&self, total: f64) -> Interval {
         self.width.interval(self.value, total)
     }

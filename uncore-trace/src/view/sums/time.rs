@@ -16,9 +16,9 @@ use foldhash::fast::RandomState;
 /// The window of a row, `CLOCK_MONOTONIC` ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Its begin.
+    /// Begin of the window.
     pub begin_ns: i64,
-    /// Its end.
+    /// End of the window.
     pub end_ns: i64,
     /// Known time in it: all or nothing of a window of `fabric`, any part in a roll-up.
     pub known_ns: i64,
@@ -37,7 +37,7 @@ impl Window {
         Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
     }
 
-    /// Its length, at least 1 ns.
+    /// Length of the window, at least 1 ns.
     #[inline]
     pub fn length_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.begin_ns).max(1)

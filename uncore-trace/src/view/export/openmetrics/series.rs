@@ -33,14 +33,14 @@ pub(super) struct MetricFamily {
     help: &'static str,
 }
 
-/// One series.
+/// A series: one metric with its labels.
 #[derive(Debug)]
 pub(super) struct MetricSeries {
-    /// Its metric family.
+    /// Metric family of the series.
     pub family: MetricFamily,
     /// Index in `ExportNames::counts`.
     pub count_index: usize,
-    /// Its kind.
+    /// What the samples of the series count.
     pub kind: SeriesKind,
     /// Factor for sums.
     pub scale: f64,
