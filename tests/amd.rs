@@ -34,7 +34,7 @@ fn zen_3_counts_dram_channels_and_links_in_turns() {
 /// The models are those of perf's `mapfile.csv` (Linux 7.2).
 #[test]
 fn the_model_tells_the_generation() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut pmu = captured("zen3-2s").pmu("amd_df").unwrap().clone();
     for (model, family) in [
         ("23-1", "amd_df_zen2"),
@@ -51,7 +51,7 @@ fn the_model_tells_the_generation() {
         ("24-1", "amd_df"),
     ] {
         pmu.processor = Some(format!("AuthenticAMD-{model}"));
-        assert_eq!(catalog.family(&pmu).unwrap().family, family, "{model}");
+        assert_eq!(catalog.family_of(&pmu).unwrap().family, family, "{model}");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::machines::{captured, planned, request};
 
 /// The groups of traffic that open something on a machine.
 fn traffic_here(name: &str) -> Vec<&'static str> {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let opens = |group: &str| plan(&captured(name), &catalog, &request(&[group], &[])).is_ok();
     TRAFFIC.into_iter().map(Group::name).filter(|group| opens(group)).collect()
 }
@@ -59,7 +59,7 @@ fn every_machine_counts_without_a_request() {
 /// links; and what the catalog says.
 #[test]
 fn nothing_is_counted_twice() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &[], &[]);
         let mut whole: BTreeMap<(&str, &str, u32), Vec<&str>> = BTreeMap::new();
@@ -101,7 +101,7 @@ fn nothing_is_counted_twice() {
 /// A rule without an event in the catalog would leave nothing out.
 #[test]
 fn every_rule_that_leaves_something_out_is_about_events_of_a_group() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let opens = |family: &str, any: &[String]| {
         let family = catalog.families.iter().find(|its| its.family == family).unwrap();
         let stem = |glob: &str| glob.split(['*', '|']).next().unwrap_or_default().to_owned();

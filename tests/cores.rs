@@ -85,7 +85,7 @@ fn slots_are_those_of_the_processor() {
         assert_eq!(plan.metrics.len(), names.len() * 4, "{midr}");
     }
     let unknown = Request { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let error = plan(&core("0x00000000610f0390", 0), &catalog, &unknown).unwrap_err().to_string();
     assert!(error.contains("slots") && !error.contains('\n'), "{error}");
 }

@@ -111,11 +111,11 @@ fn of_devices(devices: &[&str], groups: &[&str]) -> Request {
 }
 
 pub(crate) fn planned(machine: &Machine, request: &Request) -> Plan {
-    plan(machine, &Catalog::embedded().unwrap(), request).unwrap()
+    plan(machine, &Catalog::load_embedded().unwrap(), request).unwrap()
 }
 
 pub(crate) fn refused(machine: &Machine, request: &Request) -> String {
-    let error = plan(machine, &Catalog::embedded().unwrap(), request).unwrap_err();
+    let error = plan(machine, &Catalog::load_embedded().unwrap(), request).unwrap_err();
     let error = format!("{error:#}");
     assert!(!error.contains('\n'), "{error}");
     error
@@ -386,7 +386,7 @@ fn hostile_names_are_shown_escaped() {
         &[("net", evil, &format!("{function}/net/x")), ("net", "evil", "virtual/net/evil")],
     );
     let text =
-        list(&machine, &Catalog::embedded().unwrap(), What::Devices, ListForm::Text(View::default()))
+        list(&machine, &Catalog::load_embedded().unwrap(), What::Devices, ListForm::Text(View::default()))
             .unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("evil\\u{1b}[2J"), "{text}");
     for device in [evil, "evil", "evil\u{1b}["] {
@@ -419,7 +419,7 @@ fn errors_say_what_is_there() {
 
 #[test]
 fn devices_are_listed_with_what_counts_them() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let shown = |machine: &Machine| {
         list(machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap()
     };
@@ -485,7 +485,7 @@ fn device_files_are_listed_with_their_functions() {
     );
     link(&dir.path().join("sys/dev/char/240:0"), format!("../../{node}"));
     let machine = discover::machine(dir.path()).unwrap();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let shown = list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
     let line = shown.lines().find(|line| line.contains(disk)).unwrap();
     assert!(line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'), "{shown}");

@@ -215,9 +215,9 @@ fn catalog_document() -> String {
 
 /// The families of the program, and those of one more file.
 fn overlay(text: &str) -> Result<Catalog, String> {
-    let mut catalog = Catalog::embedded().unwrap();
+    let mut catalog = Catalog::load_embedded().unwrap();
     let file = FamilyFile { name: "it".to_owned(), text: text.to_owned() };
-    catalog.overlay(vec![file]).map_err(|error| format!("{error:#}"))?;
+    catalog.add_files(vec![file]).map_err(|error| format!("{error:#}"))?;
     Ok(catalog)
 }
 

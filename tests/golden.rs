@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{PlannedMetric, Value, evaluate};
+use uncore_trace::catalog::metric::{PlannedMetric, MetricValue, evaluate_metric};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
 
@@ -195,7 +195,7 @@ pub(crate) fn metrics(machine: &Machine, names: &[&str]) -> Plan {
         metrics: names.iter().map(|&name| name.to_owned()).collect(),
         ..request(&[], &[])
     };
-    let plan = plan(machine, &Catalog::embedded().unwrap(), &request);
+    let plan = plan(machine, &Catalog::load_embedded().unwrap(), &request);
     plan.unwrap_or_else(|error| panic!("{names:?}: {error:#}"))
 }
 
@@ -214,8 +214,8 @@ pub(crate) fn value(
     };
     let instances: Vec<_> = plan.metrics.iter().filter(|m| m.name == name && pick(m)).collect();
     assert!(!instances.is_empty(), "{name} is not in the plan");
-    match evaluate(&instances, &count, seconds * 1e9) {
-        Value::Number(value) => value,
+    match evaluate_metric(&instances, &count, seconds * 1e9) {
+        MetricValue::Number(value) => value,
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -255,7 +255,7 @@ fn the_utilization_of_one_root_port_is_of_that_port() {
         per_port: true,
         ..request(&[], &[])
     };
-    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
+    let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
     let of = |m: &PlannedMetric| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
     same("per port", value(&plan, "pcie_read_utilization", COUNTS, 2.0, of), 40.0);
 }

@@ -40,7 +40,7 @@ fn intel_events_are_found_by_the_vendors_names() {
     assert!(refused("zen4-2s", &[], &["unc_cha_clockticks"]).contains("no event"));
     let names = |all| {
         let view = View { shows_all: all, width: None };
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         list(&captured("skylake-sp-2s"), &catalog, What::Events, ListForm::Text(view)).unwrap()
     };
     assert!(names(true).contains("unc_m2m_directory_lookup.any"));
@@ -77,7 +77,7 @@ fn intel_has_latency_and_mesh() {
     let metrics = ["mem_read_latency_local", "mem_read_latency_remote", "mem_read_latency"];
     for name in ["skylake-sp-2s", "sapphire-rapids-2s"] {
         let request = Request { metrics: metrics.map(str::to_owned).to_vec(), ..request(&[], &[]) };
-        let plan = plan(&captured(name), &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan(&captured(name), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let found: std::collections::BTreeSet<_> =
             plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
         assert_eq!(found.len(), 3, "{name}: {found:?}");

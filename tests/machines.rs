@@ -46,7 +46,7 @@ pub(crate) fn request(groups: &[&str], events: &[&str]) -> Request {
 }
 
 fn try_plan(name: &str, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let error = |error: anyhow::Error| {
         let error = format!("{error:#}");
         assert!(!error.contains('\n'), "more than one line: {error}");
@@ -81,7 +81,7 @@ pub(crate) fn brief(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn every_machine_lists() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     for name in &fixtures::names().unwrap() {
         let root = unpacked(name);
         let machine = machine(root.path()).unwrap();
@@ -113,7 +113,7 @@ fn every_machine_lists() {
 /// `list` used to print lines of 789 columns, mostly about other machines.
 #[test]
 fn no_line_of_a_list_is_wider_than_the_terminal() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     for name in &fixtures::names().unwrap() {
         let root = unpacked(name);
         let machine = machine(root.path()).unwrap();
@@ -139,7 +139,7 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
 /// Most first users are on a virtual machine, where the groups of the examples open nothing.
 #[test]
 fn the_first_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut begins = Vec::new();
     for name in &fixtures::names().unwrap() {
         let text = list(&captured(name), &catalog, What::All, ListForm::Text(View::default())).unwrap();
@@ -270,7 +270,7 @@ pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
 
 #[test]
 fn what_is_absent_is_one_line_and_all_of_it_with_all() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("vm-no-uncore");
     let text = |all| {
         let view = View { shows_all: all, width: None };

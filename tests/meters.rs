@@ -326,7 +326,7 @@ type Kind<'a> = (&'a str, &'a [(&'a str, u32)], [&'a str; 2]);
 /// The events of `hns3_pmu.c` whose `HNS3_PMU_FILTER_*` has `HNS3_PMU_FILTER_SUPPORT_FUNC`, and no others.
 #[test]
 fn hns3_filters_functions_of_the_events_that_can() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let family = catalog.families.iter().find(|its| its.family == "hns3_pmu").unwrap();
     let ports = family.ports.as_ref().unwrap();
     let can = |event: &str| {

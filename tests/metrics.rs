@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::metric::{DURATION_NS, PlannedMetric, Value, evaluate};
-use uncore_trace::catalog::words::Words;
+use uncore_trace::catalog::metric::{DURATION_NS, PlannedMetric, MetricValue, evaluate_metric};
+use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
 use uncore_trace_lab::fixtures;
@@ -26,7 +26,7 @@ fn request(events: &[&str], metrics: &[&str]) -> Request {
 }
 
 fn try_plan(machine: &Machine, metrics: &[&str]) -> Result<Plan, String> {
-    plan(machine, &Catalog::embedded().unwrap(), &request(&[], metrics)).map_err(|error| {
+    plan(machine, &Catalog::load_embedded().unwrap(), &request(&[], metrics)).map_err(|error| {
         let error = format!("{error:#}");
         assert!(!error.contains('\n'), "more than one line: {error}");
         error
@@ -53,8 +53,8 @@ fn value(
     let instances: Vec<_> =
         plan.metrics.iter().filter(|its| its.name == metric && pick(its)).collect();
     assert!(!instances.is_empty(), "{metric} is not in the plan");
-    match evaluate(&instances, &count, seconds * 1e9) {
-        Value::Number(value) => value,
+    match evaluate_metric(&instances, &count, seconds * 1e9) {
+        MetricValue::Number(value) => value,
         other => panic!("{metric}: {other:?}"),
     }
 }
@@ -385,26 +385,26 @@ fn every_name_of_a_formula_is_known() {
         l1i_tlb_refill l2d_tlb l2d_tlb_refill dtlb_walk itlb_walk cpu_cycles stall_backend \
         stall_frontend stall_slot_frontend stall_slot_backend l3d_cache l3d_cache_refill";
     let mut unknown = Vec::new();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let machines = fixtures::names().unwrap();
     let machines: Vec<_> = machines.iter().map(|name| captured(name)).collect();
     for family in &catalog.families {
         let pmus: Vec<_> = machines
             .iter()
             .flat_map(|machine| &machine.pmus)
-            .filter(|pmu| catalog.family(pmu).is_some_and(|its| its.family == family.family))
+            .filter(|pmu| catalog.family_of(pmu).is_some_and(|its| its.family == family.family))
             .collect();
         let base = catalog.families.iter().find(|f| Some(&f.family) == family.events_of.as_ref());
         // Metrics with the vendor's names are compared with the vendor's events where they are
         // read.
         for metric in family.metrics.iter().filter(|metric| !metric.vendor) {
-            for name in metric.formula.names() {
+            for name in metric.formula.distinct_names() {
                 let named = family.events.iter().chain(base.iter().flat_map(|base| &base.events));
                 let known = name == DURATION_NS
                     || metric.inputs.contains_key(name)
                     || family.constants.iter().any(|constant| constant.name == name)
                     || named.flat_map(|event| &event.names).any(|known| known == name)
-                    || pmus.iter().any(|pmu| Words::new(&catalog, pmu).event(name).is_some())
+                    || pmus.iter().any(|pmu| PmuWords::new(&catalog, pmu).find_event(name).is_some())
                     || ELSEWHERE.iter().any(|known| name.starts_with(known))
                     || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")
@@ -465,7 +465,7 @@ fn the_inputs_of_a_ratio_are_a_group() {
 fn a_group_is_within_the_budget() {
     let machine = captured("yitian");
     for (counters, grouped) in [(1, 0), (2, 2)] {
-        let mut catalog = Catalog::embedded().unwrap();
+        let mut catalog = Catalog::load_embedded().unwrap();
         let mesh = catalog.families.iter_mut().find(|family| family.family == "arm_cmn").unwrap();
         mesh.budgets[0].counters = counters;
         let plan = plan(&machine, &catalog, &request(&[], &["slc_miss_rate"])).unwrap();
@@ -478,7 +478,7 @@ fn groups_that_the_user_typed_keep_their_members() {
     let pmu = "nvidia_pcie_pmu_0";
     let text = format!("{{{pmu}/rd_req_loc/,{pmu}/wr_req_loc/}}");
     let request = request(&[&text], &["pcie_read_utilization"]);
-    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
+    let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
     let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
     let its: Vec<_> = its.map(|counter| (counter.event.as_str(), counter.leader)).collect();
     let rest = plan.counters.iter().find(|c| c.pmu == pmu && c.event == "rd_req_rem").unwrap();
@@ -498,7 +498,7 @@ fn groups_that_the_user_typed_keep_their_members() {
 fn metrics_share_the_counters_of_groups() {
     let mut request = request(&[], &["mem_read_latency"]);
     request.groups.push("latency".to_owned());
-    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
+    let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     assert!(plan.counters.iter().all(|c| seen.insert((c.attr_type, c.config, c.cpu))));
     let scf: Vec<_> = plan.counters.iter().filter(|c| c.pmu == "nvidia_scf_pmu_0").collect();

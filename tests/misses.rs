@@ -4,7 +4,7 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::witness::Witness;
-use uncore_trace::catalog::words::Words;
+use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::Allowance;
 use uncore_trace::plan::misses::Wanted;
@@ -17,7 +17,7 @@ use crate::machines::{captured, request};
 const STAND_IN: &str = "inst_retired";
 
 fn catalog(event: &str) -> Catalog {
-    let mut catalog = Catalog::embedded().unwrap();
+    let mut catalog = Catalog::load_embedded().unwrap();
     let core = catalog.families.iter_mut().find(|family| family.family == "arm_core").unwrap();
     let witness = |event: &str, processors: &[&str]| Witness {
         event: event.to_owned(),
@@ -211,7 +211,7 @@ fn what_cannot_be_had_is_a_note_or_an_error() {
 
 /// The witness on CPUs of this processor, whose core PMU has only `cache-misses` in sysfs.
 fn first(processor: &str) -> String {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let formats = ["event", "umask"].map(|name| (name.to_owned(), "config:0-15".parse().unwrap()));
     let pmu = Pmu {
         name: "cpu".to_owned(),
@@ -219,10 +219,10 @@ fn first(processor: &str) -> String {
         formats: formats.into_iter().collect(),
         ..Pmu::default()
     };
-    let words = Words::new(&catalog, &pmu);
+    let words = PmuWords::new(&catalog, &pmu);
     let witnesses = &words.family.unwrap().witnesses;
     let mut here = witnesses.iter().filter(|its| its.is_for(&pmu));
-    here.find_map(|its| words.event(&its.event)).unwrap().name.to_owned()
+    here.find_map(|its| words.find_event(&its.event)).unwrap().name.to_owned()
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn least_seconds(mut work: impl FnMut()) -> f64 {
 fn times(size: Size) -> [(&'static str, f64); 3] {
     let root = TempDir::new().unwrap();
     large::machine(size).unwrap().fill(root.path()).unwrap();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let known = machine(root.path()).unwrap();
     [
         ("discovery", least_seconds(|| _ = machine(root.path()).unwrap())),

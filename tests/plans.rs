@@ -88,7 +88,7 @@ fn a_plan_is_consistent() {
 #[test]
 fn the_machine_at_hand_can_be_planned() {
     let here = machine(Path::new("/")).unwrap();
-    let plan = plan(&here, &Catalog::embedded().unwrap(), &request(&["host"], &[])).unwrap();
+    let plan = plan(&here, &Catalog::load_embedded().unwrap(), &request(&["host"], &[])).unwrap();
     assert_eq!(plan.owners(), here.cpus.online);
 }
 
@@ -106,7 +106,7 @@ fn host_works_everywhere() {
 
 #[test]
 fn times_that_make_no_sense_are_refused() {
-    let (machine, catalog) = (captured("vm-no-uncore"), Catalog::embedded().unwrap());
+    let (machine, catalog) = (captured("vm-no-uncore"), Catalog::load_embedded().unwrap());
     for (tick_ns, window_ns) in [
         (0, 0),
         (1, 1),
@@ -123,7 +123,7 @@ fn times_that_make_no_sense_are_refused() {
 /// `ali_drw` keeps after its CPU went offline.
 #[test]
 fn offline_owners_are_named() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut machine = captured("grace-2s");
     let scf = machine.pmus.iter_mut().find(|pmu| pmu.name == "nvidia_scf_pmu_1").unwrap();
     scf.cpumask = Some("".parse().unwrap());
@@ -149,7 +149,7 @@ fn missing_groups_are_one_error_or_warnings() {
     for part in ["mesh", "energy", "--allow-missing", "doctor"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let allowed = |groups: &[&str]| {
         let request = Request { allow_missing: true, ..request(groups, &[]) };
         plan(&captured("sapphire-rapids-2s"), &catalog, &request)
@@ -175,7 +175,7 @@ fn hostile_names_are_shown_escaped() {
         ("evil\u{1b}[2J\n_0/events/x\ny", "config=1"),
         ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let text = list(&machine, &catalog, What::All, ListForm::Text(View::default())).unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("x\\ny"), "{text}");
     let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();

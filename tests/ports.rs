@@ -10,7 +10,7 @@ use crate::machines::{captured, request};
 
 fn planned(machine: &Machine, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
     let request = Request { ports: true, ..request(groups, events) };
-    let made = plan(machine, &Catalog::embedded().unwrap(), &request);
+    let made = plan(machine, &Catalog::load_embedded().unwrap(), &request);
     made.map_err(|error| format!("{error:#}"))
 }
 

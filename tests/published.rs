@@ -157,7 +157,7 @@ fn with_root_complexes() -> Machine {
 
 #[test]
 fn published_command_lines_become_these_config_words() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let (_dir, cloud) = made(&[
         ("pcie_bdf_200/type", "20"),
         ("pcie_bdf_200/cpumask", "1"),

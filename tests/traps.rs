@@ -57,7 +57,7 @@ fn older_root_port_drivers_have_fewer_counters() {
         ("pcie_bdf_200/format/eventid", "config:0-15"),
         ("pcie_bdf_200/format/type", "config:16-19"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let notes = |texts: &[&str]| plan(&machine, &catalog, &request(&[], texts)).unwrap().notes;
     let lane = |event: u32| format!("dwc_rootport_0/eventid={event:#x},type=1,lane=0/");
     let two = notes(&[&lane(0x70b), &lane(0x70c)]);
@@ -178,9 +178,9 @@ fn shares_are_said_once_for_all_pmus_alike() {
 fn a_mistyped_filter_of_a_family_from_outside_is_named() {
     let text = "family = 'mine'\nabout = 'x'\nnames = ['nvidia_pcie_pmu_#']\ngroup = 'pcie'\n\
                 [opens]\npcie = ['rd_bytes_loc']\n[[filter]]\nterms = 'root_prot=0x3ff'\n";
-    let mut catalog = Catalog::embedded().unwrap();
+    let mut catalog = Catalog::load_embedded().unwrap();
     let file = FamilyFile { name: "my.toml".to_owned(), text: text.to_owned() };
-    catalog.overlay(vec![file]).unwrap();
+    catalog.add_files(vec![file]).unwrap();
     let plan = plan(&captured("grace-2s"), &catalog, &request(&["pcie"], &[])).unwrap();
     let notes: Vec<_> = plan.notes.iter().filter(|note| note.contains("filter")).collect();
     assert_eq!(
@@ -260,7 +260,7 @@ fn filters_that_would_count_something_else_are_refused() {
 /// The driver ignores bits of GPUs that do not exist, and counts all traffic if no bit is left.
 #[test]
 fn a_mask_has_a_bit_for_each_peer() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut machine = captured("t410-2s");
     let link = machine.pmus.iter_mut().find(|pmu| pmu.name == "nvidia_nvlink_c2c_pmu_0").unwrap();
     assert_eq!(link.peers.get("gpu"), Some(&2), "the peer file is read");
@@ -317,7 +317,7 @@ fn a_pmu_without_a_cpumask_is_one_counter() {
         ("arm_dmc620_10008c000/format/eventid", "config:0-8"),
         ("software/type", "1"),
     ]);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let text = "arm_dmc620_10008c000/eventid=0x12/";
     let plan = plan(&machine, &catalog, &request(&[], &[text, "context-switches"])).unwrap();
     let of = |family: &str| plan.counters.iter().filter(|c| c.pmu.starts_with(family)).count();

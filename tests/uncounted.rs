@@ -18,14 +18,14 @@ use crate::machines::{request, unpacked};
 const DEVICES: &str = "sys/bus/event_source/devices";
 
 fn planned(root: &Path, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     plan(&machine(root).unwrap(), &catalog, &request(groups, events))
         .map_err(|error| format!("{error:#}"))
 }
 
 /// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on PMUs.
 fn said(root: &Path, group: &str) -> [String; 3] {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
     let known = machine(root).unwrap();
     let listed = list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
@@ -103,7 +103,7 @@ fn a_pmu_that_is_only_counted_by_name_is_not_absent() {
     assert!(refused.contains(how), "{refused}");
     let notes = planned(root.path(), &[], &[]).unwrap().notes.join("\n");
     assert!(notes.contains(how), "{notes}");
-    let (known, catalog) = (machine(root.path()).unwrap(), Catalog::embedded().unwrap());
+    let (known, catalog) = (machine(root.path()).unwrap(), Catalog::load_embedded().unwrap());
     let summary = summary::summary_text(&known, &catalog, None);
     let (begin, _) = how.split_once(", such as").unwrap();
     assert!(summary.contains(begin) && !summary.contains("No uncore counters"), "{summary}");
@@ -123,7 +123,7 @@ fn memory_of_small_systems_is_counted_in_bytes() {
         ("imx8mm", "read-cycles write-cycles", 16.0),
     ] {
         let root = unpacked(name);
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         let known = machine(root.path()).unwrap();
         let mut metrics = request(&[], &[]);
         metrics.metrics = vec!["mem_bandwidth".to_owned()];
@@ -153,7 +153,7 @@ fn metrics_of_imx_have_the_names_of_perf() {
         for metric in metrics {
             let mut request = request(&[], &[]);
             request.metrics = vec![(*metric).to_owned()];
-            let plan = plan(&known, &Catalog::embedded().unwrap(), &request);
+            let plan = plan(&known, &Catalog::load_embedded().unwrap(), &request);
             assert_eq!(plan.unwrap().metrics.len(), 1, "{metric}");
         }
     };

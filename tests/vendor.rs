@@ -48,7 +48,7 @@ fn a_metric_of_intel_is_right_beside_the_event_that_was_typed() {
     let mut asked = request(&[], &["uncore_imc/cas_count_read/"]);
     asked.metrics = vec!["memory_bandwidth_read".to_owned()];
     let plan =
-        plan(&captured("sapphire-rapids-2s"), &Catalog::embedded().unwrap(), &asked).unwrap();
+        plan(&captured("sapphire-rapids-2s"), &Catalog::load_embedded().unwrap(), &asked).unwrap();
     assert!(plan.counters.iter().all(|counter| counter.unit == "bytes"));
     let found = value(&plan, "memory_bandwidth_read", COUNTS, 2.0, |_| true);
     same("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
@@ -56,7 +56,7 @@ fn a_metric_of_intel_is_right_beside_the_event_that_was_typed() {
 
 #[test]
 fn only_the_whole_name_of_a_metric_of_intel_asks_for_it() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("sapphire-rapids-2s");
     let asked = |name: &str| {
         let mut asked = request(&[], &[]);

@@ -30,7 +30,7 @@ fn on(
     events: &[&str],
     metrics: &[&str],
 ) -> Result<Plan, String> {
-    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::embedded().unwrap());
+    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::load_embedded().unwrap());
     let mut asked = request(groups, events);
     asked.metrics = metrics.iter().map(|&name| name.to_owned()).collect();
     plan(machine, &CATALOG, &asked).map_err(|error| format!("{error:#}"))
@@ -334,7 +334,7 @@ fn prefixes_of_perf_name_the_events_of_their_unit() {
 /// The models are those of perf's `mapfile.csv`.
 #[test]
 fn every_model_has_the_family_of_its_generation() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     for (processor, model) in [23, 24, 25, 26].iter().flat_map(|f| (0..=0xff).map(move |m| (*f, m)))
     {
         let (df, l3) = match (processor, model >> 4) {
@@ -349,7 +349,7 @@ fn every_model_has_the_family_of_its_generation() {
             let name = name.to_owned();
             let processor = Some(format!("AuthenticAMD-{processor}-{model:x}"));
             let pmu = Pmu { name, processor, ..Pmu::default() };
-            assert_eq!(catalog.family(&pmu).unwrap().family, family, "{:?}", pmu.processor);
+            assert_eq!(catalog.family_of(&pmu).unwrap().family, family, "{:?}", pmu.processor);
         }
     }
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::family::Kind;
+use uncore_trace::catalog::family::PmuKind;
 use uncore_trace::catalog::source::Cause;
-use uncore_trace::catalog::words::Words;
+use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, Plan, Request, Told, plan};
@@ -23,7 +23,7 @@ use crate::machines::{captured, made, request};
 /// The plan of one event, or the error.
 fn of(machine: &Machine, event: &str, told: Option<Told>) -> Result<Plan, String> {
     let request = Request { told, ..request(&[], &[event]) };
-    plan(machine, &Catalog::embedded().unwrap(), &request).map_err(|error| format!("{error:#}"))
+    plan(machine, &Catalog::load_embedded().unwrap(), &request).map_err(|error| format!("{error:#}"))
 }
 
 /// Who causes what a counter counts, in words.
@@ -130,13 +130,13 @@ const UNKNOWN: &[(&str, &str)] = &[
 /// of a known PMU, or is not divided.
 #[test]
 fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut unknown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for name in fixtures::names().unwrap() {
         let machine = captured(&name);
         for pmu in &machine.pmus {
-            let words = Words::new(&catalog, pmu);
-            let all = words.events().chain(words.vendor_events());
+            let words = PmuWords::new(&catalog, pmu);
+            let all = words.all_events().chain(words.vendor_events());
             let its = all.filter(|event| words.causes_by_name(*event).is_none());
             let its: BTreeSet<String> = its.map(|event| event.name.to_owned()).collect();
             let Some(first) = its.first() else { continue };
@@ -157,7 +157,7 @@ fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
         assert!(UNKNOWN.iter().any(|(known, _)| known == family), "{family}: {events:?}");
     }
     assert!(unknown.contains_key("fujitsu_pci"), "{unknown:?}");
-    for family in catalog.families.iter().filter(|its| its.kind == Kind::Uncore) {
+    for family in catalog.families.iter().filter(|its| its.kind == PmuKind::Uncore) {
         let why = UNKNOWN.iter().find(|(known, _)| *known == family.family);
         assert_eq!(family.sources.is_empty(), why.is_some(), "{}: {why:?}", family.family);
     }
@@ -187,7 +187,7 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
         assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     }
     let view = ListForm::Text(View::default());
-    let text = list(&machine, &Catalog::embedded().unwrap(), What::Events, view).unwrap();
+    let text = list(&machine, &Catalog::load_embedded().unwrap(), What::Events, view).unwrap();
     let line = text.lines().find(|line| line.contains("beats")).unwrap();
     assert!(line.contains(" unknown "), "{text}");
 }
@@ -206,7 +206,7 @@ fn a_known_cause_is_not_replaced() {
     let events = ["hisi_hha/config=0x77/", "hisi_sccl1_hha0/rx_outer/"];
     let request = Request { told: Some(Told::Cpu), ..request(&[], &events[1..]) };
     let machine = captured("kunpeng-920");
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     plan(&machine, &catalog, &request).unwrap_err();
     let events = ["hisi_sccl1_hha0/config=0x77/".to_owned(), events[1].to_owned()].to_vec();
     let both = plan(&machine, &catalog, &Request { events, ..request.clone() }).unwrap();

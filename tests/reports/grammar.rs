@@ -6,7 +6,7 @@ use std::fs;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::encode::Encoded;
 use uncore_trace::catalog::spec::terms;
-use uncore_trace::catalog::words::{PmuEvent, WHOLE_WORDS, Words};
+use uncore_trace::catalog::words::{PmuEvent, WHOLE_WORDS, PmuWords};
 use uncore_trace::discover::event::AliasValue;
 use uncore_trace::discover::{machine, name};
 use uncore_trace::plan::{Counter, plan};
@@ -25,7 +25,7 @@ fn meaning(counter: &Counter) -> (&str, &str, &str, f64, &str) {
 
 #[test]
 fn every_text_of_perf_is_planned_or_refused_with_its_reason() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("skylake-sp-2s");
     let (mut outcome, mut count, mut wrong) = ("", 0, Vec::new());
     for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -98,7 +98,7 @@ fn a_pmu_has_the_name_of_its_alias_file_too() {
     fs::write(cha.join("alias"), "uncore_type_0_0\n").unwrap();
     fs::write(pmus.join("uncore_cha_1/alias"), "uncore_type_0_1\n").unwrap();
     let machine = machine(root.path()).unwrap();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let counters =
         |text| plan(&machine, &catalog, &request(&[], &[text])).map(|plan| plan.counters);
     let own = counters("uncore_cha_0/event=1/").unwrap();
@@ -169,7 +169,7 @@ fn one_config_word_is_one_event() {
 /// that a recording shows, alone and with each field of the PMU.
 #[test]
 fn every_event_is_the_same_however_it_was_typed() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let (mut compared, mut wrong) = (0, Vec::new());
     for machine in &fixtures::names().unwrap() {
         let found = captured(machine);
@@ -178,8 +178,8 @@ fn every_event_is_the_same_however_it_was_typed() {
             if pmu.statistics.is_some() || !stems.insert(name::stem(&pmu.name)) {
                 continue;
             }
-            let words = Words::new(&catalog, pmu);
-            for (place, event) in words.events().chain(words.vendor_events()).enumerate() {
+            let words = PmuWords::new(&catalog, pmu);
+            for (place, event) in words.all_events().chain(words.vendor_events()).enumerate() {
                 let plain = typed(event, "");
                 let of_machine = |why| format!("{machine}: {why}");
                 wrong.extend(differences(words, event, &plain).map(of_machine));
@@ -212,10 +212,10 @@ fn typed(event: PmuEvent<'_>, more: &str) -> String {
 }
 
 /// Where an event is not the same in another form.
-fn differences(words: Words<'_>, event: PmuEvent<'_>, text: &str) -> Option<String> {
+fn differences(words: PmuWords<'_>, event: PmuEvent<'_>, text: &str) -> Option<String> {
     let encode = |text: &str| -> Result<Encoded, String> {
         let terms = terms(text).map_err(|error| error.to_string())?;
-        words.encode(&terms, &[]).map_err(|error| error.to_string())
+        words.encode_terms(&terms, &[]).map_err(|error| error.to_string())
     };
     let by_name = encode(text).ok()?;
     let set = by_name.config.iter().zip(WHOLE_WORDS).filter(|(word, _)| **word != 0);
@@ -246,7 +246,7 @@ fn differences(words: Words<'_>, event: PmuEvent<'_>, text: &str) -> Option<Stri
             return None;
         }
         // Some drivers have two names for one event.
-        let twin = words.event(&found.event).zip(words.event(&by_name.event));
+        let twin = words.find_event(&found.event).zip(words.find_event(&by_name.event));
         if twin.is_some_and(|(one, two)| one.alias.terms == two.alias.terms) {
             found.event.clone_from(&by_name.event);
         }

@@ -43,7 +43,7 @@ fn mediated(dir: &TempDir, module: &str, value: &str) {
 
 fn planned(dir: &TempDir, groups: &[&str], events: &[&str]) -> Plan {
     let request = Request { misses: WANTED, ..request(groups, events) };
-    plan(&machine(dir.path()).unwrap(), &Catalog::embedded().unwrap(), &request).unwrap()
+    plan(&machine(dir.path()).unwrap(), &Catalog::load_embedded().unwrap(), &request).unwrap()
 }
 
 /// Linux 7.2: `mediated_pmu_account_event` of kernel/events/core.c refuses what counts guests on PMUs

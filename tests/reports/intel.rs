@@ -14,7 +14,7 @@ use crate::golden::{metrics, same, value};
 use crate::machines::{brief, captured, planned, refused, request};
 
 pub(super) fn on(machine: &Machine, groups: &[&str]) -> Plan {
-    plan(machine, &Catalog::embedded().unwrap(), &request(groups, &[])).unwrap()
+    plan(machine, &Catalog::load_embedded().unwrap(), &request(groups, &[])).unwrap()
 }
 
 pub(super) fn has_note(plan: &Plan, text: &str) -> bool {
@@ -94,7 +94,7 @@ fn metrics_of_irp_are_there() {
 #[test]
 fn every_metric_of_intel_is_planned() {
     let mut unplanned = BTreeSet::new();
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut count = 0;
     for family in &catalog.families {
         for metric in family.metrics.iter().filter(|metric| metric.vendor) {
@@ -266,7 +266,7 @@ fn xeon_max_counts_both_memories() {
 }
 
 pub(super) fn plan_of(machine: &Machine, event: &str) -> Plan {
-    plan(machine, &Catalog::embedded().unwrap(), &request(&[], &[event])).unwrap()
+    plan(machine, &Catalog::load_embedded().unwrap(), &request(&[], &[event])).unwrap()
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn clients_count_their_memory() {
 
 #[test]
 fn kinds_of_memory_are_of_the_group_mem() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let of_mem = catalog.families.iter().filter(|family| family.memory.is_some());
     assert!(of_mem.clone().count() > 8);
     assert!(of_mem.clone().all(|family| family.group.name() == "mem"));

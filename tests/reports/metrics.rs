@@ -11,7 +11,7 @@ use crate::machines::{captured, request};
 
 fn measured(machine: &str, metric: &str) -> anyhow::Result<Plan> {
     let request = Request { metrics: vec![metric.to_owned()], ..request(&[], &[]) };
-    plan(&captured(machine), &Catalog::embedded().unwrap(), &request)
+    plan(&captured(machine), &Catalog::load_embedded().unwrap(), &request)
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::domain::Domain;
-use uncore_trace::catalog::family::{Family, Kind};
+use uncore_trace::catalog::domain::RegisterDomain;
+use uncore_trace::catalog::family::{Family, PmuKind};
 use uncore_trace::catalog::metric::Metric;
 use uncore_trace::catalog::near::Near;
 use uncore_trace::catalog::source::Cause;
-use uncore_trace::catalog::words::Words;
+use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::cpus::{Cache, CpuLocation};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
@@ -24,7 +24,7 @@ use crate::machines::{captured, planned, request};
 /// The plan of one metric.
 fn metric(machine: &Machine, name: &str) -> Plan {
     let request = Request { metrics: vec![name.to_owned()], ..request(&[], &[]) };
-    plan(machine, &Catalog::embedded().unwrap(), &request).unwrap()
+    plan(machine, &Catalog::load_embedded().unwrap(), &request).unwrap()
 }
 
 /// Granite Rapids has an event for each sub-channel (`gnr_uncore_imc_events`,
@@ -78,22 +78,22 @@ fn with_events<'a>(
 
 /// The events of a formula that have no terms of their own.
 fn events<'a>(family: &'a Family, form: &'a Metric) -> impl Iterator<Item = &'a str> {
-    let names = form.formula.names().into_iter();
+    let names = form.formula.distinct_names().into_iter();
     names.filter(|name| family.is_event(name) && !form.inputs.contains_key(*name))
 }
 
 /// Every metric of every family on PMUs with every subset of its forms.
 #[test]
 fn of_several_forms_the_one_whose_events_exist_counts() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut several = 0;
     for family in &catalog.families {
         for metric in &family.metrics {
             let bare = with_events(family, &metric.processors, [].into_iter(), [].into_iter());
-            if catalog.family(&bare).is_none_or(|its| its.family != family.family) {
+            if catalog.family_of(&bare).is_none_or(|its| its.family != family.family) {
                 continue;
             }
-            let forms = family.forms(&metric.name, &bare);
+            let forms = family.metric_forms(&metric.name, &bare);
             several += usize::from(forms.len() > 1);
             for subset in 1_u32..1 << forms.len() {
                 let there = || {
@@ -104,14 +104,14 @@ fn of_several_forms_the_one_whose_events_exist_counts() {
                 let terms = there().flat_map(|form| form.inputs.values().flatten());
                 let terms = terms.map(|term| term.name.as_str());
                 let pmu = with_events(family, &metric.processors, names, terms);
-                let words = Words::new(&catalog, &pmu);
+                let words = PmuWords::new(&catalog, &pmu);
                 let has = |form: &&&Metric| {
-                    events(family, form).all(|name| words.event(name).is_some())
-                        && form.inputs.values().all(|terms| words.encode(terms, &[]).is_ok())
+                    events(family, form).all(|name| words.find_event(name).is_some())
+                        && form.inputs.values().all(|terms| words.encode_terms(terms, &[]).is_ok())
                 };
                 // Terms of an input can need an event that the catalog does not name here.
                 let expected = forms.iter().find(has).or(forms.first()).unwrap();
-                let chosen = words.metric(&metric.name).unwrap();
+                let chosen = words.find_metric(&metric.name).unwrap();
                 let same = std::ptr::eq(chosen, *expected);
                 assert!(same, "{} {}: {}", family.family, metric.name, chosen.formula);
                 let first = there().next().unwrap();
@@ -189,7 +189,7 @@ fn tree(shape: &Shape, pmus: &[Files<'_>]) -> (TempDir, Machine) {
 
 /// CPU, CPUs near and CPUs far of each counter.
 fn sight(machine: &Machine, event: &str) -> Vec<(u32, String, String)> {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let plan = plan(machine, &catalog, &request(&[], &[event])).unwrap();
     let near = |c: &uncore_trace::plan::Counter| {
         c.sees.iter().filter(|cpu| !c.far.contains(*cpu)).collect::<CpuList>().to_string()
@@ -286,18 +286,18 @@ fn pmus_of_dies_with_one_reader_cpu_each_see_their_die() {
 /// catalog says that all are near, and the CPUs near its readers are those of their parts.
 #[test]
 fn what_is_near_one_reader_is_not_near_another() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut compared = 0;
     for name in fixtures::names().unwrap() {
         let machine = captured(&name);
         for pmu in
             machine.pmus.iter().filter(|pmu| pmu.cpumask.as_ref().is_some_and(|m| m.len() > 1))
         {
-            let words = Words::new(&catalog, pmu);
-            let Some(event) = words.events().next() else { continue };
+            let words = PmuWords::new(&catalog, pmu);
+            let Some(event) = words.all_events().next() else { continue };
             let one_value = words.family.is_some_and(|family| {
-                family.kind != Kind::Uncore
-                    || family.near(event.name).is_some_and(|rule| rule.index.is_some())
+                family.kind != PmuKind::Uncore
+                    || family.near_rule(event.name).is_some_and(|rule| rule.index.is_some())
             });
             let text = format!("{}/{}/", pmu.name, event.name);
             let Ok(plan) = plan(&machine, &catalog, &request(&[], &[&text])) else { continue };
@@ -328,7 +328,7 @@ fn a_better_family_without_events_is_not_better() {
     ];
     let bare = [("uncore_imc_0", "0,4\n", &[][..]), ("uncore_imc_free_running_0", "0,4\n", free)];
     let (_dir, machine) = tree(&shape, &bare);
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let plan = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
     let counted = || plan.counters.iter().all(|counter| counter.pmu.contains("free_running"));
     assert!(plan.counters.len() == 4 && counted(), "{}", plan.render());
@@ -363,19 +363,19 @@ impl Part {
 /// What an event of a family is read on and near to, if the `cpumask` has a CPU of each part: as the
 /// rules of the catalog say, worked out without the planner.
 fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part) {
-    let register = match family.domain(pmu, event) {
-        Some(Domain::Machine) => Part::Machine,
-        Some(Domain::Package) if mask == Part::Machine => Part::Machine,
-        Some(Domain::Package) => Part::Package,
+    let register = match family.register_domain(pmu, event) {
+        Some(RegisterDomain::Machine) => Part::Machine,
+        Some(RegisterDomain::Package) if mask == Part::Machine => Part::Machine,
+        Some(RegisterDomain::Package) => Part::Package,
         None => mask,
     };
-    let near = match family.near(event).map(|rule| rule.cpus) {
+    let near = match family.near_rule(event).map(|rule| rule.cpus) {
         Some(Near::All) => Part::Machine,
         Some(Near::Socket) => Part::Package,
         Some(Near::Node | Near::Cache) => Part::Die,
         Some(Near::Core) => Part::Core,
         // One reader CPU is one of a package.
-        None if family.domain(pmu, event) == Some(Domain::Machine) => Part::Machine,
+        None if family.register_domain(pmu, event) == Some(RegisterDomain::Machine) => Part::Machine,
         None if register == Part::Machine => Part::Package,
         None => register,
     };
@@ -386,7 +386,7 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
 /// with a `cpumask` by package, die and core.
 #[test]
 fn each_family_is_read_once_a_register_and_sees_its_part() {
-    let catalog = Catalog::embedded().unwrap();
+    let catalog = Catalog::load_embedded().unwrap();
     let mut machine = captured("vm-no-uncore");
     let place = |cpu: u32| CpuLocation {
         package: Some((cpu / 4) as i16),
@@ -399,7 +399,7 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
     let places = (0..8).map(|cpu| (cpu, place(cpu))).collect();
     machine.cpus = Cpus::new((0..8).collect(), (0..8).collect(), places);
     let mut compared = 0;
-    for family in catalog.families.iter().filter(|family| family.kind == Kind::Uncore) {
+    for family in catalog.families.iter().filter(|family| family.kind == PmuKind::Uncore) {
         let rules = family.near.iter().map(|rule| (&rule.events, rule.index));
         let domains = family.domains.iter().map(|rule| (&rule.events, None));
         let names = rules.chain(domains).filter(|(_, index)| index.is_none());
@@ -422,7 +422,7 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
                 let (register, near) = expected(family, &pmu, &event, mask);
                 let readers: CpuList = plan.counters.iter().map(|counter| counter.cpu).collect();
                 assert_eq!(readers, register.readers(), "{text} {mask:?}");
-                let of_cpus = family.causes(&pmu, &event, "").contains(&Cause::Cpu);
+                let of_cpus = family.possible_causes(&pmu, &event, "").contains(&Cause::Cpu);
                 for counter in plan.counters.iter().filter(|_| of_cpus) {
                     let its = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
                     let own = (0..8).filter(|cpu| near.of(*cpu) == near.of(counter.cpu));

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
-use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::plan::Plan;
 use crate::record::parse_duration;
 use crate::schema::link::Direction;
@@ -172,7 +172,7 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         bail!(
             "{subject} is not a link, metric or event that is recorded{}; there are: {}",
             did_you_mean(subject, &known),
-            list(&known)
+            list_names(&known)
         );
     }
     match level {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
-use crate::discover::nodes::{Access, Node, Number};
+use crate::discover::nodes::{Access, DeviceNode, Number};
 use crate::discover::pci::Address;
 use crate::drain::TaskIdentity;
 use crate::entries::{LogEntry, DeviceHold, Owner};
@@ -14,7 +14,7 @@ use crate::schema::held::Row;
 #[derive(Debug)]
 pub(super) struct FileUse<'a> {
     /// The file.
-    pub node: &'a Node,
+    pub node: &'a DeviceNode,
     /// The process.
     pub task: TaskIdentity,
     /// How long in the tick.

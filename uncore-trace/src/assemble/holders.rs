@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::held::{HeldTimes, FileUse};
 use super::sink::Sink;
 use crate::discover::accounts;
-use crate::discover::nodes::{Drivers, Node, Number};
+use crate::discover::nodes::{Drivers, DeviceNode, Number};
 use crate::discover::pci::{self, Address};
 use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
@@ -28,7 +28,7 @@ type HolderKey = (u32, Number);
 /// A device file.
 #[derive(Debug)]
 struct DescribedFile {
-    node: Node,
+    node: DeviceNode,
     functions: Option<String>,
     ports: Option<String>,
 }
@@ -191,7 +191,7 @@ impl HolderTable {
     pub(super) fn held_devices(&self) -> accounts::HeldDevices {
         let mut devices = accounts::HeldDevices::default();
         for ((pid, _), held) in &self.held {
-            let Node { functions, .. } = &held.device_file.node;
+            let DeviceNode { functions, .. } = &held.device_file.node;
             devices.functions.extend(functions);
             if held.device_file.node.has_clients() {
                 devices.clients.entry(*pid).or_default().extend(functions);

@@ -5,7 +5,7 @@
 //! `perf stat` refuses most settings of samples. They do not change a count, so that they are taken
 //! with a note here.
 
-use super::spec::{At, Term, TermValue};
+use super::spec::{ColumnError, Term, TermValue};
 use crate::discover::CpuList;
 use crate::text::printable;
 
@@ -20,22 +20,22 @@ enum Takes {
 
 /// What a term does here.
 #[derive(Clone, Copy)]
-enum Effect {
+enum AsideEffect {
     Label,
     Cpus,
     Note(&'static str),
 }
 
-const OF_SAMPLES: Effect = Effect::Note("is about samples and does not change a count");
-const OF_TRACES: Effect = Effect::Note("is about traces (AUX) and does not change a count");
+const OF_SAMPLES: AsideEffect = AsideEffect::Note("is about samples and does not change a count");
+const OF_TRACES: AsideEffect = AsideEffect::Note("is about traces (AUX) and does not change a count");
 
 /// The terms of perf that are no fields, except `config` to `config4`, `rNNN` and
 /// `legacy-*-config`, which select an event.
-const TERMS: [(&str, Takes, Effect); 20] = [
-    ("name", Takes::Text, Effect::Label),
-    ("cpu", Takes::Text, Effect::Cpus),
-    ("percore", Takes::Flag, Effect::Note("changes only what `perf stat -A` prints")),
-    ("metric-id", Takes::Text, Effect::Note("is a mark of perf's own metrics")),
+const TERMS: [(&str, Takes, AsideEffect); 20] = [
+    ("name", Takes::Text, AsideEffect::Label),
+    ("cpu", Takes::Text, AsideEffect::Cpus),
+    ("percore", Takes::Flag, AsideEffect::Note("changes only what `perf stat -A` prints")),
+    ("metric-id", Takes::Text, AsideEffect::Note("is a mark of perf's own metrics")),
     ("period", Takes::Number, OF_SAMPLES),
     ("freq", Takes::Number, OF_SAMPLES),
     ("branch_type", Takes::Text, OF_SAMPLES),
@@ -44,8 +44,8 @@ const TERMS: [(&str, Takes, Effect); 20] = [
     ("stack-size", Takes::Number, OF_SAMPLES),
     ("max-stack", Takes::Number, OF_SAMPLES),
     ("nr", Takes::Number, OF_SAMPLES),
-    ("inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
-    ("no-inherit", Takes::Number, Effect::Note("is about tasks, and counters are of CPUs here")),
+    ("inherit", Takes::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
+    ("no-inherit", Takes::Number, AsideEffect::Note("is about tasks, and counters are of CPUs here")),
     ("overwrite", Takes::Number, OF_SAMPLES),
     ("no-overwrite", Takes::Number, OF_SAMPLES),
     ("ratio-to-prev", Takes::Text, OF_SAMPLES),
@@ -65,12 +65,12 @@ pub struct Asides {
 
 /// Separates the terms of an event from those that are not its fields, and adds notes on terms that
 /// have no effect. `is_own` tells the PMU's own terms, which win.
-pub fn sift(
+pub fn sift_terms(
     terms: &[Term],
     is_own: impl Fn(&str) -> bool,
     notes: &mut Vec<String>,
-) -> Result<(Vec<Term>, Asides), At> {
-    let mut own = Vec::new();
+) -> Result<(Vec<Term>, Asides), ColumnError> {
+    let mut own_terms = Vec::new();
     let mut asides = Asides::default();
     for term in terms {
         let name = term.name.as_str();
@@ -79,43 +79,43 @@ pub fn sift(
                 "{} is a setting of a driver for traces, which are not counted here: leave it out",
                 printable(name)
             );
-            return Err(At::new(term.column, message));
+            return Err(ColumnError::new(term.column, message));
         }
-        let known = TERMS.iter().find(|(its, ..)| *its == name && !is_own(name));
+        let known = TERMS.iter().find(|(term_name, ..)| *term_name == name && !is_own(name));
         let Some((_, takes, effect)) = known else {
-            own.push(term.clone());
+            own_terms.push(term.clone());
             continue;
         };
         match (effect, &term.value) {
-            (Effect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
+            (AsideEffect::Label, TermValue::Symbol(text)) if !text.is_empty() => {
                 asides.label = Some(text.clone());
             }
-            (Effect::Cpus, TermValue::Number(cpu)) if parse_cpu(*cpu).is_some() => {
+            (AsideEffect::Cpus, TermValue::Number(cpu)) if parse_cpu(*cpu).is_some() => {
                 asides.cpus = parse_cpu(*cpu);
             }
-            (Effect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
+            (AsideEffect::Cpus, TermValue::Symbol(text)) if text.parse::<CpuList>().is_ok() => {
                 asides.cpus = text.parse().ok();
             }
-            (Effect::Note(why), value) if takes.takes(value) => {
+            (AsideEffect::Note(why), value) if takes.accepts_value(value) => {
                 notes.push(format!("the term {name} {why}"));
             }
             _ => {
                 let wants = match (effect, takes) {
-                    (Effect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
+                    (AsideEffect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
                     (_, Takes::Text) => "a text that is no number",
                     (_, Takes::Flag) => "0 or 1",
                     (_, Takes::Number) => "a number",
                 };
-                return Err(At::new(term.column, format!("{name} takes {wants}")));
+                return Err(ColumnError::new(term.column, format!("{name} takes {wants}")));
             }
         }
     }
-    Ok((own, asides))
+    Ok((own_terms, asides))
 }
 
 impl Takes {
     /// Whether a term that takes this takes `value`; without a value, a number is 1.
-    fn takes(self, value: &TermValue) -> bool {
+    fn accepts_value(self, value: &TermValue) -> bool {
         match (self, value) {
             (Self::Flag, TermValue::Number(number)) => *number <= 1,
             (Self::Number | Self::Flag, TermValue::Bare)
@@ -136,9 +136,9 @@ mod tests {
     use super::*;
     use crate::catalog::spec::terms;
 
-    fn sifted(text: &str) -> Result<(usize, Asides, usize), At> {
+    fn sifted(text: &str) -> Result<(usize, Asides, usize), ColumnError> {
         let mut notes = Vec::new();
-        let (own, asides) = sift(&terms(text).unwrap(), |name| name == "freq", &mut notes)?;
+        let (own, asides) = sift_terms(&terms(text).unwrap(), |name| name == "freq", &mut notes)?;
         Ok((own.len(), asides, notes.len()))
     }
 

@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Deserializer};
 
 use super::Catalog;
-use super::family::{Family, Kind};
+use super::family::{Family, PmuKind};
 use super::group::Group;
 use super::pattern::matches;
-use super::words::Words;
+use super::words::PmuWords;
 use crate::discover::processor::Processor;
 use crate::discover::release::Version;
 use crate::discover::{Machine, Pmu, name};
@@ -48,13 +48,13 @@ struct Rule {
     /// Patterns of [`Pmu::processor`].
     processors: Vec<String>,
     /// What the driver does not know.
-    #[serde(default = "counters")]
+    #[serde(default = "default_units")]
     units: String,
     /// Patterns of the PMUs that a driver shows if it knows them.
     pmus: Vec<String>,
     /// Patterns of the families of these PMUs.
     families: Vec<String>,
-    #[serde(deserialize_with = "version")]
+    #[serde(deserialize_with = "deserialize_version")]
     since: Version,
     /// Whether only PMUs without a name show that something is missing: not every such processor has
     /// the units.
@@ -68,11 +68,11 @@ struct Rule {
     about_instead: String,
 }
 
-fn counters() -> String {
+fn default_units() -> String {
     "uncore counters".to_owned()
 }
 
-fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
@@ -80,7 +80,7 @@ fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Err
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gap {
     /// What is missing, as one printable line.
-    pub what: String,
+    pub missing: String,
     /// The driver that does not know it; `None` if no kernel would help.
     pub driver: Option<String>,
     /// The first kernel that knows it.
@@ -101,45 +101,45 @@ pub struct Gap {
 
 impl Gap {
     /// One line: what is missing, and what can be counted all the same.
-    pub fn line(&self) -> String {
-        match self.options() {
-            Some(options) => format!("{}; {options} {}", self.what, self.about_events),
-            None => self.what.clone(),
+    pub fn describe_gap(&self) -> String {
+        match self.event_options() {
+            Some(options) => format!("{}; {options} {}", self.missing, self.about_events),
+            None => self.missing.clone(),
         }
     }
 
     /// Whether a PMU that was typed is one that is missing here.
-    pub fn lacks(&self, typed: &str) -> bool {
+    pub fn lacks_pmu(&self, typed: &str) -> bool {
         let bare = |text: &str| text.strip_prefix("uncore_").unwrap_or(text).to_owned();
         let typed = bare(typed);
         self.absent.iter().any(|pattern| {
             let stem = bare(pattern.trim_end_matches(['#', '*', '_']));
-            typed.strip_prefix(&stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+            typed.strip_prefix(&stem).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
         })
     }
 
     /// The options that count it all the same.
-    pub fn options(&self) -> Option<String> {
+    pub fn event_options(&self) -> Option<String> {
         let typed: Vec<_> = self.events.iter().map(|event| format!("-e {event}")).collect();
         (!typed.is_empty()).then(|| typed.join(" "))
     }
 }
 
 /// What keeps a group from being counted, in one line; `None` if nothing is known.
-pub fn reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
+pub fn gap_reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
     let gaps = gaps(machine, catalog);
     // The kernel first: PMUs without events are often a part of what it does not know.
     let mut its: Vec<_> = gaps.iter().filter(|gap| gap.groups.contains(&group)).collect();
     its.sort_by_key(|gap| gap.driver.is_none());
-    its.first().map(|gap| gap.line())
+    its.first().map(|gap| gap.describe_gap())
 }
 
 /// What keeps uncore counters of this machine from being counted.
 pub fn gaps(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let nameless: Vec<&Pmu> = machine.pmus.iter().filter(|pmu| is_nameless(&pmu.name)).collect();
     let mut gaps = Vec::new();
-    let own = RULES.iter().filter(|rule| rule.is_of(machine));
-    let mut found = own.filter_map(|rule| rule.gap(machine, catalog, &nameless));
+    let own_rules = RULES.iter().filter(|rule| rule.is_of(machine));
+    let mut found = own_rules.filter_map(|rule| rule.find_gap(machine, catalog, &nameless));
     // The first says the most: a kernel that does not know the processor knows none of its units.
     gaps.extend(found.next());
     let is_named = |pmu: &Pmu| pmu.name.starts_with("uncore_") && !is_nameless(&pmu.name);
@@ -158,11 +158,11 @@ impl Rule {
     /// Whether it is of this machine's processor.
     fn is_of(&self, machine: &Machine) -> bool {
         let processor = machine.processor.as_ref().and_then(Processor::generation_name);
-        processor.is_some_and(|its| self.processors.iter().any(|pattern| matches(pattern, &its)))
+        processor.is_some_and(|generation| self.processors.iter().any(|pattern| matches(pattern, &generation)))
     }
 
     /// What the machine's kernel lacks by this rule.
-    fn gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<Gap> {
+    fn find_gap(&self, machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Option<Gap> {
         let shown = |pmu: &Pmu| self.pmus.iter().any(|pattern| matches(pattern, &pmu.name));
         if machine.pmus.iter().any(shown) {
             return None;
@@ -181,7 +181,7 @@ impl Rule {
         if self.only_nameless && nameless.iter().any(is_first) {
             return None;
         }
-        let mut what = format!(
+        let mut missing = format!(
             "{} of this kernel ({}) does not know the {} of this processor ({}), {}that of Linux {} and \
              later does",
             self.driver,
@@ -191,25 +191,25 @@ impl Rule {
             if older { "" } else { "although " },
             self.since
         );
-        let is_its =
+        let is_listed =
             |family: &Family| self.families.iter().any(|pattern| matches(pattern, &family.family));
-        let families = || catalog.families.iter().filter(|family| is_its(family));
+        let families = || catalog.families.iter().filter(|family| is_listed(family));
         let (mut events, mut about) = (Vec::new(), String::new());
         if by_name {
-            what.push_str("; they are here without names, as ");
-            what.push_str(&few_of(nameless));
+            missing.push_str("; they are here without names, as ");
+            missing.push_str(&few_of(nameless));
             (events, about) = self.by_number(nameless);
         }
         Some(Gap {
-            what,
+            missing: missing,
             driver: Some(self.driver.clone()),
             since: Some(self.since),
-            is_whole: self.units == counters(),
+            is_whole: self.units == default_units(),
             events,
             about_events: about,
-            pmus: names(if by_name { nameless } else { &[] }),
-            groups: groups(families()),
-            absent: families().flat_map(|its| its.names.clone()).chain(self.pmus.clone()).collect(),
+            pmus: pmu_names(if by_name { nameless } else { &[] }),
+            groups: family_groups(families()),
+            absent: families().flat_map(|listed| listed.names.clone()).chain(self.pmus.clone()).collect(),
         })
     }
 
@@ -231,7 +231,7 @@ impl Rule {
 fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
     let (events, about_events) = by_encoding(nameless);
     Gap {
-        what: format!(
+        missing: format!(
             "intel_uncore of this kernel ({}) does not know all uncore counters of this processor: some \
              are here without names, as {}",
             printable(machine.kernel.as_deref().unwrap_or("of unknown version")),
@@ -240,8 +240,8 @@ fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
         driver: Some("intel_uncore".to_owned()),
         events,
         about_events,
-        pmus: names(nameless),
-        groups: groups(catalog.families.iter().filter(|its| its.family.starts_with("intel_"))),
+        pmus: pmu_names(nameless),
+        groups: family_groups(catalog.families.iter().filter(|family| family.family.starts_with("intel_"))),
         ..Gap::default()
     }
 }
@@ -250,23 +250,23 @@ fn unknown(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]) -> Gap {
 /// family.
 fn without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
     let mut gaps = Vec::new();
-    let is_silent = |words: &Words<'_>| {
-        words.family.is_some_and(|family| family.kind == Kind::Uncore)
+    let is_silent = |words: &PmuWords<'_>| {
+        words.family.is_some_and(|family| family.kind == PmuKind::Uncore)
             && words.pmu.statistics.is_none()
-            && words.events().next().is_none()
+            && words.all_events().next().is_none()
             && words.vendor_events().next().is_none()
     };
-    let words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
+    let words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
     let all_silent: Vec<_> = words.filter(is_silent).collect();
     for family in &catalog.families {
-        let its = |words: &&Words<'_>| words.family.is_some_and(|its| std::ptr::eq(its, family));
-        let silent: Vec<&Pmu> = all_silent.iter().filter(its).map(|words| words.pmu).collect();
+        let is_of_family = |words: &&PmuWords<'_>| words.family.is_some_and(|known| std::ptr::eq(known, family));
+        let silent: Vec<&Pmu> = all_silent.iter().filter(is_of_family).map(|words| words.pmu).collect();
         if silent.is_empty() {
             continue;
         }
         let (events, about_events) = by_encoding(&silent);
         gaps.push(Gap {
-            what: format!(
+            missing: format!(
                 "{} ({}) is here, but neither this kernel nor this program names events of it on this \
                  processor",
                 few_of(&silent),
@@ -274,9 +274,9 @@ fn without_events(machine: &Machine, catalog: &Catalog) -> Vec<Gap> {
             ),
             events,
             about_events,
-            pmus: names(&silent),
+            pmus: pmu_names(&silent),
             // Of other processors it may have families of its own.
-            groups: groups(catalog.families.iter().filter(|its| its.names == family.names)),
+            groups: family_groups(catalog.families.iter().filter(|candidate| candidate.names == family.names)),
             ..Gap::default()
         });
     }
@@ -293,7 +293,7 @@ fn by_encoding(pmus: &[&Pmu]) -> (Vec<String>, String) {
 }
 
 /// The groups of these families.
-fn groups<'a, I: Iterator<Item = &'a Family>>(families: I) -> Vec<Group> {
+fn family_groups<'a, I: Iterator<Item = &'a Family>>(families: I) -> Vec<Group> {
     let mut groups: Vec<Group> =
         families.flat_map(|family| family.opens.keys().copied().chain([family.group])).collect();
     groups.sort_unstable();
@@ -301,7 +301,7 @@ fn groups<'a, I: Iterator<Item = &'a Family>>(families: I) -> Vec<Group> {
     groups
 }
 
-fn names(pmus: &[&Pmu]) -> Vec<String> {
+fn pmu_names(pmus: &[&Pmu]) -> Vec<String> {
     pmus.iter().map(|pmu| pmu.name.clone()).collect()
 }
 
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sound() {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         let rules: Rules = toml::from_str(TEXT).unwrap();
         for rule in &rules.kernel {
             let known =
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_processor_that_its_kernel_knows_has_no_gap() {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         for name in ["granite-rapids-2s", "sapphire-rapids-2s", "zen4-2s", "zen5-2s", "grace-2s"] {
             let mut found = gaps(&crate::discover::captured_machine(name), &catalog);
             // A PMU whose events nobody names is no fault of the kernel.

@@ -8,7 +8,7 @@ pub fn matches_event(pattern: &str, event: &str) -> bool {
 }
 
 /// The default list, which matches every name.
-pub fn any() -> Vec<String> {
+pub fn match_any_name() -> Vec<String> {
     vec!["*".to_owned()]
 }
 

@@ -47,16 +47,16 @@ fn user_directory(config: Option<OsString>, home: Option<OsString>) -> Option<Pa
 }
 
 fn load_families(user: Option<&Path>, named: Option<&Path>) -> Result<Catalog> {
-    let mut catalog = Catalog::embedded()?;
+    let mut catalog = Catalog::load_embedded()?;
     // A directory without permission to see it, such as the home of another user, counts as
     // missing.
     if let Some(user) = user.filter(|user| user.exists()) {
-        catalog.overlay(read_family_files(user)?)?;
+        catalog.add_files(read_family_files(user)?)?;
     }
     if let Some(named) = named {
         let files = read_family_files(named)?;
         ensure!(!files.is_empty(), "the catalog {} holds no .toml file", named.display());
-        catalog.overlay(files)?;
+        catalog.add_files(files)?;
     }
     for name in &catalog.outside {
         log::info!("a family of the catalog is from {name}");

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use toml::{Table, Value};
 
 use super::value::wrong;
-use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// The keys of each section; the first section is the top level.
@@ -82,5 +82,5 @@ fn check(section: &str, table: &Table) -> Result<()> {
     }
     let place = if section.is_empty() { String::new() } else { format!(" of [{section}]") };
     let near = did_you_mean(unknown, keys.iter());
-    bail!("{} is no key{place}{near}; there are: {}", printable(unknown), list(keys.iter()))
+    bail!("{} is no key{place}{near}; there are: {}", printable(unknown), list_names(keys.iter()))
 }

@@ -6,7 +6,7 @@ use anyhow::{Error, anyhow};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::attribute::Choice;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::record::parse_duration;
 use crate::tables::series;
 use crate::text::toml_error;
@@ -55,7 +55,7 @@ pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choic
     let text = String::deserialize(deserializer)?;
     Choice::from_name(&text).ok_or_else(|| {
         let names = Choice::ALL.iter().map(|choice| choice.name());
-        de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
+        de::Error::custom(format!("{text:?} is no method: choose {}", list_names(names)))
     })
 }
 

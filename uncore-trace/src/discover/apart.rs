@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::nodes::{Drivers, Node};
+use super::nodes::{Drivers, DeviceNode};
 use super::open_files;
 use super::pci::Address;
 
@@ -29,7 +29,7 @@ impl Apart {
         if drivers.is_empty() {
             return Self::default();
         }
-        let device_files: Vec<Node> = drivers.device_files(root).into_values().collect();
+        let device_files: Vec<DeviceNode> = drivers.device_files(root).into_values().collect();
         let mut is_whole = true;
         let held = if root == Path::new("/") {
             let mut open = BTreeSet::new();
@@ -37,7 +37,7 @@ impl Apart {
             functions_behind(open.into_iter().filter_map(|number| drivers.device_file(root, number)))
         } else {
             let links = open_links(root);
-            let is_open = |node: &&Node| links.contains(Path::new(&node.path));
+            let is_open = |node: &&DeviceNode| links.contains(Path::new(&node.path));
             functions_behind(device_files.iter().filter(is_open).cloned())
         };
         if held.is_empty() {
@@ -47,7 +47,7 @@ impl Apart {
     }
 }
 
-fn functions_behind(nodes: impl Iterator<Item = Node>) -> BTreeSet<Address> {
+fn functions_behind(nodes: impl Iterator<Item = DeviceNode>) -> BTreeSet<Address> {
     nodes.flat_map(|node| node.functions).collect()
 }
 

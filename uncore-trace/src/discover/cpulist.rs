@@ -58,7 +58,7 @@ impl CpuList {
     /// Whether all its CPUs are in the other list.
     pub fn is_subset(&self, superset: &Self) -> bool {
         self.words.len() <= superset.words.len()
-            && self.words.iter().zip(&*superset.words).all(|(word, all)| word & !all == 0)
+            && self.words.iter().zip(&*superset.words).all(|(word, superset_word)| word & !superset_word == 0)
     }
 
     /// The CPUs that are in both lists.
@@ -72,7 +72,7 @@ impl CpuList {
 
     /// The CPUs that are in any of the two lists.
     #[must_use]
-    pub fn or(&self, list: &Self) -> Self {
+    pub fn union_with(&self, list: &Self) -> Self {
         let (long, short) =
             if self.words.len() < list.words.len() { (list, self) } else { (self, list) };
         if short.is_subset(long) {
@@ -132,7 +132,7 @@ impl FromIterator<u32> for CpuList {
 /// The CPUs that are in any of the lists.
 impl<'a> FromIterator<&'a CpuList> for CpuList {
     fn from_iter<I: IntoIterator<Item = &'a Self>>(lists: I) -> Self {
-        lists.into_iter().fold(Self::default(), |cpus, list| cpus.or(list))
+        lists.into_iter().fold(Self::default(), |cpus, list| cpus.union_with(list))
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
             prop_assert_eq!((x.len(), x.is_empty(), x.first_cpu()), (a.len(), a.is_empty(), a.first().copied()));
             prop_assert!((0..400).all(|cpu| x.contains(cpu) == a.contains(&cpu)));
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
-            let sets = [(x.intersection(&y), &a & &b), (x.or(&y), &a | &b), (x.difference(&y), &a - &b)];
+            let sets = [(x.intersection(&y), &a & &b), (x.union_with(&y), &a | &b), (x.difference(&y), &a - &b)];
             for (list, cpus) in sets {
                 prop_assert_eq!(list, cpus.into_iter().collect::<CpuList>());
             }

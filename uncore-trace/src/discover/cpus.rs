@@ -125,7 +125,7 @@ impl Cpus {
         let possible: CpuList = problems.read_parsed(&system.join("cpu/possible")).unwrap_or_default();
         let mut locations = BTreeMap::new();
         let mut packages = BTreeMap::new();
-        for cpu in possible.or(&online).iter() {
+        for cpu in possible.union_with(&online).iter() {
             let topology = system.join(format!("cpu/cpu{cpu}/topology"));
             let mut id = |file| {
                 let id: Option<i32> = problems.read_parsed(&topology.join(file));

@@ -135,7 +135,7 @@ const NO_GPU: [(u32, &str); 2] = [(254, "nvidia-modeset"), (255, "nvidiactl")];
 
 /// A device file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct DeviceNode {
     /// Its usual path, such as `/dev/dri/card0`.
     pub path: String,
     /// Its kind, such as `dri`.
@@ -147,7 +147,7 @@ pub struct Node {
     pub functions: Vec<Address>,
 }
 
-impl Node {
+impl DeviceNode {
     /// Whether its driver tells in `/proc/PID/fdinfo` what a process used: GPUs and accelerators
     /// (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
     pub fn has_clients(&self) -> bool {
@@ -206,7 +206,7 @@ impl Drivers {
     }
 
     /// The files of these drivers that sysfs or NVIDIA's driver knows.
-    pub fn device_files(&self, root: &Path) -> BTreeMap<Number, Node> {
+    pub fn device_files(&self, root: &Path) -> BTreeMap<Number, DeviceNode> {
         let listed =
             [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
                 let numbers = dir_names(&root.join("sys/dev").join(class)).into_iter();
@@ -231,7 +231,7 @@ impl Drivers {
     }
 
     /// The file with these numbers, if it is of a kind that is known.
-    pub fn device_file(&self, root: &Path, number: Number) -> Option<Node> {
+    pub fn device_file(&self, root: &Path, number: Number) -> Option<DeviceNode> {
         let kinds = self.0.get(&(number.is_block, number.major))?;
         let link = read_sysfs_link(root, number);
         let name = link.as_deref().and_then(|link| read_dev_name(root, link));
@@ -248,7 +248,7 @@ impl Drivers {
             };
             let functions = file_kind.find_functions(root, number.minor, link.as_deref());
             let (kind, access) = (file_kind.name, file_kind.access);
-            Some(Node { path: format!("/dev/{path}"), kind, access, functions })
+            Some(DeviceNode { path: format!("/dev/{path}"), kind, access, functions })
         })
     }
 }

@@ -242,19 +242,19 @@ mod tests {
     #[test]
     fn groups_and_their_counts_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = fake::Fake::new(dir.path());
-        fake.group("", &[1, 2, 3], "0-1");
-        fake.group("mon_groups/b", &[2], "");
-        fake.group("web", &[4], "");
-        fake.group("web/mon_groups/c", &[4], "1");
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        let fake = fake::FakeResctrl::new(dir.path());
+        fake.add_group("", &[1, 2, 3], "0-1");
+        fake.add_group("mon_groups/b", &[2], "");
+        fake.add_group("web", &[4], "");
+        fake.add_group("web/mon_groups/c", &[4], "1");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         for (name, text) in
             [("", "700\n"), ("mon_groups/b", "Unavailable\n"), ("web", "Unassigned\n")]
         {
-            fake.value(name, 0, "mbm_total_bytes", text);
+            fake.write_count(name, 0, "mbm_total_bytes", text);
         }
-        fake.value("web/mon_groups/c", 0, "mbm_total_bytes", "Error\n");
-        fake.value("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
+        fake.write_count("web/mon_groups/c", 0, "mbm_total_bytes", "Error\n");
+        fake.write_count("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
         let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
         let groups = resctrl.read_groups().unwrap();
         let names: Vec<_> = groups.iter().map(|its| (its.name.as_str(), its.is_control)).collect();
@@ -269,7 +269,7 @@ mod tests {
         let controls: Vec<_> = groups.iter().map(ResctrlGroup::control_name).collect();
         assert_eq!(controls, ["", "", "web", "web"]);
         assert_eq!((resctrl.max_groups(), resctrl.assignable_groups()), (Some(16), None));
-        fake.write("info/L3_MON/available_mbm_cntrs", "0=30;1=7\n");
+        fake.write_file("info/L3_MON/available_mbm_cntrs", "0=30;1=7\n");
         assert_eq!(resctrl.assignable_groups(), Some(3));
         assert_eq!(
             groups.iter().map(ResctrlGroup::has_cpus).collect::<Vec<_>>(),
@@ -280,14 +280,14 @@ mod tests {
     #[test]
     fn a_group_that_is_made_again_is_another_one() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = fake::Fake::new(dir.path());
-        fake.group("a", &[], "");
+        let fake = fake::FakeResctrl::new(dir.path());
+        fake.add_group("a", &[], "");
         let inode = || Resctrl::find_mounted(dir.path()).unwrap().read_groups().unwrap()[1].inode;
         let first = inode();
         // The new directory exists while the old one does, so that it has another inode.
-        fake.group("b", &[], "");
-        fs::remove_dir_all(fake.dir().join("a")).unwrap();
-        fs::rename(fake.dir().join("b"), fake.dir().join("a")).unwrap();
+        fake.add_group("b", &[], "");
+        fs::remove_dir_all(fake.mount_dir().join("a")).unwrap();
+        fs::rename(fake.mount_dir().join("b"), fake.mount_dir().join("a")).unwrap();
         assert_ne!(inode(), first);
     }
 

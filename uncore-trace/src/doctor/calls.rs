@@ -59,7 +59,7 @@ fn counters(machine: &Machine) -> Vec<Finding> {
         }
     };
     let resets =
-        |counter: &Counter| catalog.named(&counter.family).is_some_and(|its| its.opening_resets);
+        |counter: &Counter| catalog.family_named(&counter.family).is_some_and(|its| its.opening_resets);
     let alone = |counter: &&Counter| counter.leader.is_none() && !counter.is_statistic();
     let mut first: BTreeMap<&str, &Counter> = BTreeMap::new();
     for counter in plan.counters.iter().filter(alone).filter(|counter| !resets(counter)) {
@@ -135,7 +135,7 @@ mod tests {
             ..Request::default()
         };
         let machine = discover::captured_machine("vm-no-uncore");
-        let plan = plan::plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan::plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         Counter { pmu: pmu.to_owned(), ..plan.counters[0].clone() }
     }
 

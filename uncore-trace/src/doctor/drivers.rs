@@ -102,11 +102,11 @@ fn is_of(gap: &Gap, driver: &Driver) -> bool {
 fn unknown(platform: &str, gap: &Gap, instead: Option<&str>) -> Finding {
     let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
     let mut finding =
-        Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.line()));
+        Finding::new(NAME, State::Warn, format!("{platform}: {}{instead}", gap.describe_gap()));
     if let Some(since) = gap.since {
         finding = finding.mend(format!("boot a kernel >= {since}"));
     }
-    match gap.options() {
+    match gap.event_options() {
         Some(options) => {
             finding.mend(format!("uncore-trace record -o run.parquet {options} -- COMMAND"))
         }

@@ -65,7 +65,7 @@ impl Machine {
     pub(super) fn known(&self) -> Result<&Known, &str> {
         let read = || {
             let machine = discover::machine(&self.root)?;
-            Ok(Known { machine, catalog: Catalog::embedded()? })
+            Ok(Known { machine, catalog: Catalog::load_embedded()? })
         };
         let tell = |error: anyhow::Error| format!("{error:#}");
         self.known.get_or_init(|| read().map_err(tell)).as_ref().map_err(String::as_str)

@@ -142,7 +142,7 @@ mod tests {
     use super::super::machine::fake;
     use super::*;
     use crate::catalog::Catalog;
-    use crate::catalog::family::Kind;
+    use crate::catalog::family::PmuKind;
 
     const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
 
@@ -206,9 +206,9 @@ mod tests {
     /// A PMU of each name of each family has a driver in the table.
     #[test]
     fn each_family_of_the_catalog_has_a_driver() {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         let mut without = BTreeSet::new();
-        for family in catalog.families.iter().filter(|family| family.kind != Kind::Core) {
+        for family in catalog.families.iter().filter(|family| family.kind != PmuKind::Core) {
             for pattern in &family.names {
                 let pmu = pattern.replace(['#', '?'], "0").replace('*', "x");
                 if !TABLE.driver.iter().any(|driver| driver.has(&pmu)) {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use anyhow::{Result, ensure};
 
 use super::resolve::Resolved;
-use crate::catalog::family::Kind;
+use crate::catalog::family::PmuKind;
 use crate::text::printable;
 
 /// The terms of the first counter of each PMU.
@@ -56,7 +56,7 @@ pub(super) fn cannot_lead(leader: &Resolved<'_>, member: &Resolved<'_>) -> Optio
     let rule = member.words.family?.leader.as_ref()?;
     let pmu = printable(&member.words.pmu.name);
     let (first, event) = (printable(&leader.encoded.event), printable(&member.encoded.event));
-    if leader.words.family.is_some_and(|family| family.kind == Kind::Software) {
+    if leader.words.family.is_some_and(|family| family.kind == PmuKind::Software) {
         return (!rule.software).then(|| {
             format!(
                 "the software event {first} cannot lead a group of {pmu}, whose driver takes the \
@@ -89,7 +89,7 @@ fn shared<'e>(
     let named = |text: &&str| terms.iter().any(|term| text.split('=').next() == Some(term));
     let of = |event: &'e Resolved<'_>| event.encoded.filter.split(',').filter(named).collect();
     let own: Vec<&str> = of(event);
-    let word = terms.first().and_then(|term| event.words.format(term)).map(|its| its.word_index());
+    let word = terms.first().and_then(|term| event.words.term_format(term)).map(|its| its.word_index());
     let empty = word.is_some_and(|word| event.encoded.config[word] == 0);
     match leader {
         Some(leader) if empty && leader.words.pmu.name == event.words.pmu.name => of(leader),

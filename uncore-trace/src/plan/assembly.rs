@@ -13,10 +13,10 @@ use super::place::{Sight, Spot, offline_readers, spots};
 use super::resolve::{Resolved, Resolver};
 use super::told::{self, Told};
 use super::{Counter, Plan, Request, Role, behind, guests, io};
-use crate::catalog::budget::overcommitted;
-use crate::catalog::encode::raw;
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
-use crate::catalog::family::Kind;
+use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
@@ -106,7 +106,7 @@ impl<'a> Assembly<'a> {
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
         for (event, spot) in placed {
-            let software = event.words.family.is_some_and(|f| f.kind == Kind::Software);
+            let software = event.words.family.is_some_and(|f| f.kind == PmuKind::Software);
             let pmu = (!software).then_some(event.words.pmu.name.as_str());
             pmus.extend(pmu);
             let grouped = event.words.family.is_none_or(|family| family.groupable);
@@ -310,7 +310,7 @@ impl<'a> Assembly<'a> {
     /// Gives a name to a counter that is there. The name of a raw event (`rNNN`) changes none, and
     /// a counter keeps its first name.
     fn name_again(&mut self, id: u32, label: Option<&String>) {
-        let Some(label) = label.filter(|label| raw(label).is_none()) else { return };
+        let Some(label) = label.filter(|label| parse_raw(label).is_none()) else { return };
         let first = self.labels.entry(id).or_insert_with(|| label.clone()).clone();
         if first != *label {
             let (label, first) = (printable(label), printable(&first));
@@ -370,7 +370,7 @@ fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<H
             continue;
         }
         let pmu = words.pmu.name.as_str();
-        let over = overcommitted(words, &members);
+        let over = find_overcommitted(words, &members);
         let Some(over) = over.iter().find(|over| !over.unsure) else { continue };
         ensure!(weak, "{}: {}", printable(text), over.group_refusal(pmu));
         refused.insert(pmu);

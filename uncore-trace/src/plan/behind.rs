@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Plan;
 use super::io::Below;
 use super::resolve::Resolved;
-use crate::catalog::behind::{self, Side};
-use crate::catalog::words::Words;
+use crate::catalog::behind::{self, AttachedSocket};
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 
@@ -64,16 +64,16 @@ pub(super) fn of<'a>(
 }
 
 /// The same without root ports, if they are few enough to name a link.
-pub(super) fn few<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+pub(super) fn few<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
     let functions = of_rules(machine, words, cpu);
     if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.
-fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Function> {
+fn of_rules<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
-    let is_here = |rule: &&behind::Behind| words.pmu.has_peer(rule.peer.as_ref());
-    let functions = |rule: &behind::Behind| -> Vec<&'a Function> {
+    let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
+    let functions = |rule: &behind::BehindRule| -> Vec<&'a Function> {
         let all = machine.devices.pci.iter().filter(|function| !function.is_bridge());
         all.filter(|function| {
             rule.vendor.is_none_or(|vendor| function.vendor == vendor)
@@ -88,7 +88,7 @@ fn of_rules<'a>(machine: &'a Machine, words: Words<'_>, cpu: u32) -> Vec<&'a Fun
 
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
-fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
+fn is_on(machine: &Machine, function: &Function, side: AttachedSocket, cpu: u32) -> bool {
     let cpus = &machine.cpus;
     let own = cpus.cpu_location(cpu).package;
     let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
@@ -96,7 +96,7 @@ fn is_on(machine: &Machine, function: &Function, side: Side, cpu: u32) -> bool {
         _ if cpus.has_one_package() => Some(own),
         node => node.and_then(near).map(|place| place.package),
     };
-    at.is_some_and(|at| (at == own) == (side == Side::Own))
+    at.is_some_and(|at| (at == own) == (side == AttachedSocket::Own))
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
         assert!(plan.has_devices() != counter.behind.is_empty());
         (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))

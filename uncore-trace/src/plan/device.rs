@@ -14,10 +14,10 @@ use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::ports::{Locate, Ports};
+use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list};
-use crate::catalog::words::{WHOLE_WORDS, Words};
+use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::catalog::words::{WHOLE_WORDS, PmuWords};
 use crate::discover::pci::{Address, Function};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
@@ -148,7 +148,7 @@ impl<'a> Narrowing<'a> {
 
     /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
     /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
-    pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
+    pub fn parts(&mut self, words: PmuWords<'_>, event: &str, typed: &[Term]) -> Vec<Subset> {
         let whole = vec![Subset::default()];
         if let Some(its) = words.pmu.statistics.as_ref().filter(|_| self.wanted.is_some()) {
             let is_named = self.named.contains(its.device.as_str());
@@ -159,7 +159,7 @@ impl<'a> Narrowing<'a> {
             return whole;
         };
         // A whole config word includes the field. The first one also has the event in it.
-        let field = rule.term.as_ref().and_then(|term| words.format(term));
+        let field = rule.term.as_ref().and_then(|term| words.term_format(term));
         let in_word = |term: &Term| match (field, &term.value) {
             (Some(field), TermValue::Number(value)) => {
                 term.name == WHOLE_WORDS[field.word_index()]
@@ -194,8 +194,8 @@ impl<'a> Narrowing<'a> {
     /// The parts for the requested functions below the PMU.
     fn below(
         &mut self,
-        words: Words<'_>,
-        rule: &Ports,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
         wanted: &[&Function],
         split: bool,
     ) -> BTreeSet<Subset> {
@@ -210,7 +210,7 @@ impl<'a> Narrowing<'a> {
             let part = part(self.machine, words, rule, function, at, &others);
             let pmu = printable(&words.pmu.name).into_owned();
             let of = function.address;
-            let by_requester = rule.picks(&part.terms);
+            let by_requester = rule.picks_device(&part.terms);
             if by_requester && has_one_register(words, rule) {
                 self.notes.insert(format!(
                     "{pmu}: root port {} has other devices too, so {of} is picked by its requester \
@@ -223,7 +223,7 @@ impl<'a> Narrowing<'a> {
                 self.notes.insert(format!(
                     "{pmu}: what is counted for {of} has the traffic of {} too, below the same \
                      {}",
-                    list(others),
+                    list_names(others),
                     if at.port.is_some() { "root port" } else { "part of the PMU" }
                 ));
             }
@@ -233,7 +233,7 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A part for each root port: those with devices, or all if that is not known.
-    fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Subset> {
+    fn each_port(&mut self, words: PmuWords<'_>, rule: &PortsRule, event: &str) -> BTreeSet<Subset> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
@@ -244,7 +244,7 @@ impl<'a> Narrowing<'a> {
             }
             return BTreeSet::from([Subset::default()]);
         };
-        if words.format(term).is_none() {
+        if words.term_format(term).is_none() {
             self.notes.insert(format!(
                 "{}: this kernel has no term {term}, its root ports cannot be told apart",
                 printable(&words.pmu.name)
@@ -280,7 +280,7 @@ pub struct At {
 }
 
 /// The position of the function in the PMU; `None` if the PMU does not count it.
-pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
+pub fn above(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<At> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
     let Address { domain, bus, device, function: number } = top;
@@ -345,8 +345,8 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
 /// The id by which the PMU knows a function; `None` if the PMU does not count it.
 pub(super) fn id_of(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
+    words: PmuWords<'_>,
+    ports: &PortsRule,
     function: &Function,
 ) -> Option<u64> {
     match ports.by {
@@ -357,13 +357,13 @@ pub(super) fn id_of(
 
 /// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its registers
 /// (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
-fn stream_of(machine: &Machine, words: Words<'_>, function: &Function) -> Option<u64> {
+fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<u64> {
     let (_, page) = words.pmu.name.rsplit_once('_')?;
     machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
 }
 
 /// Whether all counters of the PMU share the register for the id of a device.
-pub(super) fn has_one_register(words: Words<'_>, ports: &Ports) -> bool {
+pub(super) fn has_one_register(words: PmuWords<'_>, ports: &PortsRule) -> bool {
     let one = words.family.and_then(|family| family.one_value.as_ref());
     let requester = ports.requester.as_ref();
     one.zip(requester).is_some_and(|(one, requester)| one.terms.contains(&requester.term))
@@ -377,15 +377,15 @@ fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
 }
 
 /// As [`above`]; also `None` if another PMU may be the one that counts it.
-pub(super) fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
+pub(super) fn singled_out(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<At> {
     above(machine, words, function).filter(|at| !at.any_of_die)
 }
 
 /// The part of the PMU that counts the function.
 pub fn part(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
+    words: PmuWords<'_>,
+    ports: &PortsRule,
     function: &Function,
     at: At,
     others: &[Address],
@@ -395,10 +395,10 @@ pub fn part(
     let by_port = ports.term.is_some() && others.is_empty();
     let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
     if let Some((requester, id)) = requester.zip(id_of(machine, words, ports, function)) {
-        terms.extend(requester.terms(id));
+        terms.extend(requester.selecting_terms(id));
     } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
         // A kernel without the term counts all ports.
-        terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));
+        terms.extend(words.term_format(term).map(|_| (term.clone(), 1_u64 << port)));
     }
     Subset { terms, die: at.die, functions: Vec::new() }
 }
@@ -407,8 +407,8 @@ pub fn part(
 /// requester id.
 pub fn counted_with(
     machine: &Machine,
-    words: Words<'_>,
-    ports: &Ports,
+    words: PmuWords<'_>,
+    ports: &PortsRule,
     function: &Function,
     at: At,
 ) -> Vec<Address> {
@@ -450,7 +450,7 @@ fn on_ports<'a>(
     let functions = functions(machine, device)?;
     for function in &functions {
         let any = machine.pmus.iter().any(|pmu| {
-            let words = Words::new(catalog, pmu);
+            let words = PmuWords::new(catalog, pmu);
             words.family.is_some_and(|f| f.ports.is_some())
                 && singled_out(machine, words, function).is_some()
         });
@@ -491,7 +491,7 @@ pub(super) fn no_pmu(
     function: &Function,
 ) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
-        let ports = Words::new(catalog, pmu).family?.ports.as_ref()?;
+        let ports = PmuWords::new(catalog, pmu).family?.ports.as_ref()?;
         Some((pmu.name.as_str(), ports.by))
     });
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
@@ -505,7 +505,7 @@ pub(super) fn no_pmu(
         format!("below root port {}", function.top)
     };
     if names.is_empty() {
-        let why = kernels::reason(machine, catalog, Group::Pcie)
+        let why = kernels::gap_reason(machine, catalog, Group::Pcie)
             .unwrap_or_else(|| "uncore-trace doctor says whether a driver is missing".to_owned());
         return format!(
             "{device} is {below}, and no PMU of this machine tells root ports apart: {why}"
@@ -522,6 +522,6 @@ pub(super) fn no_pmu(
     };
     format!(
         "{device} is {below}, and no PMU here is known to count that{why} (PMUs: {})",
-        list(names)
+        list_names(names)
     )
 }

@@ -9,8 +9,8 @@ use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list};
-use crate::catalog::words::Words;
+use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
 /// Why the devices in [`Statistics::counts_again`] are left out.
@@ -58,14 +58,14 @@ impl<'a> Resolver<'a> {
                     "there is no group '{}'{}; the groups are {}",
                     printable(typed),
                     did_you_mean(typed, known()),
-                    list(known())
+                    list_names(known())
                 );
             };
             let said = self.notes.len();
             let opened = self.group(group);
             if opened.is_empty() {
                 let said = || self.notes.get(said).or(self.narrowing.refused.as_ref()).cloned();
-                let gap = kernels::reason(self.machine, self.catalog, group);
+                let gap = kernels::gap_reason(self.machine, self.catalog, group);
                 let why = gap.or_else(|| self.by_name(Some(group))).or_else(said);
                 missing.push(Missing { group, why });
             }
@@ -97,8 +97,8 @@ impl<'a> Resolver<'a> {
             parts.push(format!(
                 "no PMU of this machine is in the group{plural} {}; the groups here are {}; \
                  uncore-trace doctor says whether a driver is missing",
-                list(without.iter().map(|missing| missing.group.name())),
-                list(self.groups_here())
+                list_names(without.iter().map(|missing| missing.group.name())),
+                list_names(self.groups_here())
             ));
         }
         parts.join("; ") + offer
@@ -119,10 +119,10 @@ impl<'a> Resolver<'a> {
             let (here, left_out): (Vec<_>, Vec<_>) =
                 self.of_family(family).partition(|words| self.narrowing.opens(words.pmu));
             if !self.narrowing.is_by_device() && !left_out.is_empty() {
-                let names = list(left_out.iter().map(|words| words.pmu.name.as_str()));
+                let names = list_names(left_out.iter().map(|words| words.pmu.name.as_str()));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
-            let has = |glob: &String| here.iter().any(|words| !words.matching(glob).is_empty());
+            let has = |glob: &String| here.iter().any(|words| !words.matching_events(glob).is_empty());
             if here.is_empty() || (!globs.iter().any(has) && self.is_replaced(family, group)) {
                 continue;
             }
@@ -170,13 +170,13 @@ impl<'a> Resolver<'a> {
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        self.pmus.of_family(name).iter().any(|words| words.opens(group))
+        self.pmus.of_family(name).iter().any(|words| words.has_group_events(group))
     }
 
     /// The events of one PMU that match a group's pattern.
-    fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
+    fn matching(&mut self, words: PmuWords<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
-        for event in words.matching(glob) {
+        for event in words.matching_events(glob) {
             let whole = || vec![Vec::new()];
             let sources =
                 words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));
@@ -187,7 +187,7 @@ impl<'a> Resolver<'a> {
                 let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
                 terms.extend(part.typed(1));
                 terms.extend(typed(source, 1));
-                match words.encode(&terms, &[]) {
+                match words.encode_terms(&terms, &[]) {
                     Ok(encoded) => {
                         let (group, die) = (group.name(), part.die);
                         let functions = part.functions.clone();

@@ -9,15 +9,15 @@
 use std::collections::BTreeSet;
 
 use super::Counter;
-use crate::catalog::family::Kind;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::family::PmuKind;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::text::printable;
 
 /// Whether counters of the PMU do not count guests on this machine.
-pub(super) fn excludes(machine: &Machine, words: Words<'_>) -> bool {
-    let is_core = words.family.is_some_and(|family| family.kind == Kind::Core);
+pub(super) fn excludes(machine: &Machine, words: PmuWords<'_>) -> bool {
+    let is_core = words.family.is_some_and(|family| family.kind == PmuKind::Core);
     machine.mediated_pmu.is_some() && is_core && words.is_per_cpu()
 }
 
@@ -26,7 +26,7 @@ pub(super) fn note(machine: &Machine, counters: &[Counter]) -> Option<String> {
     let parameter = machine.mediated_pmu?;
     let counted = counters.iter().filter(|its| its.exclude_guest && its.role.counts());
     let pmus: BTreeSet<&str> = counted.map(|its| its.pmu.as_str()).collect();
-    let pmus = list(pmus.iter().map(|pmu| printable(pmu)));
+    let pmus = list_names(pmus.iter().map(|pmu| printable(pmu)));
     (!pmus.is_empty()).then(|| {
         format!("what virtual machines execute is not counted by {pmus}: {parameter} is on")
     })

@@ -13,7 +13,7 @@ use super::device::{above, id_of};
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
 pub use crate::schema::io::IoDirection;
@@ -80,7 +80,7 @@ impl<'a> Below<'a> {
     /// For a counter of `encoded` on `cpu`; `None` if the PMU does not count root ports.
     pub(super) fn of(
         machine: &'a Machine,
-        words: Words<'_>,
+        words: PmuWords<'_>,
         encoded: &Encoded,
         cpu: u32,
     ) -> Option<Self> {
@@ -135,7 +135,7 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
 /// or its direction, are unknown.
 pub(super) fn io(
     machine: &Machine,
-    words: Words<'_>,
+    words: PmuWords<'_>,
     encoded: &Encoded,
     below: Option<&Below<'_>>,
 ) -> Option<IoScope> {
@@ -164,8 +164,8 @@ pub(super) fn io(
 }
 
 /// The bytes of a disk or an interface.
-fn of_device(words: Words<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
-    let direction = words.family?.links.iter().find_map(|link| link.direction(&encoded.event))?;
+fn of_device(words: PmuWords<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
+    let direction = words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {
             link::Direction::In => IoDirection::Read,

@@ -54,7 +54,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        let whole = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+        let whole = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         let mut part = whole.clone();
         let cpu = whole.counters.last().unwrap().cpu;
         assert_ne!(whole.counters[0].cpu, cpu);

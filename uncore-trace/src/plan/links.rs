@@ -14,8 +14,8 @@ use super::{Counter, Plan, Role};
 use crate::catalog::family::Family;
 use crate::catalog::link;
 use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
-use crate::catalog::scope::Scope;
-use crate::catalog::words::Words;
+use crate::catalog::scope::PmuScope;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::speed::Speed;
 use crate::discover::statistics::Statistics;
@@ -65,7 +65,7 @@ impl Links {
             return;
         }
         let name = &event.encoded.event;
-        let its = family.links.iter().find_map(|link| Some((link, link.direction(name)?)));
+        let its = family.links.iter().find_map(|link| Some((link, link.counted_direction(name)?)));
         let Some((rule, direction)) = its else { return };
         let key = key(family, rule, event.words, spot, below.as_ref());
         let counted = LinkCounter { counter: id, direction };
@@ -154,13 +154,13 @@ fn tell_apart(links: &mut [(Key, Link)], more: More) {
 
 fn key(
     family: &Family,
-    rule: &link::Link,
-    words: Words<'_>,
+    rule: &link::LinkRule,
+    words: PmuWords<'_>,
     spot: Spot,
     below: Option<&Below<'_>>,
 ) -> Key {
     let each = below.is_some()
-        || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex | Scope::Device));
+        || matches!(family.scope, Some(PmuScope::RootPort | PmuScope::RootComplex | PmuScope::Device));
     let part = each.then(|| RootPorts {
         pmu: words.pmu.name.clone(),
         mask: below.and_then(|below| below.mask),
@@ -171,7 +171,7 @@ fn key(
 }
 
 /// The name of a link: its kind, then what is below it, or its socket.
-fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&str>) -> String {
+fn called(rule: &link::LinkRule, key: &Key, socket: Option<i16>, devices: Option<&str>) -> String {
     match (devices, &key.part, socket) {
         (Some(devices), _, _) => format!("{} {devices}", rule.name),
         (None, Some(part), _) => format!("{} {}", rule.name, part.pmu),
@@ -180,7 +180,7 @@ fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&st
     }
 }
 
-fn of_catalog(peak: &link::Peak) -> PeakRate {
+fn of_catalog(peak: &link::LinkPeak) -> PeakRate {
     PeakRate {
         direction: peak.direction,
         bytes_per_s: peak.gb_per_s * 1e9,
@@ -314,7 +314,7 @@ impl Resolver<'_> {
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
             let Some(places) = plan.places.get(family.family.as_str()) else { continue };
             let names: Vec<&str> =
-                metric.formula.names().into_iter().filter(|name| *name != DURATION_NS).collect();
+                metric.formula.distinct_names().into_iter().filter(|name| *name != DURATION_NS).collect();
             if !metric.inputs.is_empty() || names.iter().any(|name| !family.is_event(name)) {
                 continue;
             }
@@ -370,7 +370,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        let plan = plan(&captured_machine(machine), &Catalog::embedded().unwrap(), &request).unwrap();
+        let plan = plan(&captured_machine(machine), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let links = plan.links.clone();
         (plan, links)
     }

@@ -13,9 +13,9 @@ use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
 use crate::catalog::pattern::matches;
-use crate::catalog::suggest::{did_you_misspell, list};
+use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::catalog::vendor::{rest_of_group, why_left_out};
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::name::stem;
 use crate::discover::processor::Processor;
 use crate::text::{list_few, printable};
@@ -29,7 +29,7 @@ pub struct Measured<'a> {
     /// The metric.
     pub metric: &'a Metric,
     /// The PMU and its family.
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     /// The part of the PMU that it describes.
     pub part: Subset,
     /// The events of the formula, in the order of first use; `None` if an event is missing here.
@@ -62,7 +62,7 @@ impl Measured<'_> {
     /// Whether events are divided by events. These must be counted at the same time to be
     /// comparable.
     pub fn is_ratio(&self) -> bool {
-        let divisors = self.metric.formula.divisors();
+        let divisors = self.metric.formula.divisor_names();
         self.inputs.len() > 1 && self.inputs.iter().any(|(name, _)| divisors.contains(name))
     }
 }
@@ -95,7 +95,7 @@ impl<'a> Resolver<'a> {
                             .any(|its| stem(&its.words.pmu.name) == stem(&one.words.pmu.name))
                     };
                     self.notes.extend(lacking.iter().filter(is_alike).map(|one| {
-                        let (pmu, missing) = (printable(&one.words.pmu.name), list(one.missing()));
+                        let (pmu, missing) = (printable(&one.words.pmu.name), list_names(one.missing()));
                         format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
                     }));
                 }
@@ -132,7 +132,7 @@ impl<'a> Resolver<'a> {
             format!(
                 "-M {} does not count {}: they have events of the cores, of several PMUs, or that are not here",
                 printable(typed),
-                list(rest)
+                list_names(rest)
             )
         }))
     }
@@ -149,8 +149,8 @@ impl<'a> Resolver<'a> {
         if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
             return Vec::new();
         }
-        let its = |words: &Words<'_>| {
-            words.metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
+        let its = |words: &PmuWords<'_>| {
+            words.find_metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
         };
         let here: Vec<_> = self.of_family(family).filter(its).collect();
         let mut measured = Vec::new();
@@ -163,9 +163,9 @@ impl<'a> Resolver<'a> {
     }
 
     /// The parts of one PMU for which the metric is computed; empty if an input has none.
-    fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Subset> {
+    fn parts(&mut self, family: &Family, metric: &Metric, words: PmuWords<'a>) -> Vec<Subset> {
         let mut parts = BTreeSet::new();
-        for name in metric.formula.names() {
+        for name in metric.formula.distinct_names() {
             if !family.is_event(name) {
                 continue;
             }
@@ -186,12 +186,12 @@ impl<'a> Resolver<'a> {
         &mut self,
         family: &'a Family,
         metric: &'a Metric,
-        words: Words<'a>,
+        words: PmuWords<'a>,
         part: &Subset,
     ) -> Measured<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();
-        for name in metric.formula.names() {
+        for name in metric.formula.distinct_names() {
             if family.is_event(name) {
                 inputs.push((name, self.input(words, name, metric.inputs.get(name), part)));
             } else if name != DURATION_NS {
@@ -199,13 +199,13 @@ impl<'a> Resolver<'a> {
             }
         }
         let bits = |term: &str| {
-            let format = words.format(term)?;
+            let format = words.term_format(term)?;
             let event = inputs.iter().find_map(|(_, event)| event.as_ref())?;
             Some(format.decode_value(&event.encoded.config))
         };
         let value = |name: &str| {
-            let constant = family.constant(name, words.pmu)?;
-            constant.on(&words.pmu.caps, constant.bits_of.as_deref().and_then(bits))
+            let constant = family.find_constant(name, words.pmu)?;
+            constant.resolve_value(&words.pmu.caps, constant.bits_of.as_deref().and_then(bits))
         };
         let constants: Vec<_> = constants.into_iter().map(|name| (name, value(name))).collect();
         let unknown = constants.iter().filter(|(_, value)| value.is_none());
@@ -219,8 +219,8 @@ impl<'a> Resolver<'a> {
     /// The family with whose events this machine counts the same traffic better, if any.
     pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
-        let counts = |words: &Words<'a>| {
-            words.metric(&metric.name).is_some_and(|same| words.has_inputs(same))
+        let counts = |words: &PmuWords<'a>| {
+            words.find_metric(&metric.name).is_some_and(|same| words.has_inputs(same))
         };
         self.pmus.of_family(better).iter().any(counts).then_some(better)
     }
@@ -283,7 +283,7 @@ impl<'a> Resolver<'a> {
         let named: Vec<_> = self.named(typed).unwrap_or_default();
         let lacking = named.iter().find_map(|(family, metric)| {
             let one = self.measured(family, metric).into_iter().next()?;
-            let missing = list(one.missing());
+            let missing = list_names(one.missing());
             Some(format!(
                 "{} of this machine has no event {missing}",
                 printable(&one.words.pmu.name)
@@ -297,7 +297,7 @@ impl<'a> Resolver<'a> {
         let groups: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
         let mut gaps = groups
             .into_iter()
-            .filter_map(|group| kernels::reason(self.machine, self.catalog, group));
+            .filter_map(|group| kernels::gap_reason(self.machine, self.catalog, group));
         let mut by_name = named.iter().filter_map(|(family, _)| self.by_name(Some(family.group)));
         let why = of_others.or_else(|| gaps.next()).or(lacking).or(apart);
         let why = why.or_else(|| by_name.next());

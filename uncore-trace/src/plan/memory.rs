@@ -8,8 +8,8 @@ use super::resolve::{Resolved, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 
 /// Metrics with such names of ours count all memory, as far as it is of a kind that they know.
 const OF_ALL: &str = "mem_";
@@ -17,7 +17,7 @@ const OF_ALL: &str = "mem_";
 /// Memory of one kind that is not counted, as a whole or by some of its PMUs.
 struct Silent<'a> {
     kind: &'a str,
-    pmus: Vec<Words<'a>>,
+    pmus: Vec<PmuWords<'a>>,
     is_part: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Resolver<'a> {
             for Silent { kind, pmus, .. } in
                 self.silent(&opened).into_iter().filter(|silent| !silent.is_part)
             {
-                let how = if pmus.iter().any(|words| words.opens(Group::Mem)) {
+                let how = if pmus.iter().any(|words| words.has_group_events(Group::Mem)) {
                     "-p mem does".to_owned()
                 } else {
                     format!("no event of {} counts its bytes", names(&pmus))
@@ -87,8 +87,8 @@ impl<'a> Resolver<'a> {
     fn silent(&self, opened: &[Resolved<'a>]) -> Vec<Silent<'a>> {
         let counted: BTreeSet<&str> =
             opened.iter().map(|event| event.words.pmu.name.as_str()).collect();
-        let counts = |words: &Words<'_>| counted.contains(words.pmu.name.as_str());
-        let mut kinds: BTreeMap<&str, Vec<Words<'a>>> = BTreeMap::new();
+        let counts = |words: &PmuWords<'_>| counted.contains(words.pmu.name.as_str());
+        let mut kinds: BTreeMap<&str, Vec<PmuWords<'a>>> = BTreeMap::new();
         for words in self.words() {
             if let Some(kind) = words.family.and_then(|family| family.memory.as_deref()) {
                 kinds.entry(kind).or_default().push(words);
@@ -97,7 +97,7 @@ impl<'a> Resolver<'a> {
         let mut silent = Vec::new();
         for (kind, mut pmus) in kinds {
             let counted: BTreeSet<&str> =
-                pmus.iter().filter(|words| counts(words)).map(Words::family_name).collect();
+                pmus.iter().filter(|words| counts(words)).map(PmuWords::family_name).collect();
             // Of other families of a kind that is counted, nothing is missing.
             pmus.retain(|words| {
                 !counts(words) && (counted.is_empty() || counted.contains(words.family_name()))
@@ -145,11 +145,11 @@ impl Measured<'_> {
     }
 }
 
-fn has_persistent(words: &Words<'_>) -> bool {
+fn has_persistent(words: &PmuWords<'_>) -> bool {
     let events = words.family.map_or(&[][..], |family| &family.persistent);
-    events.iter().any(|event| words.event(event).is_some())
+    events.iter().any(|event| words.find_event(event).is_some())
 }
 
-fn names(pmus: &[Words<'_>]) -> String {
-    list(pmus.iter().map(|words| &words.pmu.name))
+fn names(pmus: &[PmuWords<'_>]) -> String {
+    list_names(pmus.iter().map(|words| &words.pmu.name))
 }

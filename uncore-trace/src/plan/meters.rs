@@ -20,11 +20,11 @@ use super::notes::by_pmu;
 use super::resolve::{Resolved, Resolver};
 use super::together::FEW;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::ports::{Locate, Ports};
+use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::rules::OneValue;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 use crate::discover::apart::Apart;
 use crate::discover::pci::{Address, Function};
 use crate::text::printable;
@@ -74,8 +74,8 @@ impl<'a> Narrowing<'a> {
     /// The whole of a PMU, and the parts of these functions that it can select.
     pub(super) fn beside_whole(
         &mut self,
-        words: Words<'_>,
-        rule: &Ports,
+        words: PmuWords<'_>,
+        rule: &PortsRule,
         event: &str,
         apart: &[&Function],
     ) -> Vec<Subset> {
@@ -98,23 +98,23 @@ impl<'a> Narrowing<'a> {
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select(&mut self, words: Words<'_>, rule: &Ports, function: &Function) -> Option<Subset> {
+    fn select(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &Function) -> Option<Subset> {
         let at = singled_out(self.machine, words, function)?;
-        let requester = rule.requester.as_ref().filter(|one| words.format(&one.term).is_some());
+        let requester = rule.requester.as_ref().filter(|one| words.term_format(&one.term).is_some());
         if let Some((one, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
-            let (terms, functions) = (one.terms(id), vec![function.address]);
+            let (terms, functions) = (one.selecting_terms(id), vec![function.address]);
             return Some(Subset { terms, die: at.die, functions });
         }
         let others = counted_with(self.machine, words, rule, function, at);
         let pmu = printable(&words.pmu.name);
         let address = function.address;
-        let term = rule.term.as_ref().filter(|term| words.format(term).is_some());
+        let term = rule.term.as_ref().filter(|term| words.term_format(term).is_some());
         let Some((term, port)) = term.zip(at.port) else {
             if others.is_empty() {
                 // The whole has no other device.
                 self.used = true;
             } else {
-                let others = list(others.iter().map(Address::to_string));
+                let others = list_names(others.iter().map(Address::to_string));
                 self.notes.insert(format!(
                     "{pmu}: {NO_FILTER} {address}, which is counted together with {others}"
                 ));
@@ -141,7 +141,7 @@ impl Resolver<'_> {
         let is_counted = |function: &&&Function| {
             self.words().any(|words| singled_out(machine, words, function).is_some())
         };
-        let is_iort = |words: Words<'_>| {
+        let is_iort = |words: PmuWords<'_>| {
             let ports = words.family.and_then(|family| family.ports.as_ref());
             ports.is_some_and(|ports| ports.by == Locate::Iort)
         };
@@ -160,17 +160,17 @@ impl Resolver<'_> {
         };
         format!(
             "--per device narrows nothing: no counter asked for has a filter for {}: {why}",
-            list(apart.iter().map(|function| function.address.to_string()))
+            list_names(apart.iter().map(|function| function.address.to_string()))
         )
     }
 }
 
 /// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU that
 /// counts bytes of devices, only these.
-fn is_of_devices(words: Words<'_>, rule: &Ports, event: &str) -> bool {
+fn is_of_devices(words: PmuWords<'_>, rule: &PortsRule, event: &str) -> bool {
     let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
     let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
-    let causes = words.family.map(|family| family.causes(words.pmu, event, ""));
+    let causes = words.family.map(|family| family.possible_causes(words.pmu, event, ""));
     of(&rule.events)
         && (!counts_bytes || of(&rule.reads) || of(&rule.writes))
         && causes.is_some_and(|causes| causes == BTreeSet::from([Cause::Device]))
@@ -214,7 +214,7 @@ impl Assembly<'_> {
                 "{}: it has one register for {}, so {turns} groups of its counters take turns: each \
                  counts about {:.0} % of the time",
                 printable(&words.pmu.name),
-                list(&rule.terms),
+                list_names(&rule.terms),
                 100.0 / turns as f64
             ));
         }

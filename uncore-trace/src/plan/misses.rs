@@ -17,14 +17,14 @@ use super::notes::by_pmu;
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan, Role};
-use crate::catalog::budget::overcommitted;
-use crate::catalog::family::Kind;
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::catalog::witness::Witness;
-use crate::catalog::words::{PmuEvent, Words};
+use crate::catalog::words::{PmuEvent, PmuWords};
 use crate::discover::CpuList;
 use crate::text::printable;
 
@@ -43,7 +43,7 @@ pub enum Wanted {
 /// The event that is the witness of a CPU.
 #[derive(Clone, Copy)]
 pub(super) struct WitnessEvent<'a> {
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     pub event: PmuEvent<'a>,
     pub witness: &'a Witness,
 }
@@ -54,8 +54,8 @@ impl<'a> WitnessEvent<'a> {
         let Self { words, event, .. } = self;
         let name = event.name.to_owned();
         let terms = [Term { name, value: TermValue::Bare, column: 1 }];
-        let encoded = words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let group = words.family.map_or("other", |family| family.group_of(event.name).name());
+        let encoded = words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let group = words.family.map_or("other", |family| family.event_group(event.name).name());
         Ok(Resolved { words, group, encoded, die: None, functions: Vec::new() })
     }
 }
@@ -266,7 +266,7 @@ impl<'a> Assembly<'a> {
         if !events.iter().any(|event| event.config == its.config) {
             events.push(&its);
         }
-        Ok(overcommitted(source.words, &events).iter().all(|over| over.unsure))
+        Ok(find_overcommitted(source.words, &events).iter().all(|over| over.unsure))
     }
 
     /// Adds the witnesses of these counters.
@@ -298,7 +298,7 @@ impl<'a> Assembly<'a> {
                 printable(pmu),
                 named(seen),
                 CpuList::from_iter(cpus),
-                list(source.witness.unseen.iter().map(String::as_str)),
+                list_names(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
@@ -352,25 +352,25 @@ impl<'a> WitnessEncoder<'a> {
 }
 
 /// The core PMUs of the machine.
-fn cores<'a>(resolver: &Resolver<'a>) -> Vec<Words<'a>> {
-    let is_core = |words: &Words<'_>| {
-        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == Kind::Core)
+fn cores<'a>(resolver: &Resolver<'a>) -> Vec<PmuWords<'a>> {
+    let is_core = |words: &PmuWords<'_>| {
+        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == PmuKind::Core)
     };
     resolver.words().filter(is_core).collect()
 }
 
 /// Whether a core PMU is of the CPU.
-fn has_cpu(words: Words<'_>, cpu: u32) -> bool {
+fn has_cpu(words: PmuWords<'_>, cpu: u32) -> bool {
     words.pmu.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
 }
 
 /// For each CPU that has one, the first witness of its core PMU's family for its processor that the
 /// PMU has.
 fn sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
-    let source = |words: Words<'a>| {
+    let source = |words: PmuWords<'a>| {
         let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));
         witnesses.find_map(|witness| {
-            Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
+            Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
         })
     };
     let all: Vec<WitnessEvent<'a>> = cores(resolver).into_iter().filter_map(source).collect();
@@ -380,7 +380,7 @@ fn sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, Witness
 
 fn why(resolver: &Resolver<'_>, without: &CpuList) -> String {
     let cores = cores(resolver);
-    let mut pmus: Vec<Words<'_>> = Vec::new();
+    let mut pmus: Vec<PmuWords<'_>> = Vec::new();
     for words in without.iter().flat_map(|cpu| cores.iter().filter(move |it| has_cpu(**it, cpu))) {
         if !pmus.iter().any(|known| known.pmu.name == words.pmu.name) {
             pmus.push(*words);
@@ -395,7 +395,7 @@ fn why(resolver: &Resolver<'_>, without: &CpuList) -> String {
     events.dedup();
     format!(
         "{} on CPU {without} has none of its events{}",
-        list(pmus.iter().map(|words| words.pmu.name.as_str())),
-        if events.is_empty() { String::new() } else { format!(", {}", list(events)) }
+        list_names(pmus.iter().map(|words| words.pmu.name.as_str())),
+        if events.is_empty() { String::new() } else { format!(", {}", list_names(events)) }
     )
 }

@@ -49,8 +49,8 @@ use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
 use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
-use crate::catalog::spec::{self, Item};
-use crate::catalog::suggest::list;
+use crate::catalog::spec::{self, EventItem};
+use crate::catalog::suggest::list_names;
 use crate::discover::apart::Apart;
 use crate::discover::format::WORDS;
 use crate::discover::pci::Address;
@@ -224,11 +224,11 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
             let at = |error| in_text(text, &error);
             match item {
-                Item::One(event) => {
+                EventItem::One(event) => {
                     let events = resolver.event(&event, &[]).map_err(at)?;
                     assembly.add(&events)?;
                 }
-                Item::Group { members, weak } => {
+                EventItem::Group { members, weak } => {
                     let leader = members.first().map_or(&[][..], |first| &first.terms).to_vec();
                     let mut events = Vec::new();
                     for (place, member) in members.iter().enumerate() {
@@ -255,7 +255,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     if plan.counters.is_empty() && !resolver.has_time {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
-            list(resolver.groups_here())
+            list_names(resolver.groups_here())
         );
     }
     Ok(plan)

@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use anyhow::{Result, ensure};
 
 use super::resolve::Resolved;
-use crate::catalog::budget::{Overcommitted, overcommitted};
+use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::Family;
 use crate::catalog::suggest::did_you_mean;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::text::printable;
 
@@ -34,20 +34,20 @@ fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
     for (words, counters) in by_pmu(events) {
         let pmu = words.pmu.name.as_str();
-        for over in overcommitted(words, &counters) {
-            ensure!(!over.hard, "{}", over.refusal(pmu));
+        for over in find_overcommitted(words, &counters) {
+            ensure!(!over.hard, "{}", over.refusal_text(pmu));
             match shared.iter_mut().find(|(known, _)| *known == over) {
                 Some((_, pmus)) => pmus.push(pmu),
                 None => shared.push((over, vec![pmu])),
             }
         }
     }
-    Ok(shared.into_iter().map(|(over, pmus)| over.note(&pmus)).collect())
+    Ok(shared.into_iter().map(|(over, pmus)| over.multiplex_note(&pmus)).collect())
 }
 
 /// The events of each PMU instance, once for all its reader CPUs.
-pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
-    let mut pmus: Vec<(Words<'a>, Vec<&Encoded>)> = Vec::new();
+pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e Encoded>)> {
+    let mut pmus: Vec<(PmuWords<'a>, Vec<&Encoded>)> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
     for event in events {
         let at = *at.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
@@ -71,11 +71,11 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
         if !seen.insert(file) {
             continue;
         }
-        let here = machine.pmus.iter().filter(|pmu| family.recognises(pmu));
+        let here = machine.pmus.iter().filter(|pmu| family.recognises_pmu(pmu));
         let here: Vec<_> =
-            here.map(|pmu| Words { pmu, family: Some(family), base: None }).collect();
+            here.map(|pmu| PmuWords { pmu, family: Some(family), base: None }).collect();
         for term in family.filters.iter().flat_map(|filter| &filter.terms.terms) {
-            if here.iter().all(|words| words.format(&term.name).is_none()) {
+            if here.iter().all(|words| words.term_format(&term.name).is_none()) {
                 let known = here.iter().flat_map(|words| words.pmu.formats.keys());
                 notes.push(format!(
                     "{}: its default filter {} is not set, no PMU of it has such a term{}",
@@ -110,11 +110,11 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 /// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
 fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
-    let is_silent = |words: &Words<'_>| {
+    let is_silent = |words: &PmuWords<'_>| {
         words.pmu.cpumask.is_none() && words.pmu.statistics.is_none() && !words.is_per_cpu()
     };
     let silent = pmus.filter(is_silent);
-    let note = |words: Words<'_>| {
+    let note = |words: PmuWords<'_>| {
         format!(
             "{}: this kernel does not say on which CPU it is read (it has no cpumask file), so it \
              is opened once, on CPU {}, and its counts are of the whole machine",
@@ -154,7 +154,7 @@ fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
     let note = |event: &Resolved<'_>| {
         let words = event.words;
         let (name, alias) = words.pmu.find_event(&event.encoded.event)?;
-        let rule = words.correction(name, alias)?;
+        let rule = words.find_correction(name, alias)?;
         Some(format!("{}: {}", words.family_name(), rule.note))
     };
     events.iter().filter_map(note).collect()

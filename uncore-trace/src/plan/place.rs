@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::catalog::domain::Domain;
+use crate::catalog::domain::RegisterDomain;
 use crate::catalog::near::Near;
 use crate::catalog::source::Cause;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::cpus::{Cache, TopologyLevel};
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;
@@ -39,7 +39,7 @@ impl Sight {
     /// node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
     pub(super) fn of(
         machine: &Machine,
-        words: Words<'_>,
+        words: PmuWords<'_>,
         event: &str,
         cpu: u32,
         causes: &BTreeSet<Cause>,
@@ -53,7 +53,7 @@ impl Sight {
         match (causes.is_empty() || has(Cause::Cpu), has(Cause::Remote)) {
             (true, true) => {
                 let (near, online) = (near(), &machine.cpus.online);
-                Self { sees: near.or(online), far: far(&near) }
+                Self { sees: near.union_with(online), far: far(&near) }
             }
             (true, false) => Self { sees: near(), far: CpuList::default() },
             (false, true) => Self { sees: far(&near()), far: CpuList::default() },
@@ -69,7 +69,7 @@ impl Sight {
 /// says nothing about its location.
 pub(super) fn spots(
     machine: &Machine,
-    words: Words<'_>,
+    words: PmuWords<'_>,
     event: &str,
     die: Option<u32>,
 ) -> Result<Vec<Spot>> {
@@ -92,7 +92,7 @@ pub(super) fn spots(
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
-    let owners = one_of_each(machine, &owners, words.family.and_then(|its| its.domain(pmu, event)));
+    let owners = one_of_each(machine, &owners, words.family.and_then(|its| its.register_domain(pmu, event)));
     let spots: Vec<Spot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
@@ -129,20 +129,20 @@ fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> 
 
 /// What offline CPUs of its `cpumask` keep from being counted by an event of an uncore PMU; `None` if
 /// nothing. Where all its CPUs read one register, any of them is enough.
-pub(super) fn offline_readers(machine: &Machine, words: Words<'_>, event: &str) -> Option<String> {
+pub(super) fn offline_readers(machine: &Machine, words: PmuWords<'_>, event: &str) -> Option<String> {
     let wanted = words.pmu.cpumask.as_ref()?;
-    let domain = words.family.and_then(|family| family.domain(words.pmu, event));
-    let is_read = domain == Some(Domain::Machine) && !wanted.intersection(&machine.cpus.online).is_empty();
+    let domain = words.family.and_then(|family| family.register_domain(words.pmu, event));
+    let is_read = domain == Some(RegisterDomain::Machine) && !wanted.intersection(&machine.cpus.online).is_empty();
     unreadable(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
 /// The first CPU of each domain. CPUs at unknown places may be in different ones.
-fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> CpuList {
+fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>) -> CpuList {
     let mut seen = BTreeSet::new();
     let mut is_first = |cpu: &u32| match domain {
         None => true,
-        Some(Domain::Machine) => seen.insert(None),
-        Some(Domain::Package) => {
+        Some(RegisterDomain::Machine) => seen.insert(None),
+        Some(RegisterDomain::Package) => {
             let package = machine.cpus.cpu_location(*cpu).package;
             package.is_none() || seen.insert(package)
         }
@@ -150,7 +150,7 @@ fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<Domain>) -> Cpu
     cpus.iter().filter(&mut is_first).collect()
 }
 
-fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
+fn near(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> CpuList {
     let cpus = &machine.cpus;
     let socket = || cpus.cpus_sharing(cpu, TopologyLevel::Package);
     let node = || cpus.cpus_sharing(cpu, TopologyLevel::Node);
@@ -161,7 +161,7 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     let Some(readers) = &words.pmu.cpumask else {
         return associated().unwrap_or_else(|| cpus.online.clone());
     };
-    let rule = words.family.and_then(|family| family.near(event));
+    let rule = words.family.and_then(|family| family.near_rule(event));
     let known = rule.and_then(|rule| match (rule.cpus, rule.index) {
         (Near::All, _) => Some(cpus.online.clone()),
         (Near::Socket, _) => socket(),
@@ -170,10 +170,10 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         (Near::Cache, None) => cpus.cpus_sharing(cpu, TopologyLevel::Cache),
         (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
     });
-    let domain = words.family.and_then(|family| family.domain(words.pmu, event));
+    let domain = words.family.and_then(|family| family.register_domain(words.pmu, event));
     let known = known.or_else(|| match domain {
-        Some(Domain::Machine) => Some(cpus.online.clone()),
-        Some(Domain::Package) => socket(),
+        Some(RegisterDomain::Machine) => Some(cpus.online.clone()),
+        Some(RegisterDomain::Package) => socket(),
         None => None,
     });
     let known = known.or_else(associated).or_else(|| apart(machine, words, readers, cpu));
@@ -199,7 +199,7 @@ const LARGE: usize = 3;
 ///
 /// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU (`perf_event.h`,
 /// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
-fn apart(machine: &Machine, words: Words<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
+fn apart(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let own = readers.intersection(&cpus.online);
     let (readers, parts) = if own.len() > 1 {

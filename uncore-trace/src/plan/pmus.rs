@@ -4,20 +4,20 @@
 use std::collections::HashMap;
 
 use crate::catalog::Catalog;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 
 /// All PMUs in the machine's order, and by the name of their family.
 #[derive(Debug)]
 pub(super) struct PmuIndex<'a> {
-    all: Vec<Words<'a>>,
-    by_family: HashMap<&'a str, Vec<Words<'a>>>,
+    all: Vec<PmuWords<'a>>,
+    by_family: HashMap<&'a str, Vec<PmuWords<'a>>>,
 }
 
 impl<'a> PmuIndex<'a> {
     pub(super) fn new(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        let all: Vec<_> = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu)).collect();
-        let mut by_family: HashMap<&str, Vec<Words<'a>>> = HashMap::new();
+        let all: Vec<_> = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu)).collect();
+        let mut by_family: HashMap<&str, Vec<PmuWords<'a>>> = HashMap::new();
         for words in &all {
             if let Some(family) = words.family {
                 by_family.entry(&family.family).or_default().push(*words);
@@ -27,12 +27,12 @@ impl<'a> PmuIndex<'a> {
     }
 
     /// All PMUs.
-    pub(super) fn all(&self) -> &[Words<'a>] {
+    pub(super) fn all(&self) -> &[PmuWords<'a>] {
         &self.all
     }
 
     /// The PMUs of the family with this name.
-    pub(super) fn of_family(&self, family: &str) -> &[Words<'a>] {
+    pub(super) fn of_family(&self, family: &str) -> &[PmuWords<'a>] {
         self.by_family.get(family).map_or(&[], Vec::as_slice)
     }
 }

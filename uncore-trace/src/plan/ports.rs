@@ -13,10 +13,10 @@ use super::misses::{WitnessEvent, named};
 use super::place::{Sight, Spot, spots};
 use super::resolve::Resolver;
 use super::{Counter, Plan, Role};
-use crate::catalog::family::Kind;
+use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 use crate::discover::CpuList;
 use crate::text::printable;
 
@@ -48,7 +48,7 @@ impl Plan {
             if !seen.intersection(&port.sees).is_empty() {
                 return false;
             }
-            seen = seen.or(&port.sees);
+            seen = seen.union_with(&port.sees);
         }
         seen == counter.sees
     }
@@ -123,7 +123,7 @@ impl<'a> Assembly<'a> {
                 let Sight { sees, .. } =
                     Sight::of(self.machine, words, event.name, spot.cpu, &causes);
                 if seen.intersection(&sees).is_empty() && !sees.is_empty() {
-                    seen = seen.or(&sees);
+                    seen = seen.union_with(&sees);
                     found.push(Found { source, spot, sees });
                 }
             }
@@ -159,7 +159,7 @@ impl<'a> Assembly<'a> {
                 "{named} are divided by port {}/{event}/, read on CPU {}; it does not count {}",
                 printable(pmu),
                 CpuList::from_iter(cpus),
-                list(source.witness.unseen.iter().map(String::as_str)),
+                list_names(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
@@ -180,10 +180,10 @@ impl<'a> Assembly<'a> {
 }
 
 /// The first port of an uncore PMU's family for its processor that the PMU has.
-fn source(words: Words<'_>) -> Option<WitnessEvent<'_>> {
-    let family = words.family.filter(|family| family.kind == Kind::Uncore)?;
+fn source(words: PmuWords<'_>) -> Option<WitnessEvent<'_>> {
+    let family = words.family.filter(|family| family.kind == PmuKind::Uncore)?;
     let mut ports = family.witnesses.iter().filter(|its| its.is_for(words.pmu));
     ports.find_map(|witness| {
-        Some(WitnessEvent { words, event: words.event(&witness.event)?, witness })
+        Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
     })
 }

@@ -8,13 +8,13 @@ use super::Request;
 use super::device::{Narrowing, Subset};
 use super::pmus::PmuIndex;
 use crate::catalog::Catalog;
-use crate::catalog::asides::sift;
+use crate::catalog::asides::sift_terms;
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
-use crate::catalog::spec::{At, EventSpec, Term, TermValue};
-use crate::catalog::suggest::{did_you_misspell, list};
-use crate::catalog::words::Words;
+use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
+use crate::catalog::suggest::{did_you_misspell, list_names};
+use crate::catalog::words::PmuWords;
 use crate::discover::pci::Address;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
@@ -26,7 +26,7 @@ const TOOL: &str = "tool";
 #[derive(Debug, Clone)]
 pub struct Resolved<'a> {
     /// The PMU and its family.
-    pub words: Words<'a>,
+    pub words: PmuWords<'a>,
     /// The group under which it is recorded.
     pub group: &'static str,
     /// Its encoding.
@@ -101,7 +101,7 @@ impl<'a> Resolver<'a> {
             "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
              apart; the PCIe PMUs here are {}",
             if request.per_port { "--per port" } else { "--device" },
-            list(self.words().filter_map(|words| {
+            list_names(self.words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
                 Some(words.pmu.name.as_str())
             }))
@@ -111,7 +111,7 @@ impl<'a> Resolver<'a> {
         Ok(notes)
     }
 
-    pub(super) fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    pub(super) fn words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         let pmus = Arc::clone(&self.pmus);
         (0..pmus.all().len()).map(move |index| pmus.all()[index])
     }
@@ -120,7 +120,7 @@ impl<'a> Resolver<'a> {
     pub(super) fn of_family(
         &self,
         family: &'a Family,
-    ) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    ) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         self.pmus.of_family(&family.family).to_vec().into_iter()
     }
 
@@ -133,12 +133,12 @@ impl<'a> Resolver<'a> {
     /// cannot be counted, with a note if there is more to say.
     pub(super) fn input(
         &mut self,
-        words: Words<'a>,
+        words: PmuWords<'a>,
         name: &str,
         terms: Option<&Vec<Term>>,
         part: &Subset,
     ) -> Option<Resolved<'a>> {
-        let mut terms = match (terms, words.event(name)) {
+        let mut terms = match (terms, words.find_event(name)) {
             (Some(terms), _) => terms.clone(),
             (None, Some(event)) => {
                 vec![Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }]
@@ -150,7 +150,7 @@ impl<'a> Resolver<'a> {
             terms.extend(part.typed(1));
             functions.clone_from(&part.functions);
         }
-        match words.encode(&terms, &[]) {
+        match words.encode_terms(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
                 let (group, die) = (group_of(words, &encoded.event), part.die);
@@ -164,7 +164,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The events that a text selects, on every matching PMU, in the machine's order.
-    pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
+    pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, ColumnError> {
         self.notes.extend(spec.notes.iter().cloned());
         let Some(typed) = &spec.pmu else {
             let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
@@ -184,7 +184,7 @@ impl<'a> Resolver<'a> {
         match spec.terms.as_slice() {
             [term] if typed == TOOL => self.bare(term, &[]),
             terms if self.is_event(typed) => self.bare(&name, terms),
-            _ => Err(At::new(spec.column, self.no_such_pmu(typed))),
+            _ => Err(ColumnError::new(spec.column, self.no_such_pmu(typed))),
         }
     }
 
@@ -192,21 +192,21 @@ impl<'a> Resolver<'a> {
     /// skipped.
     pub(super) fn on_each(
         &mut self,
-        meant: Vec<Words<'a>>,
+        meant: Vec<PmuWords<'a>>,
         terms: &[Term],
         leader: &[Term],
-    ) -> Result<Vec<Resolved<'a>>, At> {
+    ) -> Result<Vec<Resolved<'a>>, ColumnError> {
         let is_own = |name: &str| {
             let has =
-                |words: &Words<'_>| words.format(name).is_some() || words.event(name).is_some();
+                |words: &PmuWords<'_>| words.term_format(name).is_some() || words.find_event(name).is_some();
             meant.iter().any(has)
         };
-        let (terms, asides) = sift(terms, is_own, &mut self.notes)?;
+        let (terms, asides) = sift_terms(terms, is_own, &mut self.notes)?;
         let terms = terms.as_slice();
         let mut resolved = Vec::new();
-        let mut refused: Vec<(&str, At)> = Vec::new();
+        let mut refused: Vec<(&str, ColumnError)> = Vec::new();
         for words in meant {
-            match words.encode(terms, leader) {
+            match words.encode_terms(terms, leader) {
                 Ok(encoded) => {
                     if encoded.snapshot {
                         refused.push((&words.pmu.name, gauge(terms, &encoded.event)));
@@ -216,7 +216,7 @@ impl<'a> Resolver<'a> {
                     for part in self.narrowing.parts(words, &encoded.event, terms) {
                         let mut all = terms.to_vec();
                         all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
-                        let mut encoded = words.encode(&all, leader)?;
+                        let mut encoded = words.encode_terms(&all, leader)?;
                         let note = encoded.note.take().filter(|note| !self.notes.contains(note));
                         self.notes.extend(note);
                         let (die, functions) = (part.die, part.functions);
@@ -228,11 +228,11 @@ impl<'a> Resolver<'a> {
         }
         if resolved.is_empty() {
             let first = refused.into_iter().next().map(|(_, error)| error);
-            return Err(first.unwrap_or_else(|| At::new(1, "it names no PMU")));
+            return Err(first.unwrap_or_else(|| ColumnError::new(1, "it names no PMU")));
         }
         if let Some((_, error)) = refused.first() {
             let names = refused.iter().map(|(name, _)| *name);
-            self.notes.push(format!("left out {}: {}", list(names), error.message));
+            self.notes.push(format!("left out {}: {}", list_names(names), error.message));
         }
         for event in &mut resolved {
             event.encoded.asides = asides.clone();
@@ -245,28 +245,28 @@ impl<'a> Resolver<'a> {
             self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
         stems.dedup();
         let gaps = kernels::gaps(self.machine, self.catalog);
-        if let Some(gap) = gaps.iter().find(|gap| gap.lacks(typed)) {
-            return format!("there is no PMU {}: {}", printable(typed), gap.line());
+        if let Some(gap) = gaps.iter().find(|gap| gap.lacks_pmu(typed)) {
+            return format!("there is no PMU {}: {}", printable(typed), gap.describe_gap());
         }
         let near = did_you_misspell(name::stem(typed), &stems);
-        format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list(stems))
+        format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list_names(stems))
     }
 }
 
-fn gauge(terms: &[Term], event: &str) -> At {
+fn gauge(terms: &[Term], event: &str) -> ColumnError {
     let column = terms.first().map_or(1, |term| term.column);
-    At::new(
+    ColumnError::new(
         column,
         format!("{} is a gauge, not a count: it cannot be shared out", printable(event)),
     )
 }
 
 /// The group under which an event that was given by name is recorded; `other` for an unknown PMU.
-fn group_of(words: Words<'_>, event: &str) -> &'static str {
-    words.family.map_or("other", |family| family.group_of(event).name())
+fn group_of(words: PmuWords<'_>, event: &str) -> &'static str {
+    words.family.map_or("other", |family| family.event_group(event).name())
 }
 
 /// Adds the text to an error, with a pointer to the column.
-pub fn in_text(text: &str, error: &At) -> anyhow::Error {
+pub fn in_text(text: &str, error: &ColumnError) -> anyhow::Error {
     anyhow!("-e '{}': {error}", printable(text))
 }

@@ -9,10 +9,10 @@ use super::assembly::Assembly;
 use super::measure::Measured;
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
-use crate::catalog::budget::overcommitted;
-use crate::catalog::family::Kind;
+use crate::catalog::budget::find_overcommitted;
+use crate::catalog::family::PmuKind;
 use crate::catalog::metric::{Input, Metric, PlannedMetric};
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
 /// of Intel or AMD, and a core shared by two threads can all count these at once. A larger group
@@ -100,13 +100,13 @@ impl<'a> Assembly<'a> {
     /// Makes one group of these counters of one PMU and CPU, and of those grouped with them, if it
     /// is small enough; otherwise of those that are in no group. Groups that the user typed are not
     /// changed.
-    fn bind(&mut self, words: Words<'a>, ids: Vec<u32>) {
+    fn bind(&mut self, words: PmuWords<'a>, ids: Vec<u32>) {
         let most = ids.len().max(FEW);
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
         let mut roots: BTreeSet<u32> = free.collect();
         let leads = |id: &u32| self.siblings.contains_key(id);
-        if words.family.is_some_and(|family| family.kind == Kind::Core) {
+        if words.family.is_some_and(|family| family.kind == PmuKind::Core) {
             // The number of free counters of a core is unknown (a watchdog may hold one), so
             // existing groups do not grow.
             roots.retain(|root| !leads(root));
@@ -126,7 +126,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Whether the PMU can count all of these at once, as far as known.
-    fn fit(&self, words: Words<'a>, ids: &[u32]) -> bool {
+    fn fit(&self, words: PmuWords<'a>, ids: &[u32]) -> bool {
         let is = |event: &&Resolved<'_>| {
             let mut counters = ids.iter().map(|id| &self.plan.counters[*id as usize]);
             counters.any(|counter| {
@@ -136,6 +136,6 @@ impl<'a> Assembly<'a> {
         let here = self.events_of.get(words.pmu.name.as_str()).into_iter().flatten();
         let here = here.filter_map(|index| self.events.get(*index));
         let events: Vec<_> = here.filter(is).map(|event| &event.encoded).collect();
-        overcommitted(words, &events).iter().all(|over| over.unsure)
+        find_overcommitted(words, &events).iter().all(|over| over.unsure)
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::resolve::Resolved;
 use super::{Counter, Request};
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::name;
 
 /// What the user says of such counters.
@@ -47,7 +47,7 @@ impl Resolved<'_> {
     /// The causes of what it counts; `None` if the catalog does not know them.
     pub(super) fn causes(&self) -> Option<BTreeSet<Cause>> {
         let encoded = &self.encoded;
-        self.words.causes(&encoded.event, &encoded.filter, &encoded.unit)
+        self.words.event_causes(&encoded.event, &encoded.filter, &encoded.unit)
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn note(events: &[Resolved<'_>], told: Option<Told>) -> Option<String
     if unknown.is_empty() {
         return None;
     }
-    let names = list(&unknown);
+    let names = list_names(&unknown);
     Some(match told {
         Some(told) => format!("cause {}, as --cause says: {names}", told.name()),
         None => format!(

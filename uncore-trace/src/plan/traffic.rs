@@ -9,7 +9,7 @@ use super::{Plan, Request, plan};
 use crate::catalog::Catalog;
 use crate::catalog::family::Overlap;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 
 /// Its name after `-p`.
@@ -45,7 +45,7 @@ impl<'a> Resolver<'a> {
             }
         }
         for (rule, names) in left_out {
-            let names = if names.len() > FEW { list(&rule.events) } else { list(names) };
+            let names = if names.len() > FEW { list_names(&rule.events) } else { list_names(names) };
             self.notes.push(format!("{AUTO} leaves out {names}: {}", rule.note));
         }
         kept

@@ -10,10 +10,10 @@ use super::place::offline_readers;
 use super::resolve::{Resolved, Resolver};
 use super::{Counter, Request, plan};
 use crate::catalog::Catalog;
-use crate::catalog::family::Kind;
+use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::list;
-use crate::catalog::words::Words;
+use crate::catalog::suggest::list_names;
+use crate::catalog::words::PmuWords;
 use crate::discover::cpus::TopologyLevel;
 use crate::discover::{CpuList, Machine, name};
 use crate::text::{list_few, printable};
@@ -44,27 +44,27 @@ pub fn uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 
 impl<'a> Resolver<'a> {
     /// The uncore PMUs with events of which no group opens one.
-    fn by_name_only(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    fn by_name_only(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         self.words().filter(|words| {
             words.pmu.cpumask.is_some()
                 && words.pmu.statistics.is_none()
-                && words.family.is_none_or(|family| family.kind == Kind::Uncore)
-                && words.events().next().is_some()
-                && !Group::ALL.iter().any(|(group, _)| words.opens(*group))
+                && words.family.is_none_or(|family| family.kind == PmuKind::Uncore)
+                && words.all_events().next().is_some()
+                && !Group::ALL.iter().any(|(group, _)| words.has_group_events(*group))
         })
     }
 
     /// How the PMUs that no group opens are counted, in one line: all of them, or those of one group's
     /// families. `None` if there are none.
     pub fn by_name(&self, group: Option<Group>) -> Option<String> {
-        let of_group = |words: &Words<'_>| match group {
+        let of_group = |words: &PmuWords<'_>| match group {
             Some(group) => words.family.is_some_and(|family| family.group == group),
             None => true,
         };
-        let pmus: Vec<Words<'a>> = self.by_name_only().filter(of_group).collect();
+        let pmus: Vec<PmuWords<'a>> = self.by_name_only().filter(of_group).collect();
         let first = pmus.first()?;
         let stems: BTreeSet<&str> = pmus.iter().map(|words| name::stem(&words.pmu.name)).collect();
-        let events: Vec<&str> = first.events().map(|event| event.name).collect();
+        let events: Vec<&str> = first.all_events().map(|event| event.name).collect();
         let is_clock = |name: &&&str| name.ends_with("cycles");
         let event = events.iter().find(|name| !is_clock(name)).or(events.first())?;
         Some(format!(
@@ -79,13 +79,13 @@ impl<'a> Resolver<'a> {
     /// A warning on the boxes of a group that have none of its events, unlike others of their kind.
     pub(super) fn boxes_left_out(
         group: Group,
-        here: &[Words<'a>],
+        here: &[PmuWords<'a>],
         resolved: &[Resolved<'a>],
     ) -> Option<String> {
         let counted: BTreeSet<&str> =
             resolved.iter().map(|event| event.words.pmu.name.as_str()).collect();
         let kinds: BTreeSet<&str> = counted.iter().map(|pmu| name::stem(pmu)).collect();
-        let is_left_out = |words: &&Words<'_>| {
+        let is_left_out = |words: &&PmuWords<'_>| {
             let pmu = words.pmu.name.as_str();
             !counted.contains(pmu) && kinds.contains(name::stem(pmu))
         };
@@ -95,7 +95,7 @@ impl<'a> Resolver<'a> {
             format!(
                 "{group} does not count {}: unlike others of the same kind, this kernel names no event \
                  of the group there",
-                list(left_out)
+                list_names(left_out)
             )
         })
     }
@@ -132,7 +132,7 @@ impl Assembly<'_> {
                 warnings.push(format!(
                     "{family} does not count socket{plural} {}: no PMU of the family has a reader CPU \
                      there",
-                    list(missing)
+                    list_names(missing)
                 ));
             }
         }

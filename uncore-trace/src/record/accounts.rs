@@ -18,7 +18,7 @@ use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
-use crate::discover::accounts::{Account, Found, HeldDevices, Netlink, AccountReader, AccountSource};
+use crate::discover::accounts::{Account, AccountValues, HeldDevices, Netlink, AccountReader, AccountSource};
 use crate::entries::Accounted;
 
 /// Time between two readings.
@@ -42,7 +42,7 @@ const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CA
 #[derive(Debug)]
 struct RawAccountReading {
     time_ns: u64,
-    snapshot: Found,
+    snapshot: AccountValues,
 }
 
 /// Accounts that are not read yet.
@@ -353,7 +353,7 @@ mod tests {
         let mut accounts = ready.start_thread().unwrap();
         let read = || RawAccountReading {
             time_ns: 1,
-            snapshot: Found { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..Found::default() },
+            snapshot: AccountValues { unread: [(AccountSource::Rdma, "N/A".to_owned())].into(), ..AccountValues::default() },
         };
         assert_eq!(accounts.enter_reading(read()).1, ["rdma: N/A"]);
         assert!(accounts.enter_reading(read()).1.is_empty());

@@ -201,7 +201,7 @@ mod tests {
 
     use super::reader::tests::{fill, machine};
     use super::*;
-    use crate::discover::resctrl::fake::Fake;
+    use crate::discover::resctrl::fake::FakeResctrl;
 
     const WINDOW_NS: u64 = SHORTEST_WINDOW_NS;
 
@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn all_bytes_are_in_one_reading() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
         let set = |bytes: u64| {
             for group in ["", "web", "web/mon_groups/x"] {
-                fake.value(group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
+                fake.write_count(group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
         };
         set(1000);
@@ -267,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
         assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_none());
-        fill(&Fake::new(dir.path()));
+        fill(&FakeResctrl::new(dir.path()));
         assert!(started(&machine, &plan(WINDOW_NS, MEMORY)).is_some());
         assert!(started(&machine, &plan(WINDOW_NS / 10, MEMORY)).is_none());
         assert!(started(&machine, &plan(WINDOW_NS, "PCIe")).is_none());
@@ -277,16 +277,16 @@ mod tests {
     fn what_groups_cannot_be_made_for_is_said_with_a_way_out() {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         let why = |plan: &Plan| {
             let ready = MonitorSetup::prepare_with_tree(&machine, plan, Some(4), Box::new(fake.clone()));
             ready.map(drop).map_err(|error| error.to_string()).err()
         };
         let memory = plan(WINDOW_NS, MEMORY);
         assert!(why(&memory).unwrap().contains("no monitors of bandwidth"));
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         assert!(why(&memory).unwrap().contains("be root"));
-        fake.group("mon_groups/a", &[], "");
+        fake.add_group("mon_groups/a", &[], "");
         assert_eq!(why(&memory), None);
         assert!(why(&plan(WINDOW_NS, "PCIe")).unwrap().contains("-p mem"));
         assert!(why(&plan(WINDOW_NS / 10, MEMORY)).unwrap().contains("--interval"));
@@ -299,9 +299,9 @@ mod tests {
     fn groups_of_the_largest_are_made_measured_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let machine = machine(dir.path(), 1);
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
-        fake.write("info/L3_MON/num_rmids", "16\n");
+        fake.write_file("info/L3_MON/num_rmids", "16\n");
         let plan = plan(WINDOW_NS, MEMORY);
         let ready = MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
         let mut monitors = ready.unwrap().and_then(MonitorSetup::start_thread).unwrap();
@@ -312,8 +312,8 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_mins(1));
             std::thread::sleep(Duration::from_nanos(WINDOW_NS / 4));
             bytes += 10;
-            for group in fake.groups() {
-                fake.value(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
+            for group in fake.group_names() {
+                fake.write_count(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
             let of_b = |its: Arc<MonitorReading>| {
                 let mut all = its.bytes.iter();
@@ -325,10 +325,10 @@ mod tests {
         };
         assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
         let own: Vec<String> =
-            fake.groups().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
+            fake.group_names().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
         assert_eq!(own.len(), 1);
-        assert_eq!(fake.tasks(&own[0]), [4]);
+        assert_eq!(fake.read_tasks(&own[0]), [4]);
         monitors.stop_thread();
-        assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
+        assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
     }
 }

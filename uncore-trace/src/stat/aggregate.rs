@@ -283,7 +283,7 @@ mod tests {
         let lines = Grouping { split: by, apart, named, ..Grouping::default() }.group_lines(
             &plan,
             &cpus,
-            &Catalog::embedded().unwrap(),
+            &Catalog::load_embedded().unwrap(),
         );
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_sum_has_only_what_was_counted_and_says_so() {
         let (plan, cpus) = sample();
-        let lines = Grouping::default().group_lines(&plan, &cpus, &Catalog::embedded().unwrap());
+        let lines = Grouping::default().group_lines(&plan, &cpus, &Catalog::load_embedded().unwrap());
         let counted = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
         let mut tallies = vec![Tally::NotSupported; 12];
         tallies[0] = counted(10, 1000, 1000);
@@ -360,7 +360,7 @@ mod tests {
     /// The lines of `-p GROUP` on captured machines.
     #[test]
     fn lines_of_real_machines() {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         let mut shown = Vec::new();
         for (name, group, by) in [
             ("grace-2s", "pcie", LineSplit::Machine),

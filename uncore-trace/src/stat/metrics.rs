@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
 use super::row::{CgroupShare, Location, Rate, Row, RowValue};
-use crate::catalog::metric::{self, PlannedMetric, evaluate};
+use crate::catalog::metric::{self, PlannedMetric, evaluate_metric};
 use crate::discover::Cpus;
 use crate::plan::Plan;
 use crate::schema::link::Direction;
@@ -88,10 +88,10 @@ impl MetricLine {
         duration_ns: f64,
         part: Option<CgroupShare>,
     ) -> Row {
-        let value = match evaluate(&self.instances(plan), count, duration_ns) {
-            metric::Value::Number(value) => RowValue::Number(value),
-            metric::Value::Undefined => RowValue::Undefined,
-            metric::Value::Missing(inputs) => RowValue::Missing(inputs),
+        let value = match evaluate_metric(&self.instances(plan), count, duration_ns) {
+            metric::MetricValue::Number(value) => RowValue::Number(value),
+            metric::MetricValue::Undefined => RowValue::Undefined,
+            metric::MetricValue::Missing(inputs) => RowValue::Missing(inputs),
         };
         // A cgroup's part does not show how full a link is.
         let rate = part.is_none().then(|| self.percent_of_peak(plan, &value)).flatten();
@@ -161,7 +161,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        (plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap(), machine.cpus)
+        (plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap(), machine.cpus)
     }
 
     fn rows(plan: &Plan, cpus: &Cpus, by: LineSplit, value: impl Fn(u32, &str) -> u64) -> Vec<Row> {

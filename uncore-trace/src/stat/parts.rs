@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn table_with(plan: &Plan, what: RowSelection) -> StatTable<'_> {
-        let catalog = Catalog::embedded().unwrap();
+        let catalog = Catalog::load_embedded().unwrap();
         StatTable::new(plan, &catalog, &Cpus::default(), &Grouping::default(), what)
     }
 

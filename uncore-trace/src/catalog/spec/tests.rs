@@ -55,7 +55,7 @@ fn published_texts_are_taken_unchanged() {
 #[test]
 fn parts_and_columns() {
     let items = parse("duration_time,'{a/x=010,y=sym, z/,b}:W'").unwrap();
-    let [Item::One(time), Item::Group { members, weak: true }] = items.as_slice() else {
+    let [EventItem::One(time), EventItem::Group { members, weak: true }] = items.as_slice() else {
         panic!("{items:?}")
     };
     assert_eq!((time.pmu.as_deref(), time.terms[0].name.as_str()), (None, "duration_time"));
@@ -84,13 +84,13 @@ fn values_of_all_kinds() {
         ("a/b=0x1/", TermValue::Number(1)),
         ("a/b/", TermValue::Bare),
     ] {
-        let Item::One(event) = parse(text).unwrap().remove(0) else { panic!("{text}") };
+        let EventItem::One(event) = parse(text).unwrap().remove(0) else { panic!("{text}") };
         assert_eq!(event.terms[0].value, value, "{text}");
     }
-    let Item::One(event) = parse("a//").unwrap().remove(0) else { panic!("no event") };
+    let EventItem::One(event) = parse("a//").unwrap().remove(0) else { panic!("no event") };
     assert!(event.terms.is_empty());
-    assert_eq!(numeric("4:0x6530160"), Some((4, 0x0653_0160)));
-    assert_eq!(numeric("4294967296:1"), None);
+    assert_eq!(parse_numeric("4:0x6530160"), Some((4, 0x0653_0160)));
+    assert_eq!(parse_numeric("4294967296:1"), None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::doctor;
 use crate::table::{Fit, TextTable};
@@ -37,7 +37,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
         mend: finding.mend.into_iter().next(),
     });
     let is_here = |family: &str| {
-        let mut words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
+        let mut words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
         words.any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
     };
     let families = catalog.families.iter().filter(|family| !is_here(&family.family));

@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 use super::holders::{HeldFiles, FileHolder, read_assignments};
 use super::{View, cell_text};
 use crate::catalog::Catalog;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::nodes::{Drivers, Node, Number};
+use crate::discover::nodes::{Drivers, DeviceNode, Number};
 use crate::discover::pci::{Address, Function};
 use crate::plan::device::{above, counted_with, part};
 use crate::table::{Fit, TextTable};
@@ -91,7 +91,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let nodes = Drivers::read(&machine.root).device_files(&machine.root);
     let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
     let files = |function: &Function| -> Vec<DeviceFile> {
-        let is_of_function = |(_, node): &(&Number, &Node)| node.functions.contains(&function.address);
+        let is_of_function = |(_, node): &(&Number, &DeviceNode)| node.functions.contains(&function.address);
         let device_nodes = nodes.iter().filter(is_of_function);
         device_nodes.map(|(number, node)| DeviceFile {
             path: node.path.clone(),
@@ -115,13 +115,13 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 fn device_row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
     let counted = machine.pmus.iter().filter_map(|pmu| {
-        let words = Words::new(catalog, pmu);
+        let words = PmuWords::new(catalog, pmu);
         // Those that groups open: an SMMU has a PMU for each of its parts.
         let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
         let port_above = above(machine, words, function)?;
         let companions = counted_with(machine, words, rule, function, port_above);
         let counted_part = part(machine, words, rule, function, port_above, &companions);
-        let alone = (rule.picks(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
+        let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
         Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.text(), shared: !alone })
     });
     Row {

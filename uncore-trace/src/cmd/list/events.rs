@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
-use crate::catalog::words::Words;
+use crate::catalog::words::PmuWords;
 use crate::discover::{Machine, name};
 use crate::table::{Fit, TextTable};
 use crate::text::wrapped;
@@ -40,14 +40,14 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     for pmu in &machine.pmus {
-        let words = Words::new(catalog, pmu);
-        let driver_events = words.events().map(|event| (event, false));
+        let words = PmuWords::new(catalog, pmu);
+        let driver_events = words.all_events().map(|event| (event, false));
         for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true))) {
             let stem = name::stem(&pmu.name);
             if !seen.insert((stem, event.name)) {
                 continue;
             }
-            let (unit, scale) = words.unit(Some(event));
+            let (unit, scale) = words.event_unit(Some(event));
             let causes = words.causes_by_name(event);
             rows.push(Row {
                 pmu: stem.to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 scale,
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.terms_text(),
-                about: words.about(event.name).map(str::to_owned),
+                about: words.event_description(event.name).map(str::to_owned),
                 unknown: causes.is_none(),
                 causes: causes.unwrap_or_default(),
                 vendor,

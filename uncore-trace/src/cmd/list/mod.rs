@@ -193,7 +193,7 @@ fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let mut problems = machine.problems.clone();
     problems.extend(uncounted(machine, catalog));
     for pmu in &machine.pmus {
-        if let (Some(family), Some(identifier)) = (catalog.impostor(pmu), &pmu.identifier) {
+        if let (Some(family), Some(identifier)) = (catalog.find_impostor(pmu), &pmu.identifier) {
             problems.push(format!(
                 "{}: its identifier {} is not that of {}: the kernel's driver may be older than \
                  the hardware, groups leave it out",

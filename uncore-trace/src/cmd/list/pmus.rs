@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::scope::Scope;
-use crate::catalog::words::Words;
+use crate::catalog::scope::PmuScope;
+use crate::catalog::words::PmuWords;
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::table::{Fit, TextTable};
 
@@ -25,7 +25,7 @@ pub(super) struct Row {
     family: Option<String>,
     group: Option<Group>,
     /// What each instance covers: a socket, a die, ...
-    scope: Option<Scope>,
+    scope: Option<PmuScope>,
     about: Option<String>,
 }
 
@@ -33,13 +33,13 @@ pub(super) struct Row {
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
     let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
-        let words = Words::new(catalog, pmu);
+        let words = PmuWords::new(catalog, pmu);
         Row {
             name: pmu.name.clone(),
             attr_type: pmu.statistics.is_none().then_some(pmu.attr_type),
             cpumask: pmu.cpumask.clone(),
             per_cpu: words.is_per_cpu(),
-            events: words.events().count(),
+            events: words.all_events().count(),
             family: words.family.map(|family| family.family.clone()),
             group: words.family.map(|family| family.group),
             scope: words.family.and_then(|family| family.scope),
@@ -75,7 +75,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             row.events.to_string(),
             cell_text(row.family.as_deref()),
             cell_text(row.group.map(Group::name)),
-            cell_text(row.scope.map(Scope::name)),
+            cell_text(row.scope.map(PmuScope::name)),
             cell_text(row.about.as_deref()),
         ]);
     }

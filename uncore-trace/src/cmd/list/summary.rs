@@ -5,7 +5,7 @@ use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
-use crate::catalog::suggest::list;
+use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
@@ -45,7 +45,7 @@ fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
         lines.push(fit_names("Disks and interfaces: ", &io, pmu_names(&io)));
     }
     let auto = rows.iter().find(|row| row.group == AUTO);
-    let counts = auto.map_or_else(String::new, |row| list(&row.subsystems));
+    let counts = auto.map_or_else(String::new, |row| list_names(&row.subsystems));
     lines.push(format!("Begin with: uncore-trace record -- COMMAND (it counts {counts})."));
     lines.extend(CONFIDENCE.map(str::to_owned));
     lines

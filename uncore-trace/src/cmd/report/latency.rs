@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Args, print, build_question};
-use crate::catalog::metric::{self, Value};
+use crate::catalog::metric::{self, MetricValue};
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use crate::terminal;
@@ -59,8 +59,8 @@ fn evaluate_metric(
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Option<f64> {
-    match metric::evaluate(instances, count, duration_ns) {
-        Value::Number(value) => Some(value),
-        Value::Undefined | Value::Missing(_) => None,
+    match metric::evaluate_metric(instances, count, duration_ns) {
+        MetricValue::Number(value) => Some(value),
+        MetricValue::Undefined | MetricValue::Missing(_) => None,
     }
 }

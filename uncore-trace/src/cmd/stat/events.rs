@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::spec::{self, EventSpec, Item, TermValue};
+use crate::catalog::spec::{self, EventSpec, EventItem, TermValue};
 use crate::discover::Machine;
 
 /// The events as typed; planning has already accepted all of them.
 pub(super) fn parse_events(texts: &[String]) -> Vec<EventSpec> {
     let items = texts.iter().filter_map(|text| spec::parse(text).ok()).flatten();
     let events = items.flat_map(|item| match item {
-        Item::One(event) => vec![event],
-        Item::Group { members, .. } => members,
+        EventItem::One(event) => vec![event],
+        EventItem::Group { members, .. } => members,
     });
     events.collect()
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, ReadAccounts, Address, Found, HeldDevices, AccountSource, Unit, dir_names};
+use super::{Account, ReadAccounts, Address, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
 use crate::bounds;
 
 /// Files that are read at once, some 10 us each.
@@ -50,7 +50,7 @@ struct ClientUse {
 }
 
 impl ReadAccounts for Drm {
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         self.processes.retain(|pid, _| held.clients.contains_key(pid));
         let mut files_left = MOST_FILES;
         let mut clients: BTreeMap<DrmClient, BTreeMap<u32, ClientUse>> = BTreeMap::new();
@@ -93,7 +93,7 @@ impl ReadAccounts for Drm {
 
 impl Drm {
     /// What the files of a process say.
-    fn read_uses(&mut self, root: &Path, pid: u32, files_left: &mut usize, reading: &mut Found) -> Vec<ClientUse> {
+    fn read_uses(&mut self, root: &Path, pid: u32, files_left: &mut usize, reading: &mut AccountValues) -> Vec<ClientUse> {
         let dir = root.join("proc").join(pid.to_string()).join("fdinfo");
         let process = self.processes.entry(pid).or_default();
         let is_full_scan = process.readings_left == 0;
@@ -251,7 +251,7 @@ mod tests {
     fn a_client_that_processes_share_is_one_account_and_stays_where_it_is() {
         let tree = AccountTree::new();
         let mut drm = Drm::default();
-        let owners = |found: &Found| -> Vec<u32> {
+        let owners = |found: &AccountValues| -> Vec<u32> {
             let pids: BTreeSet<u32> = found.values.keys().filter_map(|its| its.pid).collect();
             pids.into_iter().collect()
         };

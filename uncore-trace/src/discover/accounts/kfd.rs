@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::net::read_text;
-use super::{Account, ReadAccounts, Address, Found, HeldDevices, AccountSource, Unit, dir_names};
+use super::{Account, ReadAccounts, Address, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
 
 /// `/sys/class/kfd/kfd`. The directory `proc` has one for each process, named by its number
 /// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
@@ -20,13 +20,13 @@ const NS: u64 = 1000;
 pub(super) struct Kfd;
 
 impl ReadAccounts for Kfd {
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         let dir = root.join(KFD);
         let gpus = gpus_by_id(&dir);
         for process in dir_names(&dir.join("proc")) {
             let Ok(pid) = process.parse::<u32>() else { continue };
             let dir = dir.join("proc").join(process);
-            for (id, function) in gpus.iter().filter(|(_, its)| held.functions.contains(its)) {
+            for (id, function) in gpus.iter().filter(|(_, gpu_function)| held.functions.contains(gpu_function)) {
                 for (counter_name, unit, scale) in [("sdma", Unit::Ns, NS), ("vram", Unit::Resident, 1)] {
                     let path = dir.join(format!("{counter_name}_{id}"));
                     let Some(count) = reading.read_number(AccountSource::Kfd, &path) else { continue };

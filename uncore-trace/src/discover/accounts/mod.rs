@@ -78,14 +78,14 @@ impl HeldDevices {
 
 /// A reading of all accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct AccountValues {
     /// The values.
     pub values: BTreeMap<Account, u64>,
     /// What could not be read, by source: one of them, printable.
     pub unread: BTreeMap<AccountSource, String>,
 }
 
-impl Found {
+impl AccountValues {
     fn add_account(&mut self, account: Account, value: u64) {
         let is_name = |c: char| c.is_ascii_graphic();
         let len = account.name.len();
@@ -138,7 +138,7 @@ impl Found {
 /// A source of accounts.
 trait ReadAccounts: std::fmt::Debug + Send {
     /// Adds the accounts of this source to the reading.
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found);
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues);
 }
 
 /// Reads all sources.
@@ -164,8 +164,8 @@ impl AccountReader {
     }
 
     /// Reads the accounts of what is held.
-    pub fn read(&mut self, held: &HeldDevices) -> Found {
-        let mut reading = Found::default();
+    pub fn read(&mut self, held: &HeldDevices) -> AccountValues {
+        let mut reading = AccountValues::default();
         for source in &mut self.sources {
             source.read(&self.root, held, &mut reading);
         }
@@ -245,8 +245,8 @@ mod fake {
             dir
         }
 
-        pub(super) fn read_accounts(&self, source: &mut dyn ReadAccounts, held: &HeldDevices) -> Found {
-            let mut reading = Found::default();
+        pub(super) fn read_accounts(&self, source: &mut dyn ReadAccounts, held: &HeldDevices) -> AccountValues {
+            let mut reading = AccountValues::default();
             source.read(self.root_path(), held, &mut reading);
             reading
         }
@@ -261,7 +261,7 @@ mod fake {
     }
 
     /// Accounts as text: function, name, direction, unit, process, client, value.
-    pub(super) fn account_lines(reading: &Found) -> Vec<String> {
+    pub(super) fn account_lines(reading: &AccountValues) -> Vec<String> {
         let line = |(account, value): (&Account, &u64)| {
             let direction = account.direction.map(|bytes_direction| format!(" {}", bytes_direction.direction_name()));
             let pid = account.pid.map(|pid| format!(" pid {pid}"));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn accounts_are_bounded_and_have_plain_names() {
-        let mut found = Found::default();
+        let mut found = AccountValues::default();
         let of = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {
             found.add_bytes(of, name, IoDirection::Read, u64::MAX);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, IoDirection, Found, HeldDevices, AccountSource, class_devices};
+use super::{ReadAccounts, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices};
 use crate::bounds;
 
 /// The files with sums of bytes (`Documentation/ABI/testing/sysfs-class-net-statistics`, Linux 7.2).
@@ -18,7 +18,7 @@ const INFINIBAND: &str = "32";
 pub(super) struct Net;
 
 impl ReadAccounts for Net {
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         for function in &held.functions {
             for (name, dir) in class_devices(root, *function, "net") {
                 if is_representor(&dir) || read_text(&dir, "type").as_deref() == Some(INFINIBAND) {
@@ -93,6 +93,6 @@ mod tests {
         tree.add_link("sys/bus/pci/devices/0002:01:00.0", "../../../devices/../../../etc");
         tree.add_link("sys/bus/pci/devices/0002:01:00.1", "/sys/devices");
         let found = tree.read_accounts(&mut Net, &held_functions(&["0002:01:00.0", "0002:01:00.1"]));
-        assert_eq!(found, Found::default());
+        assert_eq!(found, AccountValues::default());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ReadAccounts, IoDirection, Found, HeldDevices, AccountSource, class_devices, dir_names};
+use super::{ReadAccounts, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, dir_names};
 
 /// The files of a port with sums of octets, divided by 4 (`port_xmit_data`, `port_rcv_data` in
 /// `Documentation/ABI/stable/sysfs-class-infiniband`, Linux 7.2). On Ethernet, they have what RDMA
@@ -32,7 +32,7 @@ const OF_DRIVERS: [(&str, IoDirection); 8] = [
 pub(super) struct Rdma;
 
 impl ReadAccounts for Rdma {
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         for function in &held.functions {
             let origin = (*function, AccountSource::Rdma);
             for (device, dir) in class_devices(root, *function, "infiniband") {

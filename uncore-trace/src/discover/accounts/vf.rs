@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::net::{is_representor, read_text};
-use super::{ReadAccounts, Address, IoDirection, Found, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
+use super::{ReadAccounts, Address, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -162,12 +162,12 @@ impl<'a> Iterator for Attributes<'a> {
 /// Reads virtual functions.
 #[derive(Debug)]
 pub(super) struct Vf<L> {
-    links: L,
+    interfaces: L,
 }
 
 impl<L: QueryInterface> Vf<L> {
-    pub(super) const fn new(links: L) -> Self {
-        Self { links }
+    pub(super) const fn new(interfaces: L) -> Self {
+        Self { interfaces: interfaces }
     }
 
     /// The sums of all virtual functions of a physical one.
@@ -175,12 +175,12 @@ impl<L: QueryInterface> Vf<L> {
         &mut self,
         root: &Path,
         physical: Address,
-        reading: &mut Found,
+        reading: &mut AccountValues,
     ) -> BTreeMap<u32, (u64, u64)> {
         for (name, dir) in class_devices(root, physical, "net") {
             let index = read_text(&dir, "ifindex").and_then(|text| text.parse().ok());
             let Some(index) = index.filter(|_| !is_representor(&dir)) else { continue };
-            let answer = self.links.query_interface(index).map_err(|error| error.to_string()).and_then(parse_answer);
+            let answer = self.interfaces.query_interface(index).map_err(|error| error.to_string()).and_then(parse_answer);
             match answer {
                 Ok(sums) if sums.is_empty() => {}
                 Ok(sums) => return sums,
@@ -192,7 +192,7 @@ impl<L: QueryInterface> Vf<L> {
 }
 
 impl<L: QueryInterface> ReadAccounts for Vf<L> {
-    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut Found) {
+    fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         let mut sums_by_physical: BTreeMap<Address, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for function in &held.functions {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
@@ -338,7 +338,7 @@ mod tests {
         );
         assert_eq!(found.unread[&AccountSource::Vf], "eth0: it is gone");
         // Once for both functions, and not the one that stands for another.
-        assert_eq!(source.links.1, [4, 6]);
+        assert_eq!(source.interfaces.1, [4, 6]);
     }
 
     /// The kernel of this machine answers about each interface, and about one that is not there.

@@ -66,18 +66,18 @@ pub fn threads_of(dir: &Path) -> Option<BTreeSet<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::resctrl::fake::Fake;
+    use crate::discover::resctrl::fake::FakeResctrl;
 
     #[test]
     fn a_tenant_has_all_threads_of_its_cgroups() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let fake = Fake::new(root);
-        fake.cgroup("/pods", &[]);
-        fake.cgroup("/pods/a", &[]);
-        fake.cgroup("/pods/a/x", &[1, 2]);
-        fake.cgroup("/pods/a/y", &[3]);
-        fake.cgroup("/pods/b", &[4]);
+        let fake = FakeResctrl::new(root);
+        fake.add_cgroup("/pods", &[]);
+        fake.add_cgroup("/pods/a", &[]);
+        fake.add_cgroup("/pods/a/x", &[1, 2]);
+        fake.add_cgroup("/pods/a/y", &[3]);
+        fake.add_cgroup("/pods/b", &[4]);
         let of = |threads: &[u32]| {
             let view = CgroupView::default();
             find_tenant(root, Path::new("/sys/fs/cgroup"), &view, threads)

@@ -308,7 +308,7 @@ mod tests {
             window_ns: 10_000_000,
             ..Request::default()
         };
-        plan(machine, &Catalog::embedded().unwrap(), &request).unwrap()
+        plan(machine, &Catalog::load_embedded().unwrap(), &request).unwrap()
     }
 
     fn names(ways: Vec<LinkDirection>) -> Vec<String> {

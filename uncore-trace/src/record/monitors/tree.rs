@@ -90,17 +90,17 @@ pub(super) fn is_own_name(group: &ResctrlGroup) -> bool {
 }
 
 #[cfg(test)]
-impl ResctrlTree for crate::discover::resctrl::fake::Fake {
+impl ResctrlTree for crate::discover::resctrl::fake::FakeResctrl {
     fn make_group(&mut self, group: &Path) -> io::Result<()> {
-        Self::make(self, group)
+        Self::make_group(self, group)
     }
 
     fn remove_group(&mut self, group: &Path) -> io::Result<()> {
-        Self::remove(self, group)
+        Self::remove_group(self, group)
     }
 
     fn move_thread(&mut self, thread: u32, group: &Path) -> io::Result<()> {
-        Self::put(self, thread, group)
+        Self::move_thread(self, thread, group)
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::discover::resctrl::fake::Fake;
+    use crate::discover::resctrl::fake::FakeResctrl;
 
     /// A process that holds a lock; it is killed with `kill -9`.
     struct Holder(Child);
@@ -139,17 +139,17 @@ mod tests {
     #[test]
     fn what_a_killed_recorder_left_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let mut fake = Fake::new(dir.path());
-        fake.group("", &[1, 5], "0-1");
-        fake.group("web", &[2, 3], "");
-        fake.group("mon_groups/uncore-trace-7-0", &[1], "");
-        fake.group("web/mon_groups/uncore-trace-7-1", &[2], "");
+        let mut fake = FakeResctrl::new(dir.path());
+        fake.add_group("", &[1, 5], "0-1");
+        fake.add_group("web", &[2, 3], "");
+        fake.add_group("mon_groups/uncore-trace-7-0", &[1], "");
+        fake.add_group("web/mon_groups/uncore-trace-7-1", &[2], "");
         let foreign = ["mon_groups/a", "mon_groups/uncore-trace-x", "uncore-trace-7-2"];
         for name in foreign {
-            fake.group(name, &[], "");
+            fake.add_group(name, &[], "");
         }
         let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
-        let left = fake.dir().join("mon_groups/uncore-trace-7-0");
+        let left = fake.mount_dir().join("mon_groups/uncore-trace-7-0");
         let mut flock = Command::new("flock");
         let holder = Holder(flock.arg("-F").arg(&left).args(["sleep", "1000"]).spawn().unwrap());
         while lock_dir(&left).is_some() {
@@ -171,10 +171,10 @@ mod tests {
             names
         };
         assert_eq!(sorted(), with(&["mon_groups/uncore-trace-7-0"]));
-        assert_eq!(fake.tasks("web"), [2, 3]);
+        assert_eq!(fake.read_tasks("web"), [2, 3]);
         drop(holder);
         remove_left_groups_in(&resctrl, &mut fake);
         assert_eq!(sorted(), with(&[]));
-        assert_eq!(fake.tasks(""), [1, 5]);
+        assert_eq!(fake.read_tasks(""), [1, 5]);
     }
 }

@@ -6,7 +6,7 @@ use super::super::key::By;
 use super::super::render::TextStyle;
 use super::super::sample::{Broken, INTACT, SampleRecording, WINDOWS, sample_link, sample_plan};
 use super::*;
-use crate::catalog::metric::{Value, evaluate};
+use crate::catalog::metric::{MetricValue, evaluate_metric};
 use crate::schema::metric::{Across, Input};
 use crate::schema::{fabric, metadata};
 use crate::terminal::cells;
@@ -91,8 +91,8 @@ fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();
-    let value: Evaluate = |metrics, count, ns| match evaluate(metrics, count, ns) {
-        Value::Number(value) => Some(value),
+    let value: Evaluate = |metrics, count, ns| match evaluate_metric(metrics, count, ns) {
+        MetricValue::Number(value) => Some(value),
         _ => None,
     };
     latencies(&recording, &links, question, value).unwrap()

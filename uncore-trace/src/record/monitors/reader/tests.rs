@@ -4,7 +4,7 @@ use std::path::Path;
 use super::*;
 use crate::discover;
 use crate::discover::cpus::{Cache, CpuLocation};
-use crate::discover::resctrl::fake::Fake;
+use crate::discover::resctrl::fake::FakeResctrl;
 use crate::discover::{CpuList, Cpus};
 
 /// A machine with this number of sockets, one CPU and one cache with the socket's number each.
@@ -33,34 +33,34 @@ fn flat(measured: &MonitorReading) -> Vec<(Option<&str>, i16, u64)> {
 }
 
 /// The default group, and the control group `web` of /pods/a with a monitoring group of /pods/a/x.
-pub(crate) fn fill(fake: &Fake) {
-    fake.cgroup("/pods", &[]);
-    fake.cgroup("/pods/a", &[]);
-    fake.cgroup("/pods/a/x", &[1, 2]);
-    fake.cgroup("/pods/a/y", &[3]);
-    fake.cgroup("/pods/b", &[4]);
-    fake.group("", &[4], "0-1");
-    fake.group("web", &[1, 2, 3], "");
-    fake.group("web/mon_groups/x", &[1, 2], "");
+pub(crate) fn fill(fake: &FakeResctrl) {
+    fake.add_cgroup("/pods", &[]);
+    fake.add_cgroup("/pods/a", &[]);
+    fake.add_cgroup("/pods/a/x", &[1, 2]);
+    fake.add_cgroup("/pods/a/y", &[3]);
+    fake.add_cgroup("/pods/b", &[4]);
+    fake.add_group("", &[4], "0-1");
+    fake.add_group("web", &[1, 2, 3], "");
+    fake.add_group("web/mon_groups/x", &[1, 2], "");
 }
 
-fn set(fake: &Fake, group: &str, domain: u32, total: &str, local: &str) {
-    fake.value(group, domain, "mbm_total_bytes", total);
-    fake.value(group, domain, "mbm_local_bytes", local);
+fn set(fake: &FakeResctrl, group: &str, domain: u32, total: &str, local: &str) {
+    fake.write_count(group, domain, "mbm_total_bytes", total);
+    fake.write_count(group, domain, "mbm_local_bytes", local);
 }
 
 #[test]
 fn bytes_are_those_since_the_last_reading() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
     for (group, total) in [("", "1000"), ("web", "500"), ("web/mon_groups/x", "100")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
     let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     assert!(reader.read_groups(1).is_none());
     for (group, total) in [("", "1010"), ("web", "600"), ("web/mon_groups/x", "170")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
     let measured = reader.read_groups(101).unwrap();
     assert_eq!(measured.span_ns, 100);
@@ -71,9 +71,9 @@ fn bytes_are_those_since_the_last_reading() {
 #[test]
 fn what_is_no_count_is_left_out_until_there_are_two() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    let total = |group: &str, text: &str| fake.value(group, 0, "mbm_total_bytes", text);
+    let total = |group: &str, text: &str| fake.write_count(group, 0, "mbm_total_bytes", text);
     let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     let mut read = |texts: [&str; 3]| {
         for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
@@ -96,9 +96,9 @@ fn what_is_no_count_is_left_out_until_there_are_two() {
 #[test]
 fn with_two_sockets_the_rest_goes_to_the_other_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
+    std::fs::remove_dir_all(fake.mount_dir().join("web/mon_groups")).unwrap();
     let mut reader = MonitorReader::new(&machine(dir.path(), 2)).unwrap();
     for domain in 0..2 {
         set(&fake, "", domain, "0", "0");
@@ -122,16 +122,16 @@ fn with_two_sockets_the_rest_goes_to_the_other_memory() {
 fn totals_alone_are_of_the_memory_of_all_sockets() {
     for sockets in [2, 3] {
         let dir = tempfile::tempdir().unwrap();
-        let fake = Fake::new(dir.path());
+        let fake = FakeResctrl::new(dir.path());
         fill(&fake);
-        std::fs::remove_dir_all(fake.dir().join("web/mon_groups")).unwrap();
-        fake.write("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n");
+        std::fs::remove_dir_all(fake.mount_dir().join("web/mon_groups")).unwrap();
+        fake.write_file("info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\n");
         let mut reader = MonitorReader::new(&machine(dir.path(), sockets)).unwrap();
         let mut read = |now: u64, web: [&str; 2]| {
             for domain in 0..sockets {
                 let total = web.get(domain as usize).unwrap_or(&"0");
-                fake.value("web", domain, "mbm_total_bytes", total);
-                fake.value("", domain, "mbm_total_bytes", "5");
+                fake.write_count("web", domain, "mbm_total_bytes", total);
+                fake.write_count("", domain, "mbm_total_bytes", "5");
             }
             reader.read_groups(now)
         };
@@ -145,19 +145,19 @@ fn totals_alone_are_of_the_memory_of_all_sockets() {
 #[test]
 fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
     let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
-    fake.group("web", &[1, 3], "");
-    fake.group("web/mon_groups/x", &[1, 2], "0");
+    fake.add_group("web", &[1, 3], "");
+    fake.add_group("web/mon_groups/x", &[1, 2], "0");
     for now in 0..3 {
         assert!(reader.read_groups(now).is_none());
     }
     // Seen at the next look.
-    fake.group("web", &[1, 2, 3], "");
+    fake.add_group("web", &[1, 2, 3], "");
     assert!(reader.read_groups(LOOK_NS - 1).is_none());
     for (group, total) in [("", "1"), ("web", "1")] {
-        fake.value(group, 0, "mbm_total_bytes", total);
+        fake.write_count(group, 0, "mbm_total_bytes", total);
     }
     assert!(reader.read_groups(LOOK_NS).is_none());
     assert_eq!(flat(&reader.read_groups(LOOK_NS + 1).unwrap()), [(None, 0, 0), (Some("/pods/a"), 0, 0)]);
@@ -166,12 +166,12 @@ fn a_group_of_two_tenants_or_of_cpus_is_nobodys() {
 #[test]
 fn what_is_missing_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
     let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     let mut read = |now: u64, texts: [&str; 3]| {
         for (group, text) in ["", "web", "web/mon_groups/x"].into_iter().zip(texts) {
-            fake.value(group, 0, "mbm_total_bytes", text);
+            fake.write_count(group, 0, "mbm_total_bytes", text);
         }
         let lost = reader.read_groups(now).map(|its| its.lost).unwrap_or_default();
         lost.into_iter()
@@ -180,7 +180,7 @@ fn what_is_missing_is_a_loss() {
     };
     // Its inode is kept: resctrl numbers groups in turn, but other file systems reuse a number.
     let remove = |to: &str| {
-        std::fs::rename(fake.dir().join("web/mon_groups/x"), dir.path().join(to)).unwrap();
+        std::fs::rename(fake.mount_dir().join("web/mon_groups/x"), dir.path().join(to)).unwrap();
     };
     let none: Vec<(u64, u64, u64, String)> = Vec::new();
     assert_eq!(read(10, ["0", "0", "0"]), none);
@@ -198,8 +198,8 @@ fn what_is_missing_is_a_loss() {
     remove("gone-1");
     assert_eq!(read(100, ["Error", "5", ""]), none);
     remove("gone-2");
-    fake.group("mon_groups/y", &[4], "");
-    fake.value("mon_groups/y", 0, "mbm_total_bytes", "0");
+    fake.add_group("mon_groups/y", &[4], "");
+    fake.write_count("mon_groups/y", 0, "mbm_total_bytes", "0");
     let lost = reader.read_groups(LOOK_NS + 10).unwrap().lost;
     let lost: Vec<_> = lost.into_iter().map(|its| its.detail).collect();
     let removed = "group web/mon_groups/x: the group was removed".to_owned();
@@ -214,14 +214,14 @@ fn what_is_missing_is_a_loss() {
 #[test]
 fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
     let dir = tempfile::tempdir().unwrap();
-    let fake = Fake::new(dir.path());
+    let fake = FakeResctrl::new(dir.path());
     fill(&fake);
-    fake.write("info/L3_MON/num_rmids", "16\n");
+    fake.write_file("info/L3_MON/num_rmids", "16\n");
     let mut reader = MonitorReader::new(&machine(dir.path(), 1)).unwrap();
     reader.make_groups(4, Box::new(fake.clone()));
     let set = |bytes: u64| {
-        for group in fake.groups() {
-            fake.value(&group, 0, "mbm_total_bytes", &bytes.to_string());
+        for group in fake.group_names() {
+            fake.write_count(&group, 0, "mbm_total_bytes", &bytes.to_string());
         }
     };
     set(0);
@@ -239,7 +239,7 @@ fn a_group_of_this_recorder_is_read_from_its_second_reading_on() {
     assert_eq!(of_b(reader.read_groups(LOOK_NS + 10)), None);
     set(1030);
     assert_eq!(of_b(reader.read_groups(LOOK_NS + 20)), Some(30));
-    assert_eq!(fake.groups().len(), 4);
+    assert_eq!(fake.group_names().len(), 4);
     assert!(reader.end_reading(LOOK_NS + 30).is_none());
-    assert_eq!(fake.groups(), ["", "web", "web/mon_groups/x"]);
+    assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
 }
