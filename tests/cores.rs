@@ -6,7 +6,7 @@
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::Machine;
 use uncore_trace::discover::event::{AliasValue, EventAlias};
-use uncore_trace::plan::{Request, plan};
+use uncore_trace::plan::{PlanRequest, plan};
 
 use crate::golden::{metrics, same, value};
 use crate::machines::{captured, request};
@@ -84,7 +84,7 @@ fn slots_are_those_of_the_processor() {
         // One metric for each CPU.
         assert_eq!(plan.metrics.len(), names.len() * 4, "{midr}");
     }
-    let unknown = Request { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };
+    let unknown = PlanRequest { metrics: vec!["retiring".to_owned()], ..request(&[], &[]) };
     let catalog = Catalog::load_embedded().unwrap();
     let error = plan(&core("0x00000000610f0390", 0), &catalog, &unknown).unwrap_err().to_string();
     assert!(error.contains("slots") && !error.contains('\n'), "{error}");

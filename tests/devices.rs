@@ -10,7 +10,7 @@ use std::path::Path;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::{self, Machine};
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::machines::{brief, captured, request, unpacked};
 
@@ -105,16 +105,16 @@ pub(crate) fn tegra(readable: bool) -> (tempfile::TempDir, Machine) {
     )
 }
 
-fn of_devices(devices: &[&str], groups: &[&str]) -> Request {
+fn of_devices(devices: &[&str], groups: &[&str]) -> PlanRequest {
     let devices = devices.iter().map(|&device| device.to_owned()).collect();
-    Request { devices, ..request(groups, &[]) }
+    PlanRequest { devices, ..request(groups, &[]) }
 }
 
-pub(crate) fn planned(machine: &Machine, request: &Request) -> Plan {
+pub(crate) fn planned(machine: &Machine, request: &PlanRequest) -> Plan {
     plan(machine, &Catalog::load_embedded().unwrap(), request).unwrap()
 }
 
-pub(crate) fn refused(machine: &Machine, request: &Request) -> String {
+pub(crate) fn refused(machine: &Machine, request: &PlanRequest) -> String {
     let error = plan(machine, &Catalog::load_embedded().unwrap(), request).unwrap_err();
     let error = format!("{error:#}");
     assert!(!error.contains('\n'), "{error}");
@@ -145,7 +145,7 @@ fn kunpeng_picks_a_device_by_its_requester_id() {
     assert_eq!(plan.counters.len(), 4);
     assert!(plan.counters.iter().all(|c| c.pmu == "hisi_pcie0_core1"), "{:?}", plan.counters);
     assert!(plan.notes.is_empty(), "{:?}", plan.notes);
-    let all = Request { per_port: true, ..request(&["pcie"], &[]) };
+    let all = PlanRequest { per_port: true, ..request(&["pcie"], &[]) };
     let plan = planned(&machine, &all);
     assert!(plan.counters.iter().all(|c| c.filter.contains("port=0xffff")), "{:?}", plan.counters);
     assert!(plan.notes.iter().any(|note| note.contains("counted together")), "{:?}", plan.notes);
@@ -182,7 +182,7 @@ fn grace_finds_the_root_port_by_the_domain() {
 fn typed_events_are_narrowed_unless_they_name_a_port() {
     let (_dir, machine) = grace();
     let events = ["nvidia_pcie_pmu/rd_bytes_loc/", "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"];
-    let asked = Request { devices: vec!["eth0".to_owned()], ..request(&[], &events) };
+    let asked = PlanRequest { devices: vec!["eth0".to_owned()], ..request(&[], &events) };
     assert_eq!(
         counters(&planned(&machine, &asked)),
         [
@@ -191,13 +191,13 @@ fn typed_events_are_narrowed_unless_they_name_a_port() {
         ]
     );
     let raw = "nvidia_pcie_pmu_0/event=0x0,config1=0x1/";
-    let asked = Request { per_port: true, ..request(&["pcie"], &[raw]) };
+    let asked = PlanRequest { per_port: true, ..request(&["pcie"], &[raw]) };
     assert!(
         counters(&planned(&machine, &asked))
             .contains(&"nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x1/".to_owned())
     );
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
-    let asked = Request { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
+    let asked = PlanRequest { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
     let plan = planned(&machine, &asked);
     assert!(plan.counters.iter().all(|c| c.filter == "root_port=0x100"));
     assert_eq!(plan.counters[1].leader, Some(0));
@@ -282,7 +282,7 @@ fn intel_tells_the_die_of_a_stack() {
 #[test]
 fn counters_are_split_by_root_port() {
     let split = |machine: &Machine| {
-        let asked = Request { per_port: true, ..request(&["pcie"], &[]) };
+        let asked = PlanRequest { per_port: true, ..request(&["pcie"], &[]) };
         planned(machine, &asked)
     };
     // Without known devices: all ten.
@@ -312,7 +312,7 @@ fn counters_are_split_by_root_port() {
     // An instance is a port.
     assert_eq!(split(&captured("yitian")).counters.len(), 4);
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
-    let asked = Request { per_port: true, ..request(&[], &[group]) };
+    let asked = PlanRequest { per_port: true, ..request(&[], &[group]) };
     assert!(refused(&bare, &asked).contains("leave out the braces"));
 }
 
@@ -337,7 +337,7 @@ fn metrics_are_of_the_dies_of_all_devices() {
     let machine = discover::machine(dir.path()).unwrap();
     let metrics = vec!["pcie_read_bandwidth".to_owned()];
     let cpus = |devices: &[&str]| -> Vec<_> {
-        let asked = Request { metrics: metrics.clone(), ..of_devices(devices, &[]) };
+        let asked = PlanRequest { metrics: metrics.clone(), ..of_devices(devices, &[]) };
         planned(&machine, &asked).metrics.iter().map(|m| (m.pmu.clone(), m.cpu)).collect()
     };
     let on = |cpu| ("uncore_iio_4".to_owned(), cpu);
@@ -350,7 +350,7 @@ fn metrics_are_of_the_dies_of_all_devices() {
 fn metrics_are_of_one_device_or_of_each_port() {
     let (_dir, machine) = grace();
     let metrics = vec!["pcie_read_utilization".to_owned(), "pcie_read_bandwidth".to_owned()];
-    let asked = Request { metrics: metrics.clone(), ..of_devices(&["nvme0n1"], &[]) };
+    let asked = PlanRequest { metrics: metrics.clone(), ..of_devices(&["nvme0n1"], &[]) };
     let plan = planned(&machine, &asked);
     let shown: Vec<_> = plan
         .metrics
@@ -365,11 +365,11 @@ fn metrics_are_of_one_device_or_of_each_port() {
             ("pcie_read_bandwidth", "nvidia_pcie_pmu_0", filter, None)
         ]
     );
-    assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render());
-    let asked = Request { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
+    assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render_plan());
+    let asked = PlanRequest { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
     assert!(refused(&machine, &asked).contains("not on PCI"));
     let bare = captured("grace-2s");
-    let asked = Request { per_port: true, metrics, ..request(&[], &[]) };
+    let asked = PlanRequest { per_port: true, metrics, ..request(&[], &[]) };
     let plan = planned(&bare, &asked);
     let of = |name: &str| plan.metrics.iter().filter(|m| m.name == name).count();
     assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
@@ -404,7 +404,7 @@ fn errors_say_what_is_there() {
         errors.push(refused(&machine, &of_devices(&[device], &["pcie"])));
     }
     errors.push(refused(&machine, &of_devices(&["nvme0n1"], &["mem"])));
-    errors.push(refused(&machine, &Request { per_port: true, ..request(&["host"], &[]) }));
+    errors.push(refused(&machine, &PlanRequest { per_port: true, ..request(&["host"], &[]) }));
     errors.push(refused(&none, &of_devices(&["00:01.0"], &[])));
     insta::assert_snapshot!(errors.join("\n"), @r"
     there is no device nvme0n2 (did you mean nvme0n1?); `uncore-trace list devices` shows those of this machine

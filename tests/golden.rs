@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::{PlannedMetric, MetricValue, evaluate_metric};
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
@@ -191,7 +191,7 @@ const YITIAN_METRICS: &[Golden] = &[
 
 /// The plan of these metrics.
 pub(crate) fn metrics(machine: &Machine, names: &[&str]) -> Plan {
-    let request = Request {
+    let request = PlanRequest {
         metrics: names.iter().map(|&name| name.to_owned()).collect(),
         ..request(&[], &[])
     };
@@ -250,7 +250,7 @@ fn every_published_metric_of_the_fabric_has_its_value() {
 /// One root port of ten can carry a tenth: the divisor is the number of counted ports.
 #[test]
 fn the_utilization_of_one_root_port_is_of_that_port() {
-    let request = Request {
+    let request = PlanRequest {
         metrics: vec!["pcie_read_utilization".to_owned()],
         per_port: true,
         ..request(&[], &[])

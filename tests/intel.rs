@@ -2,7 +2,7 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
-use uncore_trace::plan::{Request, plan};
+use uncore_trace::plan::{PlanRequest, plan};
 
 use crate::machines::{brief, captured, planned, refused, request};
 
@@ -76,7 +76,7 @@ fn intel_has_latency_and_mesh() {
     );
     let metrics = ["mem_read_latency_local", "mem_read_latency_remote", "mem_read_latency"];
     for name in ["skylake-sp-2s", "sapphire-rapids-2s"] {
-        let request = Request { metrics: metrics.map(str::to_owned).to_vec(), ..request(&[], &[]) };
+        let request = PlanRequest { metrics: metrics.map(str::to_owned).to_vec(), ..request(&[], &[]) };
         let plan = plan(&captured(name), &Catalog::load_embedded().unwrap(), &request).unwrap();
         let found: std::collections::BTreeSet<_> =
             plan.metrics.iter().map(|metric| metric.name.as_str()).collect();

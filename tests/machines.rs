@@ -14,7 +14,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::group::Group;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::{Machine, machine};
-use uncore_trace::plan::{Counter, Plan, Request, plan};
+use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 /// The files of a captured machine in a temporary directory, for `--root`; the test may change
@@ -34,14 +34,14 @@ pub(crate) fn captured(name: &str) -> Machine {
     found.entry(name.to_owned()).or_insert_with(discovered).clone()
 }
 
-pub(crate) fn request(groups: &[&str], events: &[&str]) -> Request {
+pub(crate) fn request(groups: &[&str], events: &[&str]) -> PlanRequest {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    Request {
+    PlanRequest {
         groups: owned(groups),
         events: owned(events),
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
-        ..Request::default()
+        ..PlanRequest::default()
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
 
 pub(crate) fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
     match try_plan(name, groups, events) {
-        Ok(plan) => panic!("{name} {groups:?} {events:?} was planned:\n{}", plan.render()),
+        Ok(plan) => panic!("{name} {groups:?} {events:?} was planned:\n{}", plan.render_plan()),
         Err(error) => error,
     }
 }
@@ -157,7 +157,7 @@ fn every_group_plans_or_says_why_not() {
     for name in &fixtures::names().unwrap() {
         for group in Group::ALL.iter().map(|(_, group)| *group).chain(["all"]) {
             let text = match try_plan(name, &[group], &[]) {
-                Ok(plan) => plan.render(),
+                Ok(plan) => plan.render_plan(),
                 Err(error) => format!("error: {error}\n"),
             };
             insta::assert_snapshot!(format!("plan-{name}-{group}"), text);
@@ -178,7 +178,7 @@ fn grace_events_as_published() {
         "r80C0",
         "r1",
     ];
-    insta::assert_snapshot!("events-grace-2s", planned("grace-2s", &[], &texts).render());
+    insta::assert_snapshot!("events-grace-2s", planned("grace-2s", &[], &texts).render_plan());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn tegra_and_yitian_events_as_published() {
     // Not together with an event of other devices of its root complex.
     let alone = ["nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/"];
     let [together, alone] =
-        [&texts[..], &alone].map(|texts| planned("all-drivers-acpi", &[], texts).render());
+        [&texts[..], &alone].map(|texts| planned("all-drivers-acpi", &[], texts).render_plan());
     insta::assert_snapshot!("events-all-drivers", format!("{together}\n{alone}"));
 }
 

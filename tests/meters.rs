@@ -15,7 +15,7 @@ use std::path::Path;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::apart::Apart;
 use uncore_trace::discover::{self, Machine};
-use uncore_trace::plan::{Plan, Request};
+use uncore_trace::plan::{Plan, PlanRequest};
 
 use crate::command::Place;
 use crate::devices::{BRIDGE, Function, NIC, NVME, grace, planned, refused, tegra, with_devices};
@@ -42,8 +42,8 @@ fn hold(root: &Path, functions: &[(&str, bool)]) {
     }
 }
 
-fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> Request {
-    Request { per_device: Some(Apart::find_functions(&machine.root)), ..request(groups, events) }
+fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
+    PlanRequest { per_device: Some(Apart::find_functions(&machine.root)), ..request(groups, events) }
 }
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and of the leader,
@@ -210,7 +210,7 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
     );
     // A metric is of each part.
     let metrics = vec!["pcie_read_bandwidth".to_owned()];
-    let asked = Request { metrics, ..asked(&machine, &[], &[]) };
+    let asked = PlanRequest { metrics, ..asked(&machine, &[], &[]) };
     let plan = planned(&machine, &asked);
     assert!(plan.metrics.iter().all(|metric| metric.filter == "root_port=0x100"));
     assert_eq!(plan.metrics.len(), 2);

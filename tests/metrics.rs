@@ -9,19 +9,19 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::{DURATION_NS, PlannedMetric, MetricValue, evaluate_metric};
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::machines::captured;
 
-fn request(events: &[&str], metrics: &[&str]) -> Request {
+fn request(events: &[&str], metrics: &[&str]) -> PlanRequest {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-    Request {
+    PlanRequest {
         events: owned(events),
         metrics: owned(metrics),
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
-        ..Request::default()
+        ..PlanRequest::default()
     }
 }
 
@@ -522,7 +522,7 @@ fn errors_say_what_is_needed_and_what_is_here() {
         ("icelake-2s", "*_latency*"),
     ];
     let errors = cases.map(|(name, metric)| match try_plan(&captured(name), &[metric]) {
-        Ok(plan) => panic!("{name} {metric} was planned:\n{}", plan.render()),
+        Ok(plan) => panic!("{name} {metric} was planned:\n{}", plan.render_plan()),
         Err(error) => {
             assert!(error.len() < 500, "{} characters: {error}", error.len());
             format!("{name} -M {metric}\n  {error}")
@@ -550,7 +550,7 @@ fn plans_of_metrics() {
         planned("yitian", &["slc_miss_rate", "mem_*", "pcie_read_bandwidth"]),
         planned("icelake-2s", &["mem_*"]),
     ];
-    insta::assert_snapshot!("metric-plans", plans.map(|plan| plan.render()).join("\n"));
+    insta::assert_snapshot!("metric-plans", plans.map(|plan| plan.render_plan()).join("\n"));
     for plan in plans_again() {
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);

@@ -7,8 +7,8 @@ use uncore_trace::catalog::witness::Witness;
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::Allowance;
-use uncore_trace::plan::misses::Wanted;
-use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
+use uncore_trace::plan::misses::WitnessDemand;
+use uncore_trace::plan::{Counter, Plan, PlanRequest, Role, plan};
 
 use crate::machines::{captured, request};
 
@@ -35,26 +35,26 @@ fn catalog(event: &str) -> Catalog {
 
 /// A request like that of `--method auto` with this budget in percent, on CPUs with this many
 /// context switches per second.
-fn within(percent: f64, switches: f64) -> Wanted {
-    Wanted::Within(Allowance { percent, switches: Some(switches) })
+fn within(percent: f64, switches: f64) -> WitnessDemand {
+    WitnessDemand::Within(Allowance { percent, switches: Some(switches) })
 }
 
-fn planned(groups: &[&str], events: &[&str], misses: Wanted, event: &str) -> Result<Plan, String> {
-    let request = Request { misses, ..request(groups, events) };
+fn planned(groups: &[&str], events: &[&str], misses: WitnessDemand, event: &str) -> Result<Plan, String> {
+    let request = PlanRequest { misses, ..request(groups, events) };
     let made = plan(&captured("t410-2s"), &catalog(event), &request);
     made.map_err(|error| format!("{error:#}"))
 }
 
 /// The note about witnesses in a plan without any.
 fn why_none(machine: &Machine, catalog: &Catalog, events: &[&str]) -> String {
-    let request = Request { misses: within(2.0, 100.0), ..request(&[], events) };
+    let request = PlanRequest { misses: within(2.0, 100.0), ..request(&[], events) };
     let plan = plan(machine, catalog, &request).unwrap();
-    assert_eq!(plan.witnesses().count(), 0);
+    assert_eq!(plan.only_witnesses().count(), 0);
     plan.notes.into_iter().find(|note| note.contains("witness")).unwrap()
 }
 
 fn weights(plan: &Plan) -> Vec<&Counter> {
-    plan.counters.iter().filter(|counter| counter.role.weighs()).collect()
+    plan.counters.iter().filter(|counter| counter.role.is_weight()).collect()
 }
 
 /// Traffic that only CPUs of one socket cause.
@@ -65,7 +65,7 @@ const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu
 
 #[test]
 fn each_cpu_that_a_counter_sees_has_one() {
-    let plan = planned(&["mem"], &[], Wanted::Surely, STAND_IN).unwrap();
+    let plan = planned(&["mem"], &[], WitnessDemand::Surely, STAND_IN).unwrap();
     let weights = weights(&plan);
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
@@ -77,7 +77,7 @@ fn each_cpu_that_a_counter_sees_has_one() {
     for counter in &plan.counters {
         let of_cpus = counter.filter.contains("src_loc_cpu=0x1");
         assert_eq!(plan.has_misses_of(counter), of_cpus, "{}", counter.filter);
-        assert_eq!(counter.witness_bytes.is_some(), counter.role.weighs());
+        assert_eq!(counter.witness_bytes.is_some(), counter.role.is_weight());
     }
     let note = plan.notes.iter().find(|note| note.contains(STAND_IN)).unwrap();
     assert_eq!(
@@ -86,14 +86,14 @@ fn each_cpu_that_a_counter_sees_has_one() {
          CPU 0-3; it does not count write-backs, prefetches; --method residency or regression goes \
          without"
     );
-    assert!(plan.render().contains(note));
+    assert!(plan.render_plan().contains(note));
     let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
     assert_eq!(again, plan);
 }
 
 #[test]
 fn other_cpus_have_none() {
-    let plan = planned(&[], &[OF_CPUS], Wanted::Surely, STAND_IN).unwrap();
+    let plan = planned(&[], &[OF_CPUS], WitnessDemand::Surely, STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [2, 3]);
 }
@@ -113,12 +113,12 @@ fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = Role::Counted;
     assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, Role::Both), (3, Role::Both)]);
-    assert_eq!(plan.witnesses().count(), 0);
+    assert_eq!(plan.only_witnesses().count(), 0);
 }
 
 #[test]
 fn nobody_pays_for_what_is_not_wanted() {
-    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], within(2.0, 100.0))] {
+    for (groups, wanted) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
         let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         assert!(!plan.notes.iter().any(|note| note.contains("witness")), "{:?}", plan.notes);
@@ -129,7 +129,7 @@ fn nobody_pays_for_what_is_not_wanted() {
 fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
     let plan = planned(&["mem"], &[], within(2.0, 5000.0), STAND_IN).unwrap();
     assert_eq!(weights(&plan).len(), 4);
-    assert_eq!(plan.witnesses().count(), 4);
+    assert_eq!(plan.only_witnesses().count(), 4);
     let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
     assert_eq!(
         note,
@@ -137,7 +137,7 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
          CPU 0-3; it does not count write-backs, prefetches; this takes 0.54 % of the time of each \
          CPU at 5000 context switches a second, --witness-budget is 2 %"
     );
-    let unknown = Wanted::Within(Allowance { percent: 2.0, switches: None });
+    let unknown = WitnessDemand::Within(Allowance { percent: 2.0, switches: None });
     let plan = planned(&["mem"], &[], unknown, STAND_IN).unwrap();
     assert_eq!(weights(&plan).len(), 4);
     let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
@@ -187,7 +187,7 @@ fn auto_opens_none_where_the_counters_of_the_core_are_planned_for_others() {
 #[test]
 fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), STAND_IN).unwrap();
-    let id_on = |cpu| plan.witnesses().find(|its| its.cpu == cpu).unwrap().id;
+    let id_on = |cpu| plan.only_witnesses().find(|its| its.cpu == cpu).unwrap().id;
     let useless =
         |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
     assert_eq!(useless(&[]), [] as [u32; 0]);
@@ -203,9 +203,9 @@ fn what_cannot_be_had_is_a_note_or_an_error() {
     let why = "armv8_pmuv3_0 on CPU 0-3 has none of its events, no_such_event, cpu_cycles, absent";
     let note = format!("no witness for counters 0,3,6,9: {why}");
     assert!(plan.notes.contains(&note), "{:?}", plan.notes);
-    let refused = planned(&["mem"], &[], Wanted::Surely, "absent").unwrap_err();
+    let refused = planned(&["mem"], &[], WitnessDemand::Surely, "absent").unwrap_err();
     assert_eq!(refused, format!("--method misses: {why}; choose --method regression"));
-    let refused = planned(&["pcie"], &[], Wanted::Surely, STAND_IN).unwrap_err();
+    let refused = planned(&["pcie"], &[], WitnessDemand::Surely, STAND_IN).unwrap_err();
     assert!(refused.starts_with("--method misses divides what CPUs cause"), "{refused}");
 }
 

@@ -7,7 +7,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::machine;
-use uncore_trace::plan::{Counter, Plan, Request, plan};
+use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::machines::{captured, made, planned, refused, request};
@@ -89,7 +89,7 @@ fn a_plan_is_consistent() {
 fn the_machine_at_hand_can_be_planned() {
     let here = machine(Path::new("/")).unwrap();
     let plan = plan(&here, &Catalog::load_embedded().unwrap(), &request(&["host"], &[])).unwrap();
-    assert_eq!(plan.owners(), here.cpus.online);
+    assert_eq!(plan.reader_cpus(), here.cpus.online);
 }
 
 /// The kernel's own counters are read on every CPU of every machine.
@@ -114,7 +114,7 @@ fn times_that_make_no_sense_are_refused() {
         (1_000_000, 1_500_000),
         (1_000_000, 31_536_000_000_000_000),
     ] {
-        let request = Request { tick_ns, window_ns, ..request(&["host"], &[]) };
+        let request = PlanRequest { tick_ns, window_ns, ..request(&["host"], &[]) };
         assert!(plan(&machine, &catalog, &request).is_err(), "{tick_ns} {window_ns}");
     }
 }
@@ -151,7 +151,7 @@ fn missing_groups_are_one_error_or_warnings() {
     }
     let catalog = Catalog::load_embedded().unwrap();
     let allowed = |groups: &[&str]| {
-        let request = Request { allow_missing: true, ..request(groups, &[]) };
+        let request = PlanRequest { allow_missing: true, ..request(groups, &[]) };
         plan(&captured("sapphire-rapids-2s"), &catalog, &request)
     };
     let plan = allowed(&groups).unwrap();
@@ -159,7 +159,7 @@ fn missing_groups_are_one_error_or_warnings() {
     for group in ["mesh", "energy"] {
         let warning = format!("the group {group} is not counted: no PMU of this machine is in it");
         assert!(plan.warnings.contains(&warning), "{:?}", plan.warnings);
-        assert!(plan.render().contains(&format!("\nwarning: {warning}\n")), "{}", plan.render());
+        assert!(plan.render_plan().contains(&format!("\nwarning: {warning}\n")), "{}", plan.render_plan());
     }
     assert_eq!(plan.warnings.len(), 2);
     let error = format!("{:#}", allowed(&["mesh", "energy"]).unwrap_err());

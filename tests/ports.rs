@@ -4,12 +4,12 @@
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::{CpuList, Machine};
-use uncore_trace::plan::{Plan, Request, Role, plan};
+use uncore_trace::plan::{Plan, PlanRequest, Role, plan};
 
 use crate::machines::{captured, request};
 
 fn planned(machine: &Machine, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
-    let request = Request { ports: true, ..request(groups, events) };
+    let request = PlanRequest { ports: true, ..request(groups, events) };
     let made = plan(machine, &Catalog::load_embedded().unwrap(), &request);
     made.map_err(|error| format!("{error:#}"))
 }
@@ -46,7 +46,7 @@ fn each_last_level_cache_is_a_port_of_the_memory() {
             assert_eq!(counter.witness_bytes, counter.is_port().then_some(64.0));
             assert!(!plan.has_misses_of(counter) && !counter.at_switch);
         }
-        assert_eq!((plan.witnesses().count(), plan.has_misses()), (0, false));
+        assert_eq!((plan.only_witnesses().count(), plan.has_misses()), (0, false));
         let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
         assert_eq!(again, plan);
     }

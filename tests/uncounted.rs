@@ -135,7 +135,7 @@ fn memory_of_small_systems_is_counted_in_bytes() {
                 .counters
                 .iter()
                 .all(|its| its.unit == "bytes" && its.scale.total_cmp(&bytes).is_eq());
-            assert!(all && plan.links.len() == 1, "{name}: {}", plan.render());
+            assert!(all && plan.links.len() == 1, "{name}: {}", plan.render_plan());
         }
         let summary = summary::summary_text(&known, &catalog, None);
         assert!(summary.contains("Uncore counters here: -p mem"), "{name}: {summary}");

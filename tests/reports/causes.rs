@@ -12,7 +12,7 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::cmd::list::{ListForm, View, What, list};
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Counter, Plan, Request, Told, plan};
+use uncore_trace::plan::{Counter, Plan, PlanRequest, DeclaredCause, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::attribute::again_the_same;
@@ -21,8 +21,8 @@ use crate::harness::{assert_checked, or_skip, root_or_skip, rows};
 use crate::machines::{captured, made, request};
 
 /// The plan of one event, or the error.
-fn of(machine: &Machine, event: &str, told: Option<Told>) -> Result<Plan, String> {
-    let request = Request { told, ..request(&[], &[event]) };
+fn of(machine: &Machine, event: &str, told: Option<DeclaredCause>) -> Result<Plan, String> {
+    let request = PlanRequest { declared_cause: told, ..request(&[], &[event]) };
     plan(machine, &Catalog::load_embedded().unwrap(), &request).map_err(|error| format!("{error:#}"))
 }
 
@@ -146,7 +146,7 @@ fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
                     assert!(counter.is_of_unknown_cause(), "{name} {counter:?}");
                     assert!(counter.sees.is_empty() && counter.far.is_empty(), "{counter:?}");
                 }
-                assert!(plan.render().contains("cause unknown"), "{}", plan.render());
+                assert!(plan.render_plan().contains("cause unknown"), "{}", plan.render_plan());
             }
             if let Some(family) = words.family {
                 unknown.entry(family.family.clone()).or_default().extend(its);
@@ -173,13 +173,13 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
     let json = serde_json::to_value(&plan.counters[0]).unwrap();
     assert_eq!((&json["sees"], json.get("cause")), (&serde_json::json!(""), None));
 
-    let cpu = of(&machine, event, Some(Told::Cpu)).unwrap();
+    let cpu = of(&machine, event, Some(DeclaredCause::Cpu)).unwrap();
     assert_eq!(
         (cpu.counters[0].cause, &cpu.counters[0].sees),
         (Some(Cause::Cpu), &"0-1".parse().unwrap())
     );
     assert!(cpu.counters[0].is_of_cpus());
-    let device = of(&machine, event, Some(Told::Device)).unwrap();
+    let device = of(&machine, event, Some(DeclaredCause::Device)).unwrap();
     assert_eq!(device.counters[0].cause, Some(Cause::Device));
     assert!(device.counters[0].sees.is_empty() && !device.counters[0].is_of_unknown_cause());
     for (plan, name) in [(&cpu, "cpu"), (&device, "device")] {
@@ -197,23 +197,23 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
 fn a_known_cause_is_not_replaced() {
     let machine = captured("grace-2s");
     let event = "nvidia_pcie_pmu_0/rd_bytes_loc/";
-    for told in [Told::Cpu, Told::Device] {
+    for told in [DeclaredCause::Cpu, DeclaredCause::Device] {
         let error = of(&machine, event, Some(told)).unwrap_err();
         let begin = format!("--cause {} is for counters of unknown cause", told.name());
         assert!(error.starts_with(&begin) && error.contains("list events"), "{error}");
     }
     // One of both: only the unknown one is told.
     let events = ["hisi_hha/config=0x77/", "hisi_sccl1_hha0/rx_outer/"];
-    let request = Request { told: Some(Told::Cpu), ..request(&[], &events[1..]) };
+    let request = PlanRequest { declared_cause: Some(DeclaredCause::Cpu), ..request(&[], &events[1..]) };
     let machine = captured("kunpeng-920");
     let catalog = Catalog::load_embedded().unwrap();
     plan(&machine, &catalog, &request).unwrap_err();
     let events = ["hisi_sccl1_hha0/config=0x77/".to_owned(), events[1].to_owned()].to_vec();
-    let both = plan(&machine, &catalog, &Request { events, ..request.clone() }).unwrap();
+    let both = plan(&machine, &catalog, &PlanRequest { events, ..request.clone() }).unwrap();
     let found: Vec<_> = both.counters.iter().map(causes).collect();
     assert_eq!(found, ["cpu", "remote"]);
     // Of a fleet, some machines may have no such counter.
-    let lenient = plan(&machine, &catalog, &Request { allow_missing: true, ..request }).unwrap();
+    let lenient = plan(&machine, &catalog, &PlanRequest { allow_missing: true, ..request }).unwrap();
     assert!(lenient.warnings.iter().any(|line| line.contains("--cause cpu")), "{lenient:?}");
 }
 
@@ -230,7 +230,7 @@ fn a_pmu_of_each_cpu_needs_no_cause() {
     let sees: Vec<_> = plan.counters.iter().map(|its| its.sees.to_string()).collect();
     assert_eq!(sees, ["0", "1"]);
     assert!(plan.notes.iter().all(|note| !note.contains("cause unknown")), "{:?}", plan.notes);
-    of(&machine, "core_x/loads/", Some(Told::Cpu)).unwrap_err();
+    of(&machine, "core_x/loads/", Some(DeclaredCause::Cpu)).unwrap_err();
 }
 
 /// The time stamp counter as a PMU without a family: read on one CPU, it says nothing about tasks.

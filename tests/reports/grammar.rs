@@ -84,7 +84,7 @@ fn terms_of_perf_name_the_event_and_leave_the_rest_as_it_is() {
 fn a_label_is_escaped_and_of_one_event() {
     let text = "uncore_imc_0/event=4,umask=3,name='\u{1b}[31m'/";
     let plan = planned("skylake-sp-2s", &[], &[text]);
-    assert!(!plan.render().contains('\u{1b}'));
+    assert!(!plan.render_plan().contains('\u{1b}'));
     let two = ["imc/cas_count_read,name=cas_count_write/", "imc/cas_count_write/"];
     let error = refused("skylake-sp-2s", &[], &two);
     assert!(error.contains("would both be called cas_count_write"), "{error}");

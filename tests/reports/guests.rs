@@ -10,13 +10,13 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::machine;
 use uncore_trace::identity::containers::Inside;
 use uncore_trace::plan::allowance::Allowance;
-use uncore_trace::plan::misses::Wanted;
-use uncore_trace::plan::{Plan, Request, Role, plan};
+use uncore_trace::plan::misses::WitnessDemand;
+use uncore_trace::plan::{Plan, PlanRequest, Role, plan};
 
 use crate::harness::run_ok;
 use crate::machines::{request, unpacked};
 
-const WANTED: Wanted = Wanted::Within(Allowance { percent: 2.0, switches: Some(1000.0) });
+const WANTED: WitnessDemand = WitnessDemand::Within(Allowance { percent: 2.0, switches: Some(1000.0) });
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -42,7 +42,7 @@ fn mediated(dir: &TempDir, module: &str, value: &str) {
 }
 
 fn planned(dir: &TempDir, groups: &[&str], events: &[&str]) -> Plan {
-    let request = Request { misses: WANTED, ..request(groups, events) };
+    let request = PlanRequest { misses: WANTED, ..request(groups, events) };
     plan(&machine(dir.path()).unwrap(), &Catalog::load_embedded().unwrap(), &request).unwrap()
 }
 
@@ -84,8 +84,8 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     let dir = with_core("icelake-2s");
     mediated(&dir, "kvm_amd", "Y\n");
     let plan = planned(&dir, &["mem"], &[]);
-    assert!(plan.witnesses().count() > 0);
-    assert!(plan.witnesses().all(|its| its.exclude_guest && its.is_blind_witness()));
+    assert!(plan.only_witnesses().count() > 0);
+    assert!(plan.only_witnesses().all(|its| its.exclude_guest && its.is_blind_witness()));
     let note = plan.notes.iter().find(|note| note.starts_with("witness ")).unwrap();
     let wanted = "; kvm_amd.enable_mediated_pmu is on, so it does not count virtual machines: where \
                   one ran in a window, the method is regression or residency";
@@ -99,7 +99,7 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     mediated(&dir, "kvm_amd", "N\n");
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
     assert!(typed.counters.iter().any(|its| its.role == Role::Both));
-    assert_eq!(typed.witnesses().count(), 0);
+    assert_eq!(typed.only_witnesses().count(), 0);
 }
 
 #[test]

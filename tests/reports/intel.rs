@@ -8,7 +8,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::PlannedMetric;
 use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::{Machine, Pmu};
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::golden::{metrics, same, value};
 use crate::machines::{brief, captured, planned, refused, request};
@@ -105,7 +105,7 @@ fn every_metric_of_intel_is_planned() {
                     let mut machine = captured("granite-rapids-2s");
                     machine.pmus = vec![pmu(&name.replace('#', "0"), processor)];
                     let metrics = vec![metric.name.clone()];
-                    plan(&machine, &catalog, &Request { metrics, ..request(&[], &[]) }).ok()
+                    plan(&machine, &catalog, &PlanRequest { metrics, ..request(&[], &[]) }).ok()
                 });
                 // Some read PMUs of several families.
                 let of_all = || {
@@ -115,7 +115,7 @@ fn every_metric_of_intel_is_planned() {
                     machine.pmus =
                         names.map(|name| pmu(&name.replace('#', "0"), processor)).collect();
                     let metrics = vec![metric.name.clone()];
-                    plan(&machine, &catalog, &Request { metrics, ..request(&[], &[]) }).ok()
+                    plan(&machine, &catalog, &PlanRequest { metrics, ..request(&[], &[]) }).ok()
                 };
                 let planned = plans.next().or_else(of_all);
                 let metrics = planned.map_or(0, |plan| plan.metrics.len());

@@ -5,12 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 
 use crate::machines::{captured, request};
 
 fn measured(machine: &str, metric: &str) -> anyhow::Result<Plan> {
-    let request = Request { metrics: vec![metric.to_owned()], ..request(&[], &[]) };
+    let request = PlanRequest { metrics: vec![metric.to_owned()], ..request(&[], &[]) };
     plan(&captured(machine), &Catalog::load_embedded().unwrap(), &request)
 }
 

@@ -16,14 +16,14 @@ use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::cpus::{Cache, CpuLocation};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::machines::{captured, planned, request};
 
 /// The plan of one metric.
 fn metric(machine: &Machine, name: &str) -> Plan {
-    let request = Request { metrics: vec![name.to_owned()], ..request(&[], &[]) };
+    let request = PlanRequest { metrics: vec![name.to_owned()], ..request(&[], &[]) };
     plan(machine, &Catalog::load_embedded().unwrap(), &request).unwrap()
 }
 
@@ -308,7 +308,7 @@ fn what_is_near_one_reader_is_not_near_another() {
             let all = near.len();
             near.sort_unstable();
             near.dedup();
-            assert!(one_value || near.len() == all, "{name} {text}: {}", plan.render());
+            assert!(one_value || near.len() == all, "{name} {text}: {}", plan.render_plan());
             compared += 1;
         }
     }
@@ -331,7 +331,7 @@ fn a_better_family_without_events_is_not_better() {
     let catalog = Catalog::load_embedded().unwrap();
     let plan = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
     let counted = || plan.counters.iter().all(|counter| counter.pmu.contains("free_running"));
-    assert!(plan.counters.len() == 4 && counted(), "{}", plan.render());
+    assert!(plan.counters.len() == 4 && counted(), "{}", plan.render_plan());
 }
 
 /// The parts of a machine of [`dies`], by CPU.
@@ -426,7 +426,7 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
                 for counter in plan.counters.iter().filter(|_| of_cpus) {
                     let its = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
                     let own = (0..8).filter(|cpu| near.of(*cpu) == near.of(counter.cpu));
-                    assert!(its.eq(own), "{text} {mask:?}: {}", plan.render());
+                    assert!(its.eq(own), "{text} {mask:?}: {}", plan.render_plan());
                 }
                 compared += 1;
             }

@@ -486,7 +486,7 @@ impl Attributor {
     /// The state of a counter whose window has ended so: divided, unless it waits.
     fn window_state(&mut self, index: usize, end: counter::WindowEnd, window: &Close<'_>) -> WindowState {
         let track = &mut self.tracks[index];
-        let (counts, is_port) = (track.counter.role.counts(), track.counter.is_port());
+        let (counts, is_port) = (track.counter.role.is_divided(), track.counter.is_port());
         match end {
             counter::WindowEnd::Unread if counts => WindowState::Divided(track.unread_window(window)),
             counter::WindowEnd::No | counter::WindowEnd::Unread => WindowState::Nothing,

@@ -32,7 +32,7 @@ use super::{Method, Share};
 use crate::discover::pci::Address;
 use crate::drain::Comm;
 use crate::entries::{Accounted, AccountGrowth, DeviceHold, Owner};
-use crate::plan::{Behind, IoDirection};
+use crate::plan::{CountedFunction, IoDirection};
 use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The fractions of a tick's count that holders are given. The owner device keeps what they leave.
@@ -209,14 +209,14 @@ pub(super) struct TickFractions(Arc<Parts>);
 
 impl Parts {
     fn of(
-        (behind, has_requests): (&[Behind], bool),
+        (behind, has_requests): (&[CountedFunction], bool),
         holders: &HashMap<Address, BTreeMap<Owner, u64>>,
         (counted, direction): (&HashMap<Address, SelfCounted>, Option<IoDirection>),
         tick_ns: u64,
     ) -> Self {
         let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
         // Without the method io, the requests of the kernel are in the count, too.
-        let claimed = |device: &&Behind| {
+        let claimed = |device: &&CountedFunction| {
             device.unseen || device.requests && has_requests || holders.contains_key(&device.function)
         };
         let claimed: Vec<Address> = behind.iter().filter(claimed).map(|device| device.function).collect();

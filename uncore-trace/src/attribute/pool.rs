@@ -26,7 +26,7 @@ impl Pools {
         for (index, track) in tracks.iter().enumerate() {
             let counter = &track.counter;
             let io = counter.io.as_ref().filter(|_| track.planned_method == Method::Io);
-            let sharing = io.and_then(IoScope::sharing);
+            let sharing = io.and_then(IoScope::shared_devices);
             let pool = sharing.map(|sharing| (counter.socket, counter.family.as_str(), sharing));
             first.push(pool.map(|pool| *first_of.entry(pool).or_insert(index)));
         }

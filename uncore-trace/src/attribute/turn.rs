@@ -31,7 +31,7 @@ impl CounterTurn<'_> {
             let WindowState::Waits(span) = slot else { continue };
             let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
             **slot =
-                if track.counter.role.counts() { WindowState::Divided(divided) } else { WindowState::Nothing };
+                if track.counter.role.is_divided() { WindowState::Divided(divided) } else { WindowState::Nothing };
         }
         track.divide_ticks(histories, *to);
     }

@@ -17,9 +17,9 @@ use crate::agent::trigger::metric_of;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::discover::{self, Machine};
-use crate::plan::misses::Wanted;
-use crate::plan::traffic::traffic;
-use crate::plan::{Plan, Request};
+use crate::plan::misses::WitnessDemand;
+use crate::plan::traffic::plan_traffic;
+use crate::plan::{Plan, PlanRequest};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
 use crate::text::count_noun;
 
@@ -110,7 +110,7 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
     let record = &config.record;
     let conditions = config.triggers.iter().filter_map(|trigger| trigger.when.as_deref());
     let watched = conditions.filter_map(|when| metric_of(when, catalog)).map(str::to_owned);
-    let request = Request {
+    let request = PlanRequest {
         groups: record.groups.clone(),
         events: record.events.clone(),
         metrics: record.metrics.iter().cloned().chain(watched).collect(),
@@ -118,8 +118,8 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         devices: Vec::new(),
         per_port: false,
         per_device: None,
-        told: record.cause,
-        misses: Wanted::No,
+        declared_cause: record.cause,
+        misses: WitnessDemand::No,
         ports: false,
         times: false,
         tick_ns: to_nanos(record.tick()),
@@ -127,7 +127,7 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
     };
     let selections = [&record.groups, &record.events, &record.metrics];
     if selections.iter().all(|list| list.is_empty()) {
-        let (plan, notice) = traffic(machine, catalog, &request)?;
+        let (plan, notice) = plan_traffic(machine, catalog, &request)?;
         if let Some(notice) = notice {
             log::warn!("{notice}");
         }

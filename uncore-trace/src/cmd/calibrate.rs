@@ -15,7 +15,7 @@ use crate::calibrate;
 use crate::confine::ThreadNeeds;
 use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
-use crate::plan::{Plan, Request, plan};
+use crate::plan::{Plan, PlanRequest, plan};
 use crate::record;
 use crate::table::TextTable;
 use crate::units;
@@ -99,11 +99,11 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// The plan with the counters of memory.
 fn plan_memory_counters(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
-    let request = Request {
+    let request = PlanRequest {
         groups: vec!["mem".to_owned()],
         tick_ns: to_nanos(TICK),
         window_ns: to_nanos(WINDOW),
-        ..Request::default()
+        ..PlanRequest::default()
     };
     plan(machine, catalog, &request).context("only counters of memory can be calibrated")
 }

@@ -262,7 +262,7 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     let text = if json {
         serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")? + "\n"
     } else {
-        plan.render()
+        plan.render_plan()
     };
     print(&text)?;
     Ok(0)

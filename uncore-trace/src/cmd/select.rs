@@ -9,8 +9,8 @@ use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::discover::apart::Apart;
-use crate::plan::misses::Wanted;
-use crate::plan::{Request, Told};
+use crate::plan::misses::WitnessDemand;
+use crate::plan::{PlanRequest, DeclaredCause};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -52,7 +52,7 @@ pub struct SelectArgs {
     /// it lacks (`unknown` in `list events`)
     /// [default: their counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
-    cause: Option<Told>,
+    cause: Option<DeclaredCause>,
 
     /// Count the groups of `-p` that this machine has, and warn about the others
     #[arg(long, help_heading = COUNT)]
@@ -92,8 +92,8 @@ impl SelectArgs {
     }
 
     /// The request for the planner on `machine`, with ticks of `tick_ns` and windows of `window_ns`.
-    pub fn plan_request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> Request {
-        Request {
+    pub fn plan_request(&self, machine: &Machine, tick_ns: u64, window_ns: u64) -> PlanRequest {
+        PlanRequest {
             groups: self.groups.clone(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
@@ -101,8 +101,8 @@ impl SelectArgs {
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
             per_device: (self.per == Some(Per::Device)).then(|| Apart::find_functions(&machine.root)),
-            told: self.cause,
-            misses: Wanted::No,
+            declared_cause: self.cause,
+            misses: WitnessDemand::No,
             ports: false,
             times: false,
             tick_ns,

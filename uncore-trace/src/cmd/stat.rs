@@ -20,7 +20,7 @@ use crate::catalog::Catalog;
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::bare::{DURATION, SYSTEM, USER};
-use crate::plan::{self, Plan, Request};
+use crate::plan::{self, Plan, PlanRequest};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{LineSplit, Grouping};
@@ -106,20 +106,20 @@ fn check_args(args: &Args) -> Result<()> {
 impl Args {
     /// What is asked for; the software events of perf and all traffic if that is nothing. With
     /// `--for-each-cgroup` only the traffic: an event of a CPU is read at every context switch then.
-    fn plan_request(&self, machine: &Machine) -> Request {
+    fn plan_request(&self, machine: &Machine) -> PlanRequest {
         let window = attributed::choose_window(self.interval);
         let whole = self.for_each_cgroup.is_none();
         let base_request = self.select.plan_request(machine, to_nanos(default_tick(window)), to_nanos(window));
-        let mut request = Request { times: whole, ..base_request };
+        let mut request = PlanRequest { times: whole, ..base_request };
         if whole && !self.select.asks_for_something() {
             request.groups = ["host", "auto"].map(str::to_owned).to_vec();
         }
         request
     }
 
-    fn make_plan(&self, machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+    fn make_plan(&self, machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Plan> {
         if self.null {
-            let Request { tick_ns, window_ns, .. } = *request;
+            let PlanRequest { tick_ns, window_ns, .. } = *request;
             return Ok(Plan { tick_ns, window_ns, ..Plan::default() });
         }
         let mut plan = plan::plan(machine, catalog, request)?;
@@ -304,7 +304,7 @@ fn limit_to_cpus(plan: &mut Plan, cpus: &CpuList) -> Result<()> {
     };
     let left_out: Vec<_> = pmus.into_iter().filter_map(left_out).collect();
     let had_counters = !plan.counters.is_empty();
-    plan.retain(|counter| cpus.contains(counter.cpu));
+    plan.retain_counters(|counter| cpus.contains(counter.cpu));
     ensure!(
         !had_counters || !plan.counters.is_empty(),
         "-C {cpus} leaves nothing to count: {}",

@@ -12,7 +12,7 @@ use super::select::{SelectArgs, to_nanos};
 use super::trust::TrustArgs;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::traffic::traffic;
+use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, plan};
 use crate::record::RecordOptions;
 use crate::schema::fabric;
@@ -240,7 +240,7 @@ fn plan_top(
     if args.select.asks_for_something() {
         return Ok((plan(machine, catalog, &request)?, None));
     }
-    traffic(machine, catalog, &request)
+    plan_traffic(machine, catalog, &request)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use clap::builder::PossibleValue;
 
 use crate::attribute::{Choice, Effort};
 use crate::open::Timer;
-use crate::plan::Told;
+use crate::plan::DeclaredCause;
 use crate::record::Sampling;
 use crate::view::key::By;
 
@@ -43,7 +43,7 @@ values! {
         Live: "As a recording does: start from the last solution",
         Full: "Improve the solution until it stays the same",
     }
-    Told {
+    DeclaredCause {
         Cpu: "CPUs near the PMU: their counts are divided among tasks",
         Device: "Devices: their counts are given to `device`",
     }

@@ -9,8 +9,8 @@ use crate::attribute::Choice;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::allowance::Allowance;
-use crate::plan::misses::Wanted;
-use crate::plan::{self, Plan, Request};
+use crate::plan::misses::WitnessDemand;
+use crate::plan::{self, Plan, PlanRequest};
 use crate::record;
 
 /// Default of --witness-budget, percent.
@@ -55,7 +55,7 @@ impl WitnessArgs {
         &self,
         machine: &Machine,
         catalog: &Catalog,
-        request: Request,
+        request: PlanRequest,
         method: Choice,
     ) -> Result<Plan> {
         if self.witness == Some(WitnessChoice::Ports) {
@@ -64,24 +64,24 @@ impl WitnessArgs {
                 "--witness ports is for --method auto, not {}: leave one of them out",
                 method.name()
             );
-            return plan::plan(machine, catalog, &Request { ports: true, ..request });
+            return plan::plan(machine, catalog, &PlanRequest { ports: true, ..request });
         }
-        let request = Request { misses: self.wanted_misses(method, None), ..request };
+        let request = PlanRequest { misses: self.wanted_misses(method, None), ..request };
         let plan = plan::plan(machine, catalog, &request)?;
         let is_here = machine.root == Path::new("/");
-        if !is_here || self.budget_percent(method).is_none() || plan.witnesses().next().is_none() {
+        if !is_here || self.budget_percent(method).is_none() || plan.only_witnesses().next().is_none() {
             return Ok(plan);
         }
         let switches = record::switches_per_cpu(machine.cpus.online.len());
-        plan::plan(machine, catalog, &Request { misses: self.wanted_misses(method, switches), ..request })
+        plan::plan(machine, catalog, &PlanRequest { misses: self.wanted_misses(method, switches), ..request })
     }
 
     /// Whether the method needs witnesses, at this number of context switches per second and CPU.
-    fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> Wanted {
+    fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> WitnessDemand {
         match method {
-            Choice::Auto => Wanted::Within(Allowance { percent: self.witness_budget, switches }),
-            Choice::Misses => Wanted::Surely,
-            Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
+            Choice::Auto => WitnessDemand::Within(Allowance { percent: self.witness_budget, switches }),
+            Choice::Misses => WitnessDemand::Surely,
+            Choice::Residency | Choice::Io | Choice::Regression => WitnessDemand::No,
         }
     }
 }

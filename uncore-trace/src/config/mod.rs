@@ -21,7 +21,7 @@ use self::value::{Size, Time};
 
 use crate::attribute::Choice;
 use crate::bounds;
-use crate::plan::Told;
+use crate::plan::DeclaredCause;
 use crate::record::{Rotate, default_tick};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 use crate::tables::layout::encode_component;
@@ -103,7 +103,7 @@ pub struct Record {
     #[serde(deserialize_with = "value::choice")]
     method: Choice,
     /// Who causes what counters of unknown cause count, as with `--cause`.
-    pub cause: Option<Told>,
+    pub cause: Option<DeclaredCause>,
     /// Deeper cgroups count towards their ancestor at this depth, as with `--cgroup-depth`.
     pub cgroup_depth: Option<usize>,
     /// Whether a canary runs, as with `--canary`.

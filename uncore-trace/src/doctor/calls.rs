@@ -12,7 +12,7 @@ use std::path::Path;
 use super::{Finding, Machine, State, kernel};
 use crate::discover::name::stem;
 use crate::open::{self, Barrier, Call};
-use crate::plan::{self, Counter, Request};
+use crate::plan::{self, Counter, PlanRequest};
 use crate::text::list_few;
 
 const PERF: &str = "perf_event_open";
@@ -42,11 +42,11 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 /// One finding on all PMUs that can be opened, and one on each error.
 fn counters(machine: &Machine) -> Vec<Finding> {
     let planned = machine.known().map_err(str::to_owned).and_then(|known| {
-        let request = Request {
+        let request = PlanRequest {
             groups: vec!["all".to_owned()],
             tick_ns: plan::MAX_TICK_NS,
             window_ns: plan::MAX_TICK_NS,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let plan = plan::plan(&known.machine, &known.catalog, &request);
         Ok((plan.map_err(|error| format!("{error:#}"))?, &known.catalog))
@@ -128,11 +128,11 @@ mod tests {
     use crate::discover;
 
     fn counter(pmu: &str) -> Counter {
-        let request = Request {
+        let request = PlanRequest {
             groups: vec!["host".to_owned()],
             tick_ns: plan::MAX_TICK_NS,
             window_ns: plan::MAX_TICK_NS,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let machine = discover::captured_machine("vm-no-uncore");
         let plan = plan::plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();

@@ -75,9 +75,9 @@ fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> 
 fn gaps(machine: &Machine) -> Vec<(Gap, Option<String>)> {
     let Ok(Known { machine, catalog }) = machine.known() else { return Vec::new() };
     let with_instead = |gap: Gap| {
-        let mut resolver = Resolver::whole(machine, catalog);
+        let mut resolver = Resolver::for_whole_machine(machine, catalog);
         let opened: Vec<_> =
-            gap.groups.iter().map(|group| (*group, resolver.group(*group))).collect();
+            gap.groups.iter().map(|group| (*group, resolver.resolve_group(*group))).collect();
         // Another PMU counts what a PMU without known events would.
         let is_counted = opened.iter().any(|(_, events)| !events.is_empty());
         if gap.driver.is_none() && is_counted {

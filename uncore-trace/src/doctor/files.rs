@@ -5,7 +5,7 @@ use rustix::thread::CapabilitySet;
 
 use super::{Finding, Machine, State};
 use crate::open;
-use crate::plan::{self, Request};
+use crate::plan::{self, PlanRequest};
 
 const OPEN: &str = "open files";
 const SIZE: &str = "file size";
@@ -57,7 +57,7 @@ fn open_files(machine: &Machine, (soft, hard): (u64, u64), cpus: u64) -> Finding
 /// Files of a recording of what is counted without a request.
 fn least_files(machine: &Machine, cpus: usize) -> u64 {
     let (tick_ns, window_ns) = (plan::MAX_TICK_NS, plan::MAX_TICK_NS);
-    let request = Request { tick_ns, window_ns, ..Request::default() };
+    let request = PlanRequest { tick_ns, window_ns, ..PlanRequest::default() };
     let known = machine.known().ok();
     let plan = known.and_then(|known| plan::plan(&known.machine, &known.catalog, &request).ok());
     open::files_needed(plan.as_ref().map_or(&[], |plan| &plan.counters), cpus)

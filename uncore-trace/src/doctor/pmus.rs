@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::machine::Known;
 use super::{Finding, Machine, State};
 use crate::discover::name::stem;
-use crate::plan::uncounted::uncounted;
+use crate::plan::uncounted::find_uncounted;
 
 const NAME: &str = "uncore PMUs";
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -92,7 +92,7 @@ fn left_out(machine: &Machine, names: &[String]) -> Vec<Finding> {
         }
     };
     if let Ok(Known { machine, catalog }) = machine.known() {
-        return uncounted(machine, catalog).into_iter().map(finding).collect();
+        return find_uncounted(machine, catalog).into_iter().map(finding).collect();
     }
     let is_empty = |name: &&String| {
         machine.text(&format!("{DEVICES}/{name}/cpumask")).is_ok_and(|mask| mask.is_empty())

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Plan;
 use super::io::Below;
-use super::resolve::Resolved;
+use super::resolve::ResolvedEvent;
 use crate::catalog::behind::{self, AttachedSocket};
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
@@ -18,7 +18,7 @@ const FEW: usize = 3;
 
 /// A function whose traffic a counter counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
+pub struct CountedFunction {
     /// Its address.
     pub function: Address,
     /// Whether it may move bytes of which nothing else is known while no process holds it: it is a
@@ -41,16 +41,16 @@ impl Plan {
 /// The functions whose traffic `event` counts on `cpu`, in ascending order; none if they are not known.
 ///
 /// `below` is what is below its root ports.
-pub(super) fn of<'a>(
+pub(super) fn counted_functions<'a>(
     machine: &'a Machine,
-    event: &Resolved<'_>,
+    event: &ResolvedEvent<'_>,
     cpu: u32,
     below: Option<&Below<'a>>,
-) -> Vec<Behind> {
+) -> Vec<CountedFunction> {
     let (words, counted) = (event.words, &event.functions);
     let functions: Vec<&Function> = if counted.is_empty() {
         let below = below.map(|below| below.functions.clone());
-        below.unwrap_or_else(|| of_rules(machine, words, cpu))
+        below.unwrap_or_else(|| functions_of_rule(machine, words, cpu))
     } else {
         counted.iter().filter_map(|address| machine.devices.find_function(*address)).collect()
     };
@@ -58,45 +58,45 @@ pub(super) fn of<'a>(
         let is_network = function.class >> 16 == NETWORK;
         let requests = machine.devices.names_of(function.address).next().is_some();
         let unseen = is_network && function.has_driver && !requests;
-        Behind { function: function.address, unseen, requests }
+        CountedFunction { function: function.address, unseen, requests }
     };
     functions.into_iter().map(behind).collect()
 }
 
 /// The same without root ports, if they are few enough to name a link.
-pub(super) fn few<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
-    let functions = of_rules(machine, words, cpu);
+pub(super) fn few_functions<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
+    let functions = functions_of_rule(machine, words, cpu);
     if functions.len() > FEW { Vec::new() } else { functions }
 }
 
 /// The functions of the first rule that has any.
-fn of_rules<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
+fn functions_of_rule<'a>(machine: &'a Machine, words: PmuWords<'_>, cpu: u32) -> Vec<&'a Function> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
     let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
     let functions = |rule: &behind::BehindRule| -> Vec<&'a Function> {
-        let all = machine.devices.pci.iter().filter(|function| !function.is_bridge());
-        all.filter(|function| {
+        let devices = machine.devices.pci.iter().filter(|function| !function.is_bridge());
+        devices.filter(|function| {
             rule.vendor.is_none_or(|vendor| function.vendor == vendor)
                 && rule.class.is_none_or(|class| function.class >> 16 == class)
-                && is_on(machine, function, rule.socket, cpu)
+                && is_attached(machine, function, rule.socket, cpu)
         })
         .collect()
     };
-    let found = rules.iter().filter(is_here).map(functions).find(|found| !found.is_empty());
-    found.unwrap_or_default()
+    let first_match = rules.iter().filter(is_here).map(functions).find(|matched| !matched.is_empty());
+    first_match.unwrap_or_default()
 }
 
 /// Whether a function is attached to this side of the socket of `cpu`. On a machine with one socket,
 /// all are attached to it.
-fn is_on(machine: &Machine, function: &Function, side: AttachedSocket, cpu: u32) -> bool {
+fn is_attached(machine: &Machine, function: &Function, side: AttachedSocket, cpu: u32) -> bool {
     let cpus = &machine.cpus;
-    let own = cpus.cpu_location(cpu).package;
+    let package = cpus.cpu_location(cpu).package;
     let near = |node: u32| cpus.first_of_node(node).map(|cpu| cpus.cpu_location(cpu));
-    let at = match function.numa_node {
-        _ if cpus.has_one_package() => Some(own),
-        node => node.and_then(near).map(|place| place.package),
+    let attached_package = match function.numa_node {
+        _ if cpus.has_one_package() => Some(package),
+        node => node.and_then(near).map(|location| location.package),
     };
-    at.is_some_and(|at| (at == own) == (side == AttachedSocket::Own))
+    attached_package.is_some_and(|attached| (attached == package) == (side == AttachedSocket::Own))
 }
 
 #[cfg(test)]
@@ -106,13 +106,13 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::discover::captured_machine;
-    use crate::plan::{Request, plan};
+    use crate::plan::{PlanRequest, plan};
 
     const PEER: (&str, &str) = ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/");
 
     /// What is behind the only counter of `event`, on a machine with a GPU or another device on each
     /// socket.
-    fn behind(machine: &str, event: &str, class: u32) -> (Vec<Behind>, Option<String>) {
+    fn behind(machine: &str, event: &str, class: u32) -> (Vec<CountedFunction>, Option<String>) {
         let mut machine = captured_machine(machine);
         let root: Address = "0007:00:00.0".parse().unwrap();
         machine.devices.pci.clear();
@@ -129,11 +129,11 @@ mod tests {
                 speed: None,
             });
         }
-        let request = Request {
+        let request = PlanRequest {
             events: vec![event.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let plan = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
@@ -141,8 +141,8 @@ mod tests {
         (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))
     }
 
-    fn of(functions: &[(&str, bool)]) -> Vec<Behind> {
-        let of = |&(function, unseen): &(&str, bool)| Behind {
+    fn of(functions: &[(&str, bool)]) -> Vec<CountedFunction> {
+        let of = |&(function, unseen): &(&str, bool)| CountedFunction {
             function: Address::from_str(function).unwrap(),
             unseen,
             requests: false,

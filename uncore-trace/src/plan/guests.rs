@@ -16,16 +16,16 @@ use crate::discover::Machine;
 use crate::text::printable;
 
 /// Whether counters of the PMU do not count guests on this machine.
-pub(super) fn excludes(machine: &Machine, words: PmuWords<'_>) -> bool {
+pub(super) fn excludes_guests(machine: &Machine, words: PmuWords<'_>) -> bool {
     let is_core = words.family.is_some_and(|family| family.kind == PmuKind::Core);
     machine.mediated_pmu.is_some() && is_core && words.is_per_cpu()
 }
 
 /// The note on counters of the user that do not count guests.
-pub(super) fn note(machine: &Machine, counters: &[Counter]) -> Option<String> {
+pub(super) fn guests_note(machine: &Machine, counters: &[Counter]) -> Option<String> {
     let parameter = machine.mediated_pmu?;
-    let counted = counters.iter().filter(|its| its.exclude_guest && its.role.counts());
-    let pmus: BTreeSet<&str> = counted.map(|its| its.pmu.as_str()).collect();
+    let counted = counters.iter().filter(|counter| counter.exclude_guest && counter.role.is_divided());
+    let pmus: BTreeSet<&str> = counted.map(|counter| counter.pmu.as_str()).collect();
     let pmus = list_names(pmus.iter().map(|pmu| printable(pmu)));
     (!pmus.is_empty()).then(|| {
         format!("what virtual machines execute is not counted by {pmus}: {parameter} is on")

@@ -1,6 +1,6 @@
 //! Finds the block and network devices whose traffic a counter counts.
 //!
-//! Sysfs says where a device is attached; [`crate::catalog::ports::Ports`] of the counter's family
+//! Sysfs says where a device is attached; [`crate::catalog::ports::PortsRule`] of the counter's family
 //! says which of its root ports that is. If several counters may count a device and it is not known
 //! which one does, each has the device, marked as shared.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Counter;
-use super::device::{above, id_of};
+use super::device::{find_position, id_of};
 use crate::catalog::encode::Encoded;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
@@ -56,7 +56,7 @@ impl Counter {
 impl IoScope {
     /// The direction and the devices whose bytes it counts together with others of the same ones: it
     /// is not known which device each counts. `None` if it shares none.
-    pub fn sharing(&self) -> Option<(IoDirection, &[String])> {
+    pub fn shared_devices(&self) -> Option<(IoDirection, &[String])> {
         self.is_shared.then_some((self.direction, self.devices.as_slice()))
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct Below<'a> {
 
 impl<'a> Below<'a> {
     /// For a counter of `encoded` on `cpu`; `None` if the PMU does not count root ports.
-    pub(super) fn of(
+    pub(super) fn for_counter(
         machine: &'a Machine,
         words: PmuWords<'_>,
         encoded: &Encoded,
@@ -91,28 +91,28 @@ impl<'a> Below<'a> {
             u64::from_str_radix(hex, 16).ok()
         };
         let mask = ports.term.as_ref().and_then(value);
-        let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
+        let requester = ports.requester.as_ref().and_then(|id_filter| value(&id_filter.term));
         let die = machine.cpus.die_number(cpu);
         let counted = |function: &&Function| {
-            let Some(at) = above(machine, words, function) else { return false };
+            let Some(position) = find_position(machine, words, function) else { return false };
             !function.is_bridge()
-                && (at.die.is_none() || at.die == die)
+                && (position.die.is_none() || position.die == die)
                 && (requester.is_none() || requester == id_of(machine, words, ports, function))
-                && match (at.port, mask) {
+                && match (position.port, mask) {
                     (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
                     _ => true,
                 }
         };
         let functions: Vec<_> = machine.devices.pci.iter().filter(counted).collect();
-        let mut places = functions.iter().filter_map(|function| above(machine, words, function));
-        let is_unsure = places.any(|at| at.any_of_die);
+        let mut positions = functions.iter().filter_map(|function| find_position(machine, words, function));
+        let is_unsure = positions.any(|position| position.any_of_die);
         Some(Self { mask, requester, die, functions, is_unsure })
     }
 }
 
 /// The names of these functions: each one's disk or interface, or its address; `None` if there are
 /// none.
-pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String> {
+pub(super) fn device_label(machine: &Machine, functions: &[&Function]) -> Option<String> {
     // Of all devices built on a disk, the disk has the shortest name, except for dm-N and mdN.
     let label = |function: &&Function| {
         let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
@@ -133,14 +133,14 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
 
 /// The devices whose bytes `encoded` counts, `below` its root ports; `None` if its device or root ports,
 /// or its direction, are unknown.
-pub(super) fn io(
+pub(super) fn io_scope(
     machine: &Machine,
     words: PmuWords<'_>,
     encoded: &Encoded,
     below: Option<&Below<'_>>,
 ) -> Option<IoScope> {
-    if let Some(its) = &words.pmu.statistics {
-        return of_device(words, encoded, &its.device);
+    if let Some(statistics) = &words.pmu.statistics {
+        return device_scope(words, encoded, &statistics.device);
     }
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
@@ -152,19 +152,19 @@ pub(super) fn io(
     let Below { mask, functions, .. } = below?;
     let names = |function: &Function| machine.devices.names_of(function.address);
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
-    let label = label(machine, functions);
+    let label = device_label(machine, functions);
     let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
     let is_shared =
-        functions.iter().filter_map(|function| above(machine, words, function)).any(|at| {
+        functions.iter().filter_map(|function| find_position(machine, words, function)).any(|position| {
             let whole =
                 ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
-            at.any_of_die || at.port.is_none() && mask.is_some() && *mask != whole
+            position.any_of_die || position.port.is_none() && mask.is_some() && *mask != whole
         });
     Some(IoScope { direction, devices: devices.collect(), label, is_shared })
 }
 
 /// The bytes of a disk or an interface.
-fn of_device(words: PmuWords<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
+fn device_scope(words: PmuWords<'_>, encoded: &Encoded, device: &str) -> Option<IoScope> {
     let direction = words.family?.links.iter().find_map(|link| link.counted_direction(&encoded.event))?;
     Some(IoScope {
         direction: match direction {
@@ -179,21 +179,21 @@ fn of_device(words: PmuWords<'_>, encoded: &Encoded, device: &str) -> Option<IoS
 }
 
 /// Notes on how the bytes of root ports are divided, one line each.
-pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
+pub(super) fn io_notes(counters: &[Counter]) -> Vec<String> {
     let mut notes = Vec::new();
     let scopes = || counters.iter().filter_map(|counter| Some((counter, counter.io.as_ref()?)));
-    let of = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
-        let others: BTreeSet<&str> =
+    let labels_where = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
+        let other_pmus: BTreeSet<&str> =
             scopes().filter(|(_, io)| !is(io)).map(|(counter, _)| counter.pmu.as_str()).collect();
         let name = |counter: &Counter| {
             // On some of its CPUs only.
-            let is_part = others.contains(counter.pmu.as_str());
-            let on = is_part.then(|| format!(" on CPU {}", counter.cpu));
-            counter.pmu.clone() + &on.unwrap_or_default()
+            let is_part = other_pmus.contains(counter.pmu.as_str());
+            let cpu_suffix = is_part.then(|| format!(" on CPU {}", counter.cpu));
+            counter.pmu.clone() + &cpu_suffix.unwrap_or_default()
         };
         scopes().filter(|(_, io)| is(io)).map(|(counter, _)| name(counter)).collect()
     };
-    let shared = of(&|io| io.is_shared && !io.devices.is_empty());
+    let shared = labels_where(&|io| io.is_shared && !io.devices.is_empty());
     if !shared.is_empty() {
         notes.push(format!(
             "{}: which of these counters counts which device is not known: their sum is divided \
@@ -201,12 +201,12 @@ pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
             list_few(&shared, FEW)
         ));
     }
-    let without = of(&|io| io.devices.is_empty());
-    if !without.is_empty() {
+    let without_devices = labels_where(&|io| io.devices.is_empty());
+    if !without_devices.is_empty() {
         notes.push(format!(
             "{}: no disk or network interface is known below: what is counted goes to the owner \
              device",
-            list_few(&without, FEW)
+            list_few(&without_devices, FEW)
         ));
     }
     notes

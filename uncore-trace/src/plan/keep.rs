@@ -7,27 +7,27 @@ impl Plan {
     /// Keeps some of the counters, which get new ids, and the metrics of which an input is left. A
     /// link without one of its counters goes, because its bytes would be too few. The leader of a
     /// group must stay if a member does: the kernel opens no member without it.
-    pub fn retain(&mut self, keep: impl Fn(&Counter) -> bool) {
+    pub fn retain_counters(&mut self, keep: impl Fn(&Counter) -> bool) {
         let mut ids = 0..;
         let kept = |counter: &Counter| if keep(counter) { ids.next() } else { None };
         let new: Vec<Option<u32>> = self.counters.iter().map(kept).collect();
-        let of = |id: u32| new.get(id as usize).copied().flatten();
+        let new_id = |id: u32| new.get(id as usize).copied().flatten();
         let renumbered = |counter: &Counter| {
-            let leader = counter.leader.and_then(of);
-            Some(Counter { id: of(counter.id)?, leader, ..counter.clone() })
+            let leader = counter.leader.and_then(new_id);
+            Some(Counter { id: new_id(counter.id)?, leader, ..counter.clone() })
         };
         self.counters = self.counters.iter().filter_map(renumbered).collect();
         let renumber = |metric: &mut PlannedMetric| {
             for input in &mut metric.inputs {
-                input.counter = input.counter.and_then(of);
+                input.counter = input.counter.and_then(new_id);
             }
         };
         self.metrics.iter_mut().for_each(renumber);
         self.metrics.retain(|metric| metric.inputs.iter().any(|input| input.counter.is_some()));
-        self.links.retain(|link| link.counters.iter().all(|its| of(its.counter).is_some()));
+        self.links.retain(|link| link.counters.iter().all(|link_counter| new_id(link_counter.counter).is_some()));
         for link in &mut self.links {
-            for its in &mut link.counters {
-                its.counter = of(its.counter).unwrap_or(its.counter);
+            for link_counter in &mut link.counters {
+                link_counter.counter = new_id(link_counter.counter).unwrap_or(link_counter.counter);
             }
             link.latencies.iter_mut().for_each(renumber);
             link.latencies
@@ -41,24 +41,24 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::discover::captured_machine;
-    use crate::plan::{Request, plan};
+    use crate::plan::{PlanRequest, plan};
 
     /// On Grace each socket has its own link, and CPU 72 reads the counters of the second.
     #[test]
     fn what_is_left_is_as_before() {
         let machine = captured_machine("grace-2s");
-        let request = Request {
+        let request = PlanRequest {
             metrics: vec!["pcie_read_bandwidth".to_owned()],
             groups: vec!["pcie".to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let whole = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
         let mut part = whole.clone();
         let cpu = whole.counters.last().unwrap().cpu;
         assert_ne!(whole.counters[0].cpu, cpu);
-        part.retain(|counter| counter.cpu == cpu);
+        part.retain_counters(|counter| counter.cpu == cpu);
         assert!(part.counters.len() < whole.counters.len());
         assert!((0..).zip(&part.counters).all(|(id, counter)| counter.id == id));
         let named = |plan: &Plan, id: u32| {

@@ -1,6 +1,6 @@
 //! `--per device`: counters of single functions beside the counters of the whole.
 //!
-//! [`Ports`] of a PMU's family says which term takes the id of a function, or else which one selects its
+//! [`PortsRule`] of a PMU's family says which term takes the id of a function, or else which one selects its
 //! root port. The counter of the whole stays: its parts count no more than it does, and the rest is of
 //! functions without a counter of their own.
 //!
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use anyhow::{Result, ensure};
 
 use super::assembly::Assembly;
-use super::device::{Narrowing, Subset, counted_with, functions, id_of, no_pmu, singled_out};
+use super::device::{Narrowing, Subset, counted_with, selected_functions, id_of, no_pmu, singled_out};
 use super::notes::by_pmu;
-use super::resolve::{Resolved, Resolver};
+use super::resolve::{ResolvedEvent, Resolver};
 use super::together::FEW;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::ports::{Locate, PortsRule};
@@ -39,15 +39,15 @@ impl<'a> Narrowing<'a> {
     ///
     /// No device has this name, or there is no function.
     pub(super) fn set_apart(&mut self, devices: &[String], apart: &Apart) -> Result<()> {
-        let mut all: Vec<&'a Function> = Vec::new();
+        let mut selected: Vec<&'a Function> = Vec::new();
         for device in devices {
-            all.extend(functions(self.machine, device)?);
+            selected.extend(selected_functions(self.machine, device)?);
         }
         if devices.is_empty() {
             let known = |address: &Address| self.machine.devices.find_function(*address);
-            all.extend(apart.functions.iter().filter_map(known).filter(|it| !it.is_bridge()));
+            selected.extend(apart.functions.iter().filter_map(known).filter(|candidate| !candidate.is_bridge()));
             ensure!(
-                !all.is_empty(),
+                !selected.is_empty(),
                 "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
                  here: leave it out, or name devices with --device"
             );
@@ -66,8 +66,8 @@ impl<'a> Narrowing<'a> {
             }
         }
         let mut seen = BTreeSet::new();
-        all.retain(|function| seen.insert(function.address));
-        self.apart = Some(all);
+        selected.retain(|function| seen.insert(function.address));
+        self.apart = Some(selected);
         Ok(())
     }
 
@@ -79,12 +79,12 @@ impl<'a> Narrowing<'a> {
         event: &str,
         apart: &[&Function],
     ) -> Vec<Subset> {
-        let mut parts = vec![Subset::default()];
+        let mut subsets = vec![Subset::default()];
         if !is_of_devices(words, rule, event) {
-            return parts;
+            return subsets;
         }
         let selected: BTreeSet<Subset> =
-            apart.iter().filter_map(|function| self.select(words, rule, function)).collect();
+            apart.iter().filter_map(|function| self.select_function(words, rule, function)).collect();
         if !selected.is_empty() {
             self.used = true;
             self.notes.insert(
@@ -93,44 +93,44 @@ impl<'a> Narrowing<'a> {
                     .to_owned(),
             );
         }
-        parts.extend(selected);
-        parts
+        subsets.extend(selected);
+        subsets
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &Function) -> Option<Subset> {
-        let at = singled_out(self.machine, words, function)?;
-        let requester = rule.requester.as_ref().filter(|one| words.term_format(&one.term).is_some());
-        if let Some((one, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
-            let (terms, functions) = (one.selecting_terms(id), vec![function.address]);
-            return Some(Subset { terms, die: at.die, functions });
+    fn select_function(&mut self, words: PmuWords<'_>, rule: &PortsRule, function: &Function) -> Option<Subset> {
+        let position = singled_out(self.machine, words, function)?;
+        let requester = rule.requester.as_ref().filter(|id_filter| words.term_format(&id_filter.term).is_some());
+        if let Some((id_filter, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
+            let (terms, functions) = (id_filter.selecting_terms(id), vec![function.address]);
+            return Some(Subset { terms, die: position.die, functions });
         }
-        let others = counted_with(self.machine, words, rule, function, at);
+        let counted_together = counted_with(self.machine, words, rule, function, position);
         let pmu = printable(&words.pmu.name);
         let address = function.address;
         let term = rule.term.as_ref().filter(|term| words.term_format(term).is_some());
-        let Some((term, port)) = term.zip(at.port) else {
-            if others.is_empty() {
+        let Some((term, port)) = term.zip(position.port) else {
+            if counted_together.is_empty() {
                 // The whole has no other device.
                 self.used = true;
             } else {
-                let others = list_names(others.iter().map(Address::to_string));
+                let names = list_names(counted_together.iter().map(Address::to_string));
                 self.notes.insert(format!(
-                    "{pmu}: {NO_FILTER} {address}, which is counted together with {others}"
+                    "{pmu}: {NO_FILTER} {address}, which is counted together with {names}"
                 ));
             }
             return None;
         };
-        if !others.is_empty() {
+        if !counted_together.is_empty() {
             let top = function.top;
             self.notes.insert(format!(
                 "{pmu}: its filter is for root ports, so all devices below {top} are counted together"
             ));
         }
-        let mut functions = others;
+        let mut functions = counted_together;
         functions.push(address);
         functions.sort_unstable();
-        Some(Subset { terms: vec![(term.clone(), 1_u64 << port)], die: at.die, functions })
+        Some(Subset { terms: vec![(term.clone(), 1_u64 << port)], die: position.die, functions })
     }
 }
 
@@ -139,17 +139,17 @@ impl Resolver<'_> {
     pub(super) fn no_filter(&self, apart: &[&Function]) -> String {
         let (machine, catalog) = (self.machine, self.catalog);
         let is_counted = |function: &&&Function| {
-            self.words().any(|words| singled_out(machine, words, function).is_some())
+            self.pmu_words().any(|words| singled_out(machine, words, function).is_some())
         };
         let is_iort = |words: PmuWords<'_>| {
             let ports = words.family.and_then(|family| family.ports.as_ref());
             ports.is_some_and(|ports| ports.by == Locate::Iort)
         };
         let missing = apart.iter().find(|function| !is_counted(function));
-        let why = if let Some(note) = self.narrowing.notes.iter().find(|it| it.contains(NO_FILTER))
+        let why = if let Some(note) = self.narrowing.notes.iter().find(|candidate| candidate.contains(NO_FILTER))
         {
             note.clone()
-        } else if machine.streams.is_empty() && self.words().any(is_iort) {
+        } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
             "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root to \
              read"
                 .to_owned()
@@ -168,17 +168,17 @@ impl Resolver<'_> {
 /// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU that
 /// counts bytes of devices, only these.
 fn is_of_devices(words: PmuWords<'_>, rule: &PortsRule, event: &str) -> bool {
-    let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+    let is_listed = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
     let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
     let causes = words.family.map(|family| family.possible_causes(words.pmu, event, ""));
-    of(&rule.events)
-        && (!counts_bytes || of(&rule.reads) || of(&rule.writes))
+    is_listed(&rule.events)
+        && (!counts_bytes || is_listed(&rule.reads) || is_listed(&rule.writes))
         && causes.is_some_and(|causes| causes == BTreeSet::from([Cause::Device]))
 }
 
 impl Assembly<'_> {
     /// Lets counters take turns that have different values in terms of which their PMU has one.
-    pub(super) fn take_turns(&mut self, events: &[Resolved<'_>]) {
+    pub(super) fn take_turns(&mut self, events: &[ResolvedEvent<'_>]) {
         let mut counters: HashMap<String, Vec<u32>> = HashMap::new();
         for counter in &self.plan.counters {
             counters.entry(counter.pmu.clone()).or_default().push(counter.id);
@@ -187,30 +187,30 @@ impl Assembly<'_> {
             let Some(family) = words.family else { continue };
             let Some(rule) = family.one_value.as_ref().filter(|rule| rule.turns) else { continue };
             let ids = counters.get(&words.pmu.name).into_iter().flatten();
-            let its = ids.filter_map(|id| self.plan.counters.get(*id as usize));
-            let of_rule = its.clone().filter(|counter| rule.is_of(&counter.event));
-            let distinct: BTreeSet<_> = of_rule.map(|its| values(rule, &its.filter)).collect();
+            let pmu_counters = ids.filter_map(|id| self.plan.counters.get(*id as usize));
+            let of_rule = pmu_counters.clone().filter(|counter| rule.is_of(&counter.event));
+            let distinct: BTreeSet<_> = of_rule.map(|candidate| shared_values(rule, &candidate.filter)).collect();
             if distinct.len() < 2 {
                 continue;
             }
             let mut sets: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
-            for counter in its {
-                let key = (counter.cpu, values(rule, &counter.filter));
+            for counter in pmu_counters {
+                let key = (counter.cpu, shared_values(rule, &counter.filter));
                 sets.entry(key).or_default().push(counter.id);
             }
-            let most = if family.groupable { FEW } else { 1 };
+            let max_members = if family.groupable { FEW } else { 1 };
             let mut turns: BTreeMap<u32, usize> = BTreeMap::new();
             let mut leaders = Vec::new();
             for ((cpu, _), ids) in sets {
-                let own = self.lead(&ids, most);
-                *turns.entry(cpu).or_default() += own.len();
-                leaders.extend(own);
+                let group_leaders = self.form_groups(&ids, max_members);
+                *turns.entry(cpu).or_default() += group_leaders.len();
+                leaders.extend(group_leaders);
             }
             let turns = turns.into_values().max().unwrap_or_default();
             for leader in leaders {
                 self.plan.counters[leader as usize].exclusive = true;
             }
-            self.note(format!(
+            self.add_note(format!(
                 "{}: it has one register for {}, so {turns} groups of its counters take turns: each \
                  counts about {:.0} % of the time",
                 printable(&words.pmu.name),
@@ -222,25 +222,25 @@ impl Assembly<'_> {
 
     /// Makes groups of at most this many of those counters that are in none. Returns the leaders of all
     /// groups.
-    fn lead(&mut self, ids: &[u32], most: usize) -> Vec<u32> {
+    fn form_groups(&mut self, ids: &[u32], max_members: usize) -> Vec<u32> {
         let counters = &self.plan.counters;
         let leads = |id: &u32| self.siblings.contains_key(id);
         let leaders: Vec<u32> = ids.iter().copied().filter(leads).collect();
         let is_free = |id: &u32| !leads(id) && counters[*id as usize].leader.is_none();
         let free: Vec<u32> = ids.iter().copied().filter(is_free).collect();
-        let groups = free.chunks(most);
-        let mut all = leaders;
+        let groups = free.chunks(max_members);
+        let mut all_leaders = leaders;
         for group in groups {
             let Some((leader, siblings)) = group.split_first() else { continue };
-            all.push(*leader);
+            all_leaders.push(*leader);
             self.set_leader(siblings, *leader);
         }
-        all
+        all_leaders
     }
 }
 
 /// The values in a filter that all counters must share.
-fn values(rule: &OneValue, filter: &str) -> String {
-    let is_one = |term: &&str| rule.terms.iter().any(|one| term.split('=').next() == Some(one));
+fn shared_values(rule: &OneValue, filter: &str) -> String {
+    let is_one = |term: &&str| rule.terms.iter().any(|term_name| term.split('=').next() == Some(term_name));
     filter.split(',').filter(is_one).collect::<Vec<_>>().join(",")
 }

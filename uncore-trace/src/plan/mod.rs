@@ -38,12 +38,12 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
-pub use self::behind::Behind;
+pub use self::behind::CountedFunction;
 use self::device::Narrowing;
 pub use self::io::{IoDirection, IoScope};
-use self::resolve::{Resolved, Resolver, in_text};
+use self::resolve::{ResolvedEvent, Resolver, in_text};
 pub use self::role::Role;
-pub use self::told::Told;
+pub use self::told::DeclaredCause;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
@@ -71,7 +71,7 @@ pub const MAX_WINDOW_NS: u64 = 60_000_000_000;
 /// The request of the user.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
-pub struct Request {
+pub struct PlanRequest {
     /// Names after `-p`, split at commas.
     pub groups: Vec<String>,
     /// Texts after `-e`, one per option.
@@ -87,9 +87,9 @@ pub struct Request {
     /// The functions that are counted on their own beside the whole, unless `devices` names them.
     pub per_device: Option<Apart>,
     /// What the user says of the counters whose causes nothing else says.
-    pub told: Option<Told>,
+    pub declared_cause: Option<DeclaredCause>,
     /// Whether witnesses are counted.
-    pub misses: misses::Wanted,
+    pub misses: misses::WitnessDemand,
     /// Whether ports are counted; planning fails if there are none.
     pub ports: bool,
     /// Whether `-e` may name the times of a measurement, which need no counter: see
@@ -161,7 +161,7 @@ pub struct Counter {
     pub io: Option<IoScope>,
     /// The PCI functions whose traffic it counts, if it counts traffic of devices and they are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<Behind>,
+    pub behind: Vec<CountedFunction>,
     /// The functions that it counts beside a counter of the whole; empty if it is no such counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Address>,
@@ -208,49 +208,49 @@ pub struct Plan {
 ///
 /// An error is one line that says what is wrong and where, what exists, and what was probably
 /// meant.
-pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, request)?;
-    let groups = groups(request, &narrowing);
+    let groups = requested_groups(request, &narrowing);
     let narrowing_is_by_device = narrowing.is_by_device();
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     resolver.times = request.times;
     let mut assembly = Assembly::new(machine, request);
-    assembly.add(&resolver.groups(&groups, request.allow_missing)?)?;
+    assembly.add_events(&resolver.resolve_groups(&groups, request.allow_missing)?)?;
     if !narrowing_is_by_device {
         assembly.warn_of_sockets();
     }
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
-            let at = |error| in_text(text, &error);
+            let with_text = |error| in_text(text, &error);
             match item {
                 EventItem::One(event) => {
-                    let events = resolver.event(&event, &[]).map_err(at)?;
-                    assembly.add(&events)?;
+                    let events = resolver.resolve_event(&event, &[]).map_err(with_text)?;
+                    assembly.add_events(&events)?;
                 }
                 EventItem::Group { members, weak } => {
                     let leader = members.first().map_or(&[][..], |first| &first.terms).to_vec();
                     let mut events = Vec::new();
-                    for (place, member) in members.iter().enumerate() {
-                        let leader = if place == 0 { &[] } else { leader.as_slice() };
-                        let its = resolver.event(member, leader).map_err(at)?;
-                        check_whole(text, &its)?;
-                        events.extend(its);
+                    for (index, member) in members.iter().enumerate() {
+                        let leader = if index == 0 { &[] } else { leader.as_slice() };
+                        let resolved = resolver.resolve_event(member, leader).map_err(with_text)?;
+                        check_whole(text, &resolved)?;
+                        events.extend(resolved);
                     }
                     assembly.add_group(text, weak, &events)?;
                 }
             }
         }
     }
-    assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
+    assembly.add_metrics(&resolver.resolve_metrics(&request.metrics)?)?;
     assembly.add_misses(&resolver, request.misses)?;
     if request.ports {
         assembly.add_ports(&resolver)?;
     }
-    for note in resolver.finish(request)? {
-        assembly.note(note);
+    for note in resolver.take_notes(request)? {
+        assembly.add_note(note);
     }
-    let mut plan = assembly.finish(&resolver, request)?;
+    let mut plan = assembly.finish_plan(&resolver, request)?;
     plan.warnings.append(&mut resolver.warnings);
     if plan.counters.is_empty() && !resolver.has_time {
         bail!(
@@ -262,7 +262,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
 }
 
 /// The requested groups; without a request `auto`, or `pcie` or `io` if only devices are given.
-fn groups(request: &Request, narrowing: &Narrowing<'_>) -> Vec<String> {
+fn requested_groups(request: &PlanRequest, narrowing: &Narrowing<'_>) -> Vec<String> {
     let nothing =
         request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
     match (nothing, request.devices.is_empty()) {
@@ -274,7 +274,7 @@ fn groups(request: &Request, narrowing: &Narrowing<'_>) -> Vec<String> {
 }
 
 /// A brace group is counted together, so it cannot be split by port.
-fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
+fn check_whole(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
     let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
     ensure!(
@@ -294,13 +294,13 @@ fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
 pub fn check_times(tick_ns: u64, window_ns: u64) -> Result<()> {
     let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
     let ranges = [("an interval", window_ns, MAX_WINDOW_NS), ("a tick", tick_ns, MAX_TICK_NS)];
-    for (name, ns, most) in ranges {
+    for (name, ns, max_ns) in ranges {
         ensure!(
-            (MIN_TICK_NS..=most).contains(&ns),
+            (MIN_TICK_NS..=max_ns).contains(&ns),
             "{name} of {} is out of range: choose {} to {}",
             show(ns),
             show(MIN_TICK_NS),
-            show(most)
+            show(max_ns)
         );
     }
     ensure!(

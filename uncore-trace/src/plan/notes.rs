@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::resolve::Resolved;
+use super::resolve::ResolvedEvent;
 use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::Family;
@@ -19,43 +19,43 @@ use crate::text::printable;
 /// # Errors
 ///
 /// Some of the events would never run.
-pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
-    let mut notes = turns(events)?;
-    notes.extend(told(events).into_iter().map(str::to_owned));
+pub(super) fn collect_notes(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
+    let mut notes = multiplexing_notes(events)?;
+    notes.extend(catalog_notes(events).into_iter().map(str::to_owned));
     notes.extend(without_cpumask(machine, events));
-    notes.extend(overlaps(events).into_iter().map(str::to_owned));
+    notes.extend(overlap_notes(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
-    notes.extend(corrections(events));
+    notes.extend(correction_notes(events));
     Ok(notes)
 }
 
 /// Notes on multiplexing: one line for all PMUs to which it applies.
-fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
+fn multiplexing_notes(events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
     let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
     for (words, counters) in by_pmu(events) {
         let pmu = words.pmu.name.as_str();
-        for over in find_overcommitted(words, &counters) {
-            ensure!(!over.hard, "{}", over.refusal_text(pmu));
-            match shared.iter_mut().find(|(known, _)| *known == over) {
+        for limit in find_overcommitted(words, &counters) {
+            ensure!(!limit.hard, "{}", limit.refusal_text(pmu));
+            match shared.iter_mut().find(|(known, _)| *known == limit) {
                 Some((_, pmus)) => pmus.push(pmu),
-                None => shared.push((over, vec![pmu])),
+                None => shared.push((limit, vec![pmu])),
             }
         }
     }
-    Ok(shared.into_iter().map(|(over, pmus)| over.multiplex_note(&pmus)).collect())
+    Ok(shared.into_iter().map(|(limit, pmus)| limit.multiplex_note(&pmus)).collect())
 }
 
 /// The events of each PMU instance, once for all its reader CPUs.
-pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e Encoded>)> {
+pub(super) fn by_pmu<'e, 'a>(events: &'e [ResolvedEvent<'a>]) -> Vec<(PmuWords<'a>, Vec<&'e Encoded>)> {
     let mut pmus: Vec<(PmuWords<'a>, Vec<&Encoded>)> = Vec::new();
-    let mut at: HashMap<&str, usize> = HashMap::new();
+    let mut index_by_pmu: HashMap<&str, usize> = HashMap::new();
     for event in events {
-        let at = *at.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
-        if at == pmus.len() {
+        let index = *index_by_pmu.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
+        if index == pmus.len() {
             pmus.push((event.words, Vec::new()));
         }
-        if !pmus[at].1.contains(&&event.encoded) {
-            pmus[at].1.push(&event.encoded);
+        if !pmus[index].1.contains(&&event.encoded) {
+            pmus[index].1.push(&event.encoded);
         }
     }
     pmus
@@ -63,7 +63,7 @@ pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(PmuWords<'a>, V
 
 /// Default filters of the user's families whose term no PMU here has. In an embedded family that is
 /// due to older kernels; in a user's file it is probably a typing error.
-fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+fn mistyped_filters(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut seen = HashSet::new();
     for family in events.iter().filter_map(|event| event.words.family) {
@@ -71,12 +71,12 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
         if !seen.insert(file) {
             continue;
         }
-        let here = machine.pmus.iter().filter(|pmu| family.recognises_pmu(pmu));
-        let here: Vec<_> =
-            here.map(|pmu| PmuWords { pmu, family: Some(family), base: None }).collect();
+        let pmus = machine.pmus.iter().filter(|pmu| family.recognises_pmu(pmu));
+        let family_pmus: Vec<_> =
+            pmus.map(|pmu| PmuWords { pmu, family: Some(family), base: None }).collect();
         for term in family.filters.iter().flat_map(|filter| &filter.terms.terms) {
-            if here.iter().all(|words| words.term_format(&term.name).is_none()) {
-                let known = here.iter().flat_map(|words| words.pmu.formats.keys());
+            if family_pmus.iter().all(|words| words.term_format(&term.name).is_none()) {
+                let known = family_pmus.iter().flat_map(|words| words.pmu.formats.keys());
                 notes.push(format!(
                     "{}: its default filter {} is not set, no PMU of it has such a term{}",
                     printable(file),
@@ -90,7 +90,7 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 }
 
 /// The catalog's notes on these events.
-fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
+fn catalog_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
@@ -108,7 +108,7 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 }
 
 /// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
-fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+fn without_cpumask(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<String> {
     let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
     let is_silent = |words: &PmuWords<'_>| {
         words.pmu.cpumask.is_none() && words.pmu.statistics.is_none() && !words.is_per_cpu()
@@ -126,20 +126,20 @@ fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 }
 
 /// The catalog's notes on traffic that two of the events count.
-fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
-    let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
+fn overlap_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
+    let mut family_events: Vec<(&'a Family, &str)> = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for event in events {
         let Some(family) = event.words.family else { continue };
-        let kind = (family, event.encoded.event.as_str());
-        if seen.insert((family.family.as_str(), kind.1)) {
-            kinds.push(kind);
+        let family_event = (family, event.encoded.event.as_str());
+        if seen.insert((family.family.as_str(), family_event.1)) {
+            family_events.push(family_event);
         }
     }
     let mut notes = Vec::new();
-    for (family, event) in &kinds {
+    for (family, event) in &family_events {
         for rule in &family.overlaps {
-            if kinds.iter().any(|(its, other)| rule.applies(event, &its.family, other))
+            if family_events.iter().any(|(other_family, other_event)| rule.applies(event, &other_family.family, other_event))
                 && !notes.contains(&rule.note.as_str())
             {
                 notes.push(rule.note.as_str());
@@ -150,8 +150,8 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
 }
 
 /// The catalog's corrections of sysfs for these events, one line each.
-fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
-    let note = |event: &Resolved<'_>| {
+fn correction_notes(events: &[ResolvedEvent<'_>]) -> BTreeSet<String> {
+    let note = |event: &ResolvedEvent<'_>| {
         let words = event.words;
         let (name, alias) = words.pmu.find_event(&event.encoded.event)?;
         let rule = words.find_correction(name, alias)?;

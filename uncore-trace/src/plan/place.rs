@@ -37,7 +37,7 @@ impl Sight {
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
     /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die, NUMA
     /// node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
-    pub(super) fn of(
+    pub(super) fn for_counter(
         machine: &Machine,
         words: PmuWords<'_>,
         event: &str,
@@ -47,10 +47,10 @@ impl Sight {
         if words.is_per_cpu() {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
         }
-        let near = || near(machine, words, event, cpu);
+        let near = || near_cpus(machine, words, event, cpu);
         let far = |near: &CpuList| machine.cpus.online.difference(near);
-        let has = |cause| causes.contains(&cause);
-        match (causes.is_empty() || has(Cause::Cpu), has(Cause::Remote)) {
+        let has_cause = |cause| causes.contains(&cause);
+        match (causes.is_empty() || has_cause(Cause::Cpu), has_cause(Cause::Remote)) {
             (true, true) => {
                 let (near, online) = (near(), &machine.cpus.online);
                 Self { sees: near.union_with(online), far: far(&near) }
@@ -67,7 +67,7 @@ impl Sight {
 /// A PMU with a `cpumask` is read on those CPUs, on one of each domain that has only one register. A per-CPU PMU without one is read on every online
 /// CPU (in its `cpus`, for a core PMU). Any other PMU without one is read on the first CPU, which
 /// says nothing about its location.
-pub(super) fn spots(
+pub(super) fn reader_spots(
     machine: &Machine,
     words: PmuWords<'_>,
     event: &str,
@@ -75,15 +75,15 @@ pub(super) fn spots(
 ) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
-    let first: CpuList = online.first_cpu().into_iter().collect();
+    let first_cpu: CpuList = online.first_cpu().into_iter().collect();
     let wanted = match (&pmu.cpumask, &pmu.cpus) {
         (Some(mask), _) => mask,
         (None, Some(cpus)) => cpus,
         (None, None) if words.is_per_cpu() => online,
-        (None, None) => &first,
+        (None, None) => &first_cpu,
     };
     let owners = wanted.intersection(online);
-    if let (true, Some(why)) = (owners.is_empty(), unreadable(machine, pmu, wanted)) {
+    if let (true, Some(why)) = (owners.is_empty(), unreadable_reason(machine, pmu, wanted)) {
         bail!("{why}");
     }
     let spot = |cpu| {
@@ -92,7 +92,7 @@ pub(super) fn spots(
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
-    let owners = one_of_each(machine, &owners, words.family.and_then(|its| its.register_domain(pmu, event)));
+    let owners = one_of_each(machine, &owners, words.family.and_then(|family| family.register_domain(pmu, event)));
     let spots: Vec<Spot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
@@ -104,7 +104,7 @@ pub(super) fn spots(
 }
 
 /// Why a PMU cannot be read on some of the CPUs on which it is read; `None` if all are online.
-fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> {
+fn unreadable_reason(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> {
     let name = printable(&pmu.name);
     if wanted.is_empty() {
         let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
@@ -115,8 +115,8 @@ fn unreadable(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<String> 
         ));
     }
     let offline = wanted.difference(&machine.cpus.online);
-    let first = offline.first_cpu()?;
-    let bring = format!("bring it back (echo 1 > /sys/devices/system/cpu/cpu{first}/online)");
+    let offline_cpu = offline.first_cpu()?;
+    let bring = format!("bring it back (echo 1 > /sys/devices/system/cpu/cpu{offline_cpu}/online)");
     Some(if offline == *wanted {
         format!("{name} can only be read on CPU {wanted}, which is offline: {bring}")
     } else {
@@ -133,10 +133,10 @@ pub(super) fn offline_readers(machine: &Machine, words: PmuWords<'_>, event: &st
     let wanted = words.pmu.cpumask.as_ref()?;
     let domain = words.family.and_then(|family| family.register_domain(words.pmu, event));
     let is_read = domain == Some(RegisterDomain::Machine) && !wanted.intersection(&machine.cpus.online).is_empty();
-    unreadable(machine, words.pmu, wanted).filter(|_| !is_read)
+    unreadable_reason(machine, words.pmu, wanted).filter(|_| !is_read)
 }
 
-/// The first CPU of each domain. CPUs at unknown places may be in different ones.
+/// The first CPU of each domain. CPUs at unknown locations may be in different ones.
 fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>) -> CpuList {
     let mut seen = BTreeSet::new();
     let mut is_first = |cpu: &u32| match domain {
@@ -150,12 +150,12 @@ fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>
     cpus.iter().filter(&mut is_first).collect()
 }
 
-fn near(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> CpuList {
+fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> CpuList {
     let cpus = &machine.cpus;
     let socket = || cpus.cpus_sharing(cpu, TopologyLevel::Package);
     let node = || cpus.cpus_sharing(cpu, TopologyLevel::Node);
     let associated = || {
-        let associated = words.pmu.associated_cpus.as_ref().map(|those| those.intersection(&cpus.online));
+        let associated = words.pmu.associated_cpus.as_ref().map(|mask| mask.intersection(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
     };
     let Some(readers) = &words.pmu.cpumask else {
@@ -176,7 +176,7 @@ fn near(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> CpuLis
         Some(RegisterDomain::Package) => socket(),
         None => None,
     });
-    let known = known.or_else(associated).or_else(|| apart(machine, words, readers, cpu));
+    let known = known.or_else(associated).or_else(|| cpus_of_instance(machine, words, readers, cpu));
     known.or_else(socket).or_else(node).unwrap_or_else(|| cpus.online.clone())
 }
 
@@ -199,22 +199,22 @@ const LARGE: usize = 3;
 ///
 /// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU (`perf_event.h`,
 /// `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
-fn apart(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
+fn cpus_of_instance(machine: &Machine, words: PmuWords<'_>, readers: &CpuList, cpu: u32) -> Option<CpuList> {
     let cpus = &machine.cpus;
-    let own = readers.intersection(&cpus.online);
-    let (readers, parts) = if own.len() > 1 {
-        (own, &PARTS[..])
+    let own_readers = readers.intersection(&cpus.online);
+    let (readers, levels) = if own_readers.len() > 1 {
+        (own_readers, &PARTS[..])
     } else {
-        let others = machine.pmus.iter().filter(|pmu| words.is_of_kind(pmu));
-        let masks = others.filter_map(|pmu| pmu.cpumask.as_ref());
-        let all: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
-        (CpuList::from_iter(all).intersection(&cpus.online), &PARTS[..LARGE])
+        let same_kind = machine.pmus.iter().filter(|pmu| words.is_of_kind(pmu));
+        let masks = same_kind.filter_map(|pmu| pmu.cpumask.as_ref());
+        let reader_cpus: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
+        (CpuList::from_iter(reader_cpus).intersection(&cpus.online), &PARTS[..LARGE])
     };
     let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();
         readers.iter().all(|cpu| level.topology_key(cpus.cpu_location(cpu)).is_some_and(|key| seen.insert(key)))
     };
-    cpus.cpus_sharing(cpu, *parts.iter().find(distinguishes)?)
+    cpus.cpus_sharing(cpu, *levels.iter().find(distinguishes)?)
 }
 
 /// The online CPUs of the last-level cache with this number within the socket of `cpu`.

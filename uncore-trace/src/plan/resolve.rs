@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::Request;
+use super::PlanRequest;
 use super::device::{Narrowing, Subset};
 use super::pmus::PmuIndex;
 use crate::catalog::Catalog;
@@ -24,7 +24,7 @@ const TOOL: &str = "tool";
 
 /// One event on one PMU.
 #[derive(Debug, Clone)]
-pub struct Resolved<'a> {
+pub struct ResolvedEvent<'a> {
     /// The PMU and its family.
     pub words: PmuWords<'a>,
     /// The group under which it is recorded.
@@ -62,13 +62,13 @@ impl<'a> Resolver<'a> {
     }
 
     /// A resolver of the whole machine.
-    pub fn whole(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        Self::new(machine, catalog, Narrowing::none(machine))
+    pub fn for_whole_machine(machine: &'a Machine, catalog: &'a Catalog) -> Self {
+        Self::new(machine, catalog, Narrowing::whole_machine(machine))
     }
 
     /// A resolver of the whole machine of this one, without its notes.
-    pub(super) fn whole_again(&self) -> Self {
-        let narrowing = Narrowing::none(self.machine);
+    pub(super) fn quiet_copy(&self) -> Self {
+        let narrowing = Narrowing::whole_machine(self.machine);
         Self::with_pmus(self.machine, self.catalog, Arc::clone(&self.pmus), narrowing)
     }
 
@@ -88,7 +88,7 @@ impl<'a> Resolver<'a> {
     /// # Errors
     ///
     /// `--device`, `--per port` or `--per device` narrows none of the counters.
-    pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
+    pub fn take_notes(&mut self, request: &PlanRequest) -> Result<Vec<String>> {
         let asked = !request.devices.is_empty() || request.per_port || request.per_device.is_some();
         if let Some(refused) = self.narrowing.refused.as_ref().filter(|_| !self.narrowing.used) {
             bail!("{refused}");
@@ -101,7 +101,7 @@ impl<'a> Resolver<'a> {
             "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
              apart; the PCIe PMUs here are {}",
             if request.per_port { "--per port" } else { "--device" },
-            list_names(self.words().filter_map(|words| {
+            list_names(self.pmu_words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
                 Some(words.pmu.name.as_str())
             }))
@@ -111,33 +111,33 @@ impl<'a> Resolver<'a> {
         Ok(notes)
     }
 
-    pub(super) fn words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
+    pub(super) fn pmu_words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         let pmus = Arc::clone(&self.pmus);
-        (0..pmus.all().len()).map(move |index| pmus.all()[index])
+        (0..pmus.all_pmus().len()).map(move |index| pmus.all_pmus()[index])
     }
 
     /// The PMUs of a family.
-    pub(super) fn of_family(
+    pub(super) fn family_pmus(
         &self,
         family: &'a Family,
     ) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
-        self.pmus.of_family(&family.family).to_vec().into_iter()
+        self.pmus.family_pmus(&family.family).to_vec().into_iter()
     }
 
     /// Whether there is a PMU of this family.
-    pub(super) fn has(&self, family: &str) -> bool {
-        !self.pmus.of_family(family).is_empty()
+    pub(super) fn has_family(&self, family: &str) -> bool {
+        !self.pmus.family_pmus(family).is_empty()
     }
 
     /// The event of one PMU that is an input of a metric, by name or with terms. `None` if it
     /// cannot be counted, with a note if there is more to say.
-    pub(super) fn input(
+    pub(super) fn resolve_input(
         &mut self,
         words: PmuWords<'a>,
         name: &str,
         terms: Option<&Vec<Term>>,
-        part: &Subset,
-    ) -> Option<Resolved<'a>> {
+        subset: &Subset,
+    ) -> Option<ResolvedEvent<'a>> {
         let mut terms = match (terms, words.find_event(name)) {
             (Some(terms), _) => terms.clone(),
             (None, Some(event)) => {
@@ -146,15 +146,15 @@ impl<'a> Resolver<'a> {
             (None, None) => return None,
         };
         let mut functions = Vec::new();
-        if self.narrowing.parts(words, name, &terms).contains(part) {
-            terms.extend(part.typed(1));
-            functions.clone_from(&part.functions);
+        if self.narrowing.select_subsets(words, name, &terms).contains(subset) {
+            terms.extend(subset.typed_terms(1));
+            functions.clone_from(&subset.functions);
         }
         match words.encode_terms(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
-                let (group, die) = (group_of(words, &encoded.event), part.die);
-                Some(Resolved { words, group, encoded, die, functions })
+                let (group, die) = (group_name(words, &encoded.event), subset.die);
+                Some(ResolvedEvent { words, group, encoded, die, functions })
             }
             Err(error) => {
                 self.notes.push(error.message);
@@ -164,16 +164,16 @@ impl<'a> Resolver<'a> {
     }
 
     /// The events that a text selects, on every matching PMU, in the machine's order.
-    pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, ColumnError> {
+    pub fn resolve_event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         self.notes.extend(spec.notes.iter().cloned());
         let Some(typed) = &spec.pmu else {
             let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
-            return self.bare(term, &[]);
+            return self.resolve_bare(term, &[]);
         };
         // A full name selects only that PMU: uncore_imc_1 must not select uncore_imc_10.
-        let exact: Vec<_> = self.words().filter(|words| words.pmu.is_called(typed)).collect();
+        let exact: Vec<_> = self.pmu_words().filter(|words| words.pmu.is_called(typed)).collect();
         let meant = if exact.is_empty() {
-            self.words().filter(|words| words.pmu.is_meant(typed)).collect()
+            self.pmu_words().filter(|words| words.pmu.is_meant(typed)).collect()
         } else {
             exact
         };
@@ -182,8 +182,8 @@ impl<'a> Resolver<'a> {
         }
         let name = Term { name: typed.clone(), value: TermValue::Bare, column: spec.column };
         match spec.terms.as_slice() {
-            [term] if typed == TOOL => self.bare(term, &[]),
-            terms if self.is_event(typed) => self.bare(&name, terms),
+            [term] if typed == TOOL => self.resolve_bare(term, &[]),
+            terms if self.is_event(typed) => self.resolve_bare(&name, terms),
             _ => Err(ColumnError::new(spec.column, self.no_such_pmu(typed))),
         }
     }
@@ -195,11 +195,11 @@ impl<'a> Resolver<'a> {
         meant: Vec<PmuWords<'a>>,
         terms: &[Term],
         leader: &[Term],
-    ) -> Result<Vec<Resolved<'a>>, ColumnError> {
+    ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
         let is_own = |name: &str| {
-            let has =
+            let has_term =
                 |words: &PmuWords<'_>| words.term_format(name).is_some() || words.find_event(name).is_some();
-            meant.iter().any(has)
+            meant.iter().any(has_term)
         };
         let (terms, asides) = sift_terms(terms, is_own, &mut self.notes)?;
         let terms = terms.as_slice();
@@ -209,26 +209,26 @@ impl<'a> Resolver<'a> {
             match words.encode_terms(terms, leader) {
                 Ok(encoded) => {
                     if encoded.snapshot {
-                        refused.push((&words.pmu.name, gauge(terms, &encoded.event)));
+                        refused.push((&words.pmu.name, gauge_error(terms, &encoded.event)));
                         continue;
                     }
-                    let group = group_of(words, &encoded.event);
-                    for part in self.narrowing.parts(words, &encoded.event, terms) {
-                        let mut all = terms.to_vec();
-                        all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
-                        let mut encoded = words.encode_terms(&all, leader)?;
+                    let group = group_name(words, &encoded.event);
+                    for subset in self.narrowing.select_subsets(words, &encoded.event, terms) {
+                        let mut all_terms = terms.to_vec();
+                        all_terms.extend(subset.typed_terms(terms.first().map_or(1, |term| term.column)));
+                        let mut encoded = words.encode_terms(&all_terms, leader)?;
                         let note = encoded.note.take().filter(|note| !self.notes.contains(note));
                         self.notes.extend(note);
-                        let (die, functions) = (part.die, part.functions);
-                        resolved.push(Resolved { words, group, encoded, die, functions });
+                        let (die, functions) = (subset.die, subset.functions);
+                        resolved.push(ResolvedEvent { words, group, encoded, die, functions });
                     }
                 }
                 Err(error) => refused.push((&words.pmu.name, error)),
             }
         }
         if resolved.is_empty() {
-            let first = refused.into_iter().next().map(|(_, error)| error);
-            return Err(first.unwrap_or_else(|| ColumnError::new(1, "it names no PMU")));
+            let first_error = refused.into_iter().next().map(|(_, error)| error);
+            return Err(first_error.unwrap_or_else(|| ColumnError::new(1, "it names no PMU")));
         }
         if let Some((_, error)) = refused.first() {
             let names = refused.iter().map(|(name, _)| *name);
@@ -253,7 +253,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-fn gauge(terms: &[Term], event: &str) -> ColumnError {
+fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
     let column = terms.first().map_or(1, |term| term.column);
     ColumnError::new(
         column,
@@ -262,7 +262,7 @@ fn gauge(terms: &[Term], event: &str) -> ColumnError {
 }
 
 /// The group under which an event that was given by name is recorded; `other` for an unknown PMU.
-fn group_of(words: PmuWords<'_>, event: &str) -> &'static str {
+fn group_name(words: PmuWords<'_>, event: &str) -> &'static str {
     words.family.map_or("other", |family| family.event_group(event).name())
 }
 

@@ -28,12 +28,12 @@ impl Role {
     }
 
     /// Whether its counts serve to divide others.
-    pub const fn weighs(self) -> bool {
+    pub const fn is_weight(self) -> bool {
         !matches!(self, Self::Counted)
     }
 
     /// Whether its counts are divided.
-    pub const fn counts(self) -> bool {
+    pub const fn is_divided(self) -> bool {
         !matches!(self, Self::Weight)
     }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::assembly::Assembly;
 use super::place::offline_readers;
-use super::resolve::{Resolved, Resolver};
-use super::{Counter, Request, plan};
+use super::resolve::{ResolvedEvent, Resolver};
+use super::{Counter, PlanRequest, plan};
 use crate::catalog::Catalog;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
@@ -25,16 +25,16 @@ const OF_EACH_SOCKET: [Group; 4] = [Group::Mem, Group::Cache, Group::C2c, Group:
 const FEW: usize = 3;
 
 /// What no counter of this machine counts although a PMU for it is here, one line each.
-pub fn uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
-    let all = Request {
+pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
+    let all = PlanRequest {
         groups: vec!["all".to_owned()],
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
-        ..Request::default()
+        ..PlanRequest::default()
     };
-    let resolver = Resolver::whole(machine, catalog);
+    let resolver = Resolver::for_whole_machine(machine, catalog);
     let mut lines: Vec<String> =
-        resolver.words().filter_map(|words| offline_readers(machine, words, "")).collect();
+        resolver.pmu_words().filter_map(|words| offline_readers(machine, words, "")).collect();
     let planned = plan(machine, catalog, &all).map(|plan| plan.warnings).unwrap_or_default();
     lines.extend(planned);
     let mut seen = BTreeSet::new();
@@ -45,7 +45,7 @@ pub fn uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 impl<'a> Resolver<'a> {
     /// The uncore PMUs with events of which no group opens one.
     fn by_name_only(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
-        self.words().filter(|words| {
+        self.pmu_words().filter(|words| {
             words.pmu.cpumask.is_some()
                 && words.pmu.statistics.is_none()
                 && words.family.is_none_or(|family| family.kind == PmuKind::Uncore)
@@ -56,22 +56,22 @@ impl<'a> Resolver<'a> {
 
     /// How the PMUs that no group opens are counted, in one line: all of them, or those of one group's
     /// families. `None` if there are none.
-    pub fn by_name(&self, group: Option<Group>) -> Option<String> {
+    pub fn by_name_hint(&self, group: Option<Group>) -> Option<String> {
         let of_group = |words: &PmuWords<'_>| match group {
             Some(group) => words.family.is_some_and(|family| family.group == group),
             None => true,
         };
         let pmus: Vec<PmuWords<'a>> = self.by_name_only().filter(of_group).collect();
-        let first = pmus.first()?;
+        let example = pmus.first()?;
         let stems: BTreeSet<&str> = pmus.iter().map(|words| name::stem(&words.pmu.name)).collect();
-        let events: Vec<&str> = first.all_events().map(|event| event.name).collect();
+        let events: Vec<&str> = example.all_events().map(|event| event.name).collect();
         let is_clock = |name: &&&str| name.ends_with("cycles");
         let event = events.iter().find(|name| !is_clock(name)).or(events.first())?;
         Some(format!(
             "{} {} counted with -e only, such as -e {}/{}/ (`uncore-trace list events`)",
             list_few(stems.iter().copied(), FEW),
             if stems.len() == 1 { "is" } else { "are" },
-            printable(name::stem(&first.pmu.name)),
+            printable(name::stem(&example.pmu.name)),
             printable(event),
         ))
     }
@@ -79,8 +79,8 @@ impl<'a> Resolver<'a> {
     /// A warning on the boxes of a group that have none of its events, unlike others of their kind.
     pub(super) fn boxes_left_out(
         group: Group,
-        here: &[PmuWords<'a>],
-        resolved: &[Resolved<'a>],
+        pmus: &[PmuWords<'a>],
+        resolved: &[ResolvedEvent<'a>],
     ) -> Option<String> {
         let counted: BTreeSet<&str> =
             resolved.iter().map(|event| event.words.pmu.name.as_str()).collect();
@@ -90,7 +90,7 @@ impl<'a> Resolver<'a> {
             !counted.contains(pmu) && kinds.contains(name::stem(pmu))
         };
         let left_out: Vec<&str> =
-            here.iter().filter(is_left_out).map(|words| words.pmu.name.as_str()).collect();
+            pmus.iter().filter(is_left_out).map(|words| words.pmu.name.as_str()).collect();
         (!left_out.is_empty()).then(|| {
             format!(
                 "{group} does not count {}: unlike others of the same kind, this kernel names no event \
@@ -109,8 +109,8 @@ impl Assembly<'_> {
         let mut sockets: BTreeMap<i16, CpuList> = BTreeMap::new();
         for cpu in cpus.online.iter() {
             let Some(socket) = cpus.cpu_location(cpu).package else { continue };
-            let its = || cpus.cpus_sharing(cpu, TopologyLevel::Package).unwrap_or_default();
-            sockets.entry(socket).or_insert_with(its);
+            let socket_cpus = || cpus.cpus_sharing(cpu, TopologyLevel::Package).unwrap_or_default();
+            sockets.entry(socket).or_insert_with(socket_cpus);
         }
         let mut families: BTreeMap<&str, Vec<&Counter>> = BTreeMap::new();
         for counter in self.plan.counters.iter().filter(|counter| is_of_a_socket(counter)) {
@@ -121,7 +121,7 @@ impl Assembly<'_> {
             let near: Vec<CpuList> =
                 counters.iter().map(|counter| counter.sees.difference(&counter.far)).collect();
             let near: CpuList = near.iter().collect();
-            let counted: BTreeSet<i16> = counters.iter().filter_map(|its| its.socket).collect();
+            let counted: BTreeSet<i16> = counters.iter().filter_map(|candidate| candidate.socket).collect();
             let is_counted = |socket: i16, cpus: &CpuList| {
                 counted.contains(&socket) || !near.intersection(cpus).is_empty()
             };
@@ -140,7 +140,7 @@ impl Assembly<'_> {
     }
 
     /// Adds a warning, unless it exists.
-    pub(super) fn warn(&mut self, warning: String) {
+    pub(super) fn add_warning(&mut self, warning: String) {
         if !self.plan.warnings.contains(&warning) {
             self.plan.warnings.push(warning);
         }

@@ -169,7 +169,7 @@ impl Draft {
         timeline.feed_statistics(&session.statistics().read(now_ns));
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
-            ledger.set_optional(plan.witnesses().map(|witness| witness.id));
+            ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
         metadata::note_unopened(ledger, session.unopened(), now_ns);
         for (id, why) in &common.dropped {

@@ -14,7 +14,7 @@ use crate::schema::{counters, links};
 /// Warns of counters that could not be opened; optional witnesses get one warning in total.
 pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &RecordOptions) {
     let optional: BTreeSet<u32> = match options.witness_budget {
-        Some(_) => plan.witnesses().map(|optional_witness| optional_witness.id).collect(),
+        Some(_) => plan.only_witnesses().map(|optional_witness| optional_witness.id).collect(),
         None => BTreeSet::new(),
     };
     let (witnesses, required): (Vec<_>, Vec<_>) =

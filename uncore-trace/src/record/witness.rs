@@ -91,7 +91,7 @@ impl<'a> WitnessWatch<'a> {
         session: &mut Session,
         now_ns: u64,
     ) -> Self {
-        let open = plan.witnesses().filter(|witness| !unopened.contains(&witness.id));
+        let open = plan.only_witnesses().filter(|witness| !unopened.contains(&witness.id));
         let left: BTreeMap<u32, u32> = open.map(|witness| (witness.cpu, witness.id)).collect();
         let meter = if left.is_empty() { None } else { session.start_meter() };
         let mut watch = Self {

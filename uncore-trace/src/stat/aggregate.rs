@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::count::Count;
     use crate::discover::{CpuList, captured_machine, cpus};
-    use crate::plan::{Request, Role, plan};
+    use crate::plan::{PlanRequest, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -370,11 +370,11 @@ mod tests {
             ("icelake-2s", "mem", LineSplit::Machine),
         ] {
             let machine = captured_machine(name);
-            let request = Request {
+            let request = PlanRequest {
                 groups: vec![group.to_owned()],
                 tick_ns: 1_000_000,
                 window_ns: 10_000_000,
-                ..Request::default()
+                ..PlanRequest::default()
             };
             let plan = plan(&machine, &catalog, &request).unwrap();
             shown.push(format!("{name} -p {group} {by:?}"));

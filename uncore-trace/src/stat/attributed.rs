@@ -133,7 +133,7 @@ pub fn run(
 /// counters.
 fn without_unopened(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     let mut plan = Plan { metrics: Vec::new(), links: Vec::new(), ..plan.clone() };
-    plan.retain(|counter| !unopened.contains(&counter.id));
+    plan.retain_counters(|counter| !unopened.contains(&counter.id));
     plan
 }
 

@@ -149,17 +149,17 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::count::Count;
     use crate::discover::captured_machine;
-    use crate::plan::{Request, plan};
+    use crate::plan::{PlanRequest, plan};
     use crate::stat::aggregate::LineSplit;
 
     /// The captured machine with two Grace sockets.
     fn grace(metric: &str) -> (Plan, Cpus) {
         let machine = captured_machine("grace-2s");
-        let request = Request {
+        let request = PlanRequest {
             metrics: vec![metric.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         (plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap(), machine.cpus)
     }

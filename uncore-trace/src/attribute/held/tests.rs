@@ -217,7 +217,7 @@ fn the_chance_is_that_of_a_uniform_division() {
 fn what_devices_count_themselves_divides_what_several_hold() {
     let (one, two, three) = (process(1, 7), process(2, 8), process(3, 9));
     let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<Address>().unwrap());
-    let behind = |function| Behind { function, unseen: false, requests: false };
+    let behind = |function| CountedFunction { function, unseen: false, requests: false };
     let full =
         |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
     let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
@@ -249,7 +249,7 @@ fn what_devices_count_themselves_divides_what_several_hold() {
 fn what_is_counted_for_one_does_not_make_it_sure() {
     let (one, two) = (process(1, 7), process(2, 8));
     let gpu = GPU.parse::<Address>().unwrap();
-    let behind = [Behind { function: gpu, unseen: false, requests: false }];
+    let behind = [CountedFunction { function: gpu, unseen: false, requests: false }];
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
     let counted = HashMap::from([(gpu, SelfCounted { processes, ..SelfCounted::default() })]);
@@ -274,7 +274,7 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
 fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
     let gpu = GPU.parse::<Address>().unwrap();
     let of =
-        |name: &str, requests| Behind { function: name.parse().unwrap(), unseen: false, requests };
+        |name: &str, requests| CountedFunction { function: name.parse().unwrap(), unseen: false, requests };
     let behind = [of(GPU, false), of(NIC, true)];
     let holders = HashMap::from([(gpu, BTreeMap::from([(process(1, 7), TICK)]))]);
     let parts = |has| Parts::of((&behind, has), &holders, (&HashMap::new(), None), TICK).by_owner.len();

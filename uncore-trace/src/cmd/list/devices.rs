@@ -12,7 +12,7 @@ use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::nodes::{Drivers, DeviceNode, Number};
 use crate::discover::pci::{Address, Function};
-use crate::plan::device::{above, counted_with, part};
+use crate::plan::device::{find_position, counted_with, part};
 use crate::table::{Fit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -118,11 +118,11 @@ fn device_row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row 
         let words = PmuWords::new(catalog, pmu);
         // Those that groups open: an SMMU has a PMU for each of its parts.
         let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
-        let port_above = above(machine, words, function)?;
+        let port_above = find_position(machine, words, function)?;
         let companions = counted_with(machine, words, rule, function, port_above);
         let counted_part = part(machine, words, rule, function, port_above, &companions);
         let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
-        Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.text(), shared: !alone })
+        Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.describe_subset(), shared: !alone })
     });
     Row {
         names: machine.devices.names_of(function.address).map(str::to_owned).collect(),

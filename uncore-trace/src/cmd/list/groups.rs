@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::discover::{Machine, name};
 use crate::plan::traffic::AUTO;
-use crate::plan::{Request, plan};
+use crate::plan::{PlanRequest, plan};
 use crate::table::{Fit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -33,11 +33,11 @@ pub(super) struct Row {
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let groups = [AUTO].into_iter().chain(Group::ALL.iter().map(|(_, name)| *name));
     let rows = groups.map(|group| {
-        let request = Request {
+        let request = PlanRequest {
             groups: vec![group.to_owned()],
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         let planned = plan(machine, catalog, &request);
         let (counters, notes) = match planned {

@@ -34,13 +34,13 @@ pub(super) struct Row {
 
 /// Every metric; those of PMUs that are here come first.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let mut resolver = Resolver::new(machine, catalog, Narrowing::none(machine));
+    let mut resolver = Resolver::new(machine, catalog, Narrowing::whole_machine(machine));
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
-        let measured = resolver.measured(family, metric);
-        let pmus = measured.iter().filter(|candidate| candidate.missing().is_empty()).count();
+        let measured = resolver.resolve_metric(family, metric);
+        let pmus = measured.iter().filter(|candidate| candidate.missing_inputs().is_empty()).count();
         let missing: BTreeSet<_> = match pmus {
-            0 => measured.iter().flat_map(|candidate| candidate.missing()).map(str::to_owned).collect(),
+            0 => measured.iter().flat_map(|candidate| candidate.missing_inputs()).map(str::to_owned).collect(),
             _ => BTreeSet::new(),
         };
         let row = Row {
@@ -53,7 +53,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             pmus,
             missing: missing.into_iter().collect(),
             instead: resolver
-                .better(family, metric)
+                .better_family_for_metric(family, metric)
                 .filter(|_| !measured.is_empty())
                 .map(str::to_owned),
             vendor: metric.vendor,

@@ -15,7 +15,7 @@ use super::heading::{COUNT, PRINT};
 use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::uncounted::uncounted;
+use crate::plan::uncounted::find_uncounted;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 
@@ -191,7 +191,7 @@ pub fn names(machine: &Machine, catalog: &Catalog, name_kind: OptionNames) -> BT
 
 fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let mut problems = machine.problems.clone();
-    problems.extend(uncounted(machine, catalog));
+    problems.extend(find_uncounted(machine, catalog));
     for pmu in &machine.pmus {
         if let (Some(family), Some(identifier)) = (catalog.find_impostor(pmu), &pmu.identifier) {
             problems.push(format!(

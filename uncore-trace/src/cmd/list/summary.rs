@@ -60,7 +60,7 @@ fn explain_none(machine: &Machine, catalog: &Catalog) -> String {
     let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
     let gaps = kernels::gaps(machine, catalog);
     let is_unknown = gaps.first().is_some_and(|gap| gap.driver.is_some());
-    let by_name = || Resolver::whole(machine, catalog).by_name(None);
+    let by_name = || Resolver::for_whole_machine(machine, catalog).by_name_hint(None);
     if let Some(by_name) = Some(()).filter(|()| !is_unknown).and_then(|()| by_name()) {
         // The example does not fit into the line.
         let (pmus, _) = by_name.split_once(", such as").unwrap_or((&by_name, ""));

@@ -298,15 +298,15 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::discover::captured_machine;
-    use crate::plan::{Request, plan};
+    use crate::plan::{PlanRequest, plan};
 
     /// The plan of these groups on a captured machine.
     fn planned(machine: &Machine, groups: &[&str]) -> Plan {
-        let request = Request {
+        let request = PlanRequest {
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
-            ..Request::default()
+            ..PlanRequest::default()
         };
         plan(machine, &Catalog::load_embedded().unwrap(), &request).unwrap()
     }
