@@ -80,7 +80,7 @@ fn its_examples_are_read() {
 fn what_it_shows_as_defaults_are_the_defaults() {
     let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
     // The default tick depends on the interval.
-    assert_eq!(shown.record.tick(), Config::parse("").unwrap().record.tick());
+    assert_eq!(shown.record.tick_duration(), Config::parse("").unwrap().record.tick_duration());
     let least = "[record]\ntick = \"1ms\"\n[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
     assert_eq!(shown, Config::parse(least).unwrap());
     // Without the values of the examples, the other keys of these two sections would not be

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, list, summary};
 use uncore_trace::discover::machine;
-use uncore_trace::doctor::{self, State};
+use uncore_trace::doctor::{self, FindingState};
 use uncore_trace::plan::{Plan, plan};
 
 use crate::machines::{request, unpacked};
@@ -30,8 +30,8 @@ fn said(root: &Path, group: &str) -> [String; 3] {
     let known = machine(root).unwrap();
     let listed = list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
-    let findings = doctor::examine(&doctor::Machine::at(root)).into_iter();
-    let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == State::Warn);
+    let findings = doctor::run_checks(&doctor::ExaminedMachine::at_root(root)).into_iter();
+    let findings = findings.filter(|its| its.name == "uncore PMUs" && its.state == FindingState::Warn);
     [
         warnings,
         problems.collect::<Vec<_>>().join("\n"),

@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use uncore_trace::config::Upload;
+use uncore_trace::config::UploadConfig;
 
 use crate::answers::{Connector, Largest};
 
@@ -54,7 +54,7 @@ pub(crate) struct UploadStore {
 
 impl UploadStore {
     /// The store of the settings. Makes no request.
-    pub(crate) fn open(settings: &Upload) -> Result<Self> {
+    pub(crate) fn open(settings: &UploadConfig) -> Result<Self> {
         let url = settings.url.as_str();
         let Some((scheme, location)) = url.split_once("://") else {
             bail!("{url:?} is not the URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
@@ -232,7 +232,7 @@ fn is_unknown(error: &object_store::Error) -> bool {
 }
 
 /// The store of `file:///DIR`.
-fn open_directory(settings: &Upload, path: &str) -> Result<UploadStore> {
+fn open_directory(settings: &UploadConfig, path: &str) -> Result<UploadStore> {
     ensure!(path.starts_with('/'), "{:?}: write file:///DIR with an absolute path", settings.url);
     ensure!(settings.endpoint.is_none(), "a directory has no endpoint: leave it out");
     let directory = PathBuf::from(path);
@@ -255,8 +255,8 @@ fn open_directory(settings: &Upload, path: &str) -> Result<UploadStore> {
 }
 
 /// The store of `s3://BUCKET/PREFIX`.
-fn open_bucket(settings: &Upload, location: &str) -> Result<UploadStore> {
-    let Upload { url, endpoint, region, .. } = settings;
+fn open_bucket(settings: &UploadConfig, location: &str) -> Result<UploadStore> {
+    let UploadConfig { url, endpoint, region, .. } = settings;
     let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
     ensure!(
         !location.contains('@') && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use uncore_trace::config::Upload;
+use uncore_trace::config::UploadConfig;
 use uncore_trace::confine;
 use uncore_trace::signals::Signals;
 use uncore_trace::tables::lock::{self, LockingCommand, Lock};
@@ -38,7 +38,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone)]
 pub(crate) struct UploadTask {
     /// The section `[upload]` of the configuration.
-    pub(crate) settings: Upload,
+    pub(crate) settings: UploadConfig,
     /// The roll-up directory.
     pub(crate) directory: PathBuf,
     /// File for the metrics, as Prometheus text.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use reqwest::{Client, Response, StatusCode, redirect};
 use uncore_trace::bounds;
-use uncore_trace::config::Listen;
+use uncore_trace::config::ListenAddress;
 
 /// Time limit of a request, which stays on this host.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ pub(super) struct AgentClient {
 
 impl AgentClient {
     /// The server at this address.
-    pub(super) fn new(listen: &Listen) -> Result<Self> {
+    pub(super) fn new(listen: &ListenAddress) -> Result<Self> {
         let builder = Client::builder()
             .no_proxy()
             // It speaks no TLS, and the machine may have no certificates.
@@ -31,8 +31,8 @@ impl AgentClient {
             .connect_timeout(PATIENCE)
             .timeout(PATIENCE);
         let (builder, host) = match listen {
-            Listen::Unix(path) => (builder.unix_socket(path.as_path()), "localhost".to_owned()),
-            Listen::Tcp(address) => (builder, reachable_address(*address).to_string()),
+            ListenAddress::Unix(path) => (builder.unix_socket(path.as_path()), "localhost".to_owned()),
+            ListenAddress::Tcp(address) => (builder, reachable_address(*address).to_string()),
         };
         let client = builder.build().context("cannot make an HTTP client")?;
         Ok(Self { client, url: format!("http://{host}/otlp"), name: listen.to_string() })

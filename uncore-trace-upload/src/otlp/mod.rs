@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::time::sleep;
 use uncore_trace::cmd::repeats::RepeatedWarnings;
-use uncore_trace::config::Listen;
+use uncore_trace::config::ListenAddress;
 
 use self::agent::AgentClient;
 use self::collector::{CollectorAnswer, Collector};
@@ -72,8 +72,8 @@ impl Push {
     /// The TCP ports of the collector and, without a Unix socket, of the agent.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         let agent = match &self.settings.agent {
-            Listen::Tcp(address) => Some(address.port()),
-            Listen::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix(_) => None,
         };
         self.settings.endpoint.port_or_known_default().into_iter().chain(agent)
     }
@@ -81,8 +81,8 @@ impl Push {
     /// The agent's Unix socket, if it is asked over one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match &self.settings.agent {
-            Listen::Unix(path) => Some(path),
-            Listen::Tcp(_) => None,
+            ListenAddress::Unix(path) => Some(path),
+            ListenAddress::Tcp(_) => None,
         }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
 use uncore_trace::bounds;
-use uncore_trace::config::{Config, Listen, Otlp};
+use uncore_trace::config::{Config, ListenAddress, OtlpConfig};
 
 use super::environment::{Environment, parse_milliseconds, parse_pairs};
 
@@ -31,7 +31,7 @@ const REQUEST_HEADERS: [&str; 5] =
 #[derive(Debug)]
 pub(crate) struct PushSettings {
     /// Where the agent serves its metrics.
-    pub(super) agent: Listen,
+    pub(super) agent: ListenAddress,
     /// Name of the cluster.
     pub(super) cluster: String,
     /// Address that requests are sent to.
@@ -65,10 +65,10 @@ impl PushSettings {
         if environment.is_off() || config.otlp.is_none() && endpoint.is_none() {
             return Ok(None);
         }
-        let Otlp { endpoint: written, interval } = config.otlp.clone().unwrap_or_default();
+        let OtlpConfig { endpoint: written, interval } = config.otlp.clone().unwrap_or_default();
         let listen = config.metrics.iter().flat_map(|metrics| &metrics.listen);
         // Over a Unix socket nobody else can answer.
-        let agent = listen.min_by_key(|listen| matches!(listen, Listen::Tcp(_)));
+        let agent = listen.min_by_key(|listen| matches!(listen, ListenAddress::Tcp(_)));
         let agent = agent.context(
             "cannot push metrics, because the agent serves none: add [metrics] with listen to the configuration, \
              or set OTEL_SDK_DISABLED=true",

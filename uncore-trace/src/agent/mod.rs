@@ -195,7 +195,7 @@ fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
 ///
 /// A condition cannot be evaluated on this machine.
 pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
-    let parse_condition = |trigger: &crate::config::Trigger| {
+    let parse_condition = |trigger: &crate::config::TriggerConfig| {
         let when = trigger.when.as_deref();
         when.map(|when| Condition::new(when, plan))
             .transpose()

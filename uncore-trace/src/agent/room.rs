@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::figures::read_disk;
-use crate::config::Ring;
+use crate::config::RingConfig;
 use crate::record::RecorderControl;
 use crate::tables::series;
 
@@ -30,7 +30,7 @@ pub(super) struct RingReserve {
 }
 
 impl RingReserve {
-    pub(super) fn new(ring: &Ring, control: RecorderControl) -> Self {
+    pub(super) fn new(ring: &RingConfig, control: RecorderControl) -> Self {
         Self { ring: ring.directory.clone(), reserve: ring.reserve, next_look: None, control }
     }
 

@@ -17,7 +17,7 @@ use super::http::HttpState;
 use super::keep::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
 use crate::clock::mono_ns;
-use crate::config::{Config, Kept, Ring, Trigger};
+use crate::config::{Config, KeptConfig, RingConfig, TriggerConfig};
 use crate::record::RecorderControl;
 use crate::schema::columns;
 
@@ -30,7 +30,7 @@ const REQUESTED_SPAN: (Duration, Duration) = (Duration::from_secs(30), Duration:
 /// A trigger and its state.
 #[derive(Debug)]
 struct WatchedTrigger {
-    trigger: Trigger,
+    trigger: TriggerConfig,
     watch: Option<ConditionWatch>,
     /// When it last asked for a span to be saved.
     last_asked: Option<Instant>,
@@ -49,8 +49,8 @@ struct DueSpan {
 /// Triggers, waiting spans and the span that is being saved.
 #[derive(Debug)]
 pub(super) struct SpanSaver {
-    ring: Option<Ring>,
-    kept: Kept,
+    ring: Option<RingConfig>,
+    kept: KeptConfig,
     triggers: Vec<WatchedTrigger>,
     due: Vec<DueSpan>,
     saving: Option<SavingSpan>,
@@ -102,7 +102,7 @@ impl SpanSaver {
     }
 
     /// Applies the keys `kept.*` of a new configuration.
-    pub(super) fn set_kept(&mut self, kept: Kept) {
+    pub(super) fn set_kept(&mut self, kept: KeptConfig) {
         self.kept = kept;
         self.show_pause();
     }
@@ -157,7 +157,7 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let Trigger { name, before: before_span, after: after_span, .. } = watched.trigger.clone();
+        let TriggerConfig { name, before: before_span, after: after_span, .. } = watched.trigger.clone();
         log::info!("trigger {name}: the condition came true; the ring will be saved");
         self.add_due_span(name, true_at_ns, (before_span, after_span));
     }
@@ -267,7 +267,7 @@ impl SpanSaver {
 }
 
 /// The directory of saved recordings.
-pub(super) fn kept_directory(kept: &Kept, ring: &Ring) -> PathBuf {
+pub(super) fn kept_directory(kept: &KeptConfig, ring: &RingConfig) -> PathBuf {
     kept.directory.clone().unwrap_or_else(|| ring.directory.join("kept"))
 }
 

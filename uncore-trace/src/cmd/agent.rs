@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let catalog = args.catalog.load_catalog()?;
     let plan = plan_config(&config, &machine, &catalog)?;
     agent::conditions(&config, &plan)?;
-    for trigger in config.scarce() {
+    for trigger in config.scarce_triggers() {
         log::warn!(
             "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
             trigger.name
@@ -122,8 +122,8 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         misses: WitnessDemand::No,
         ports: false,
         times: false,
-        tick_ns: to_nanos(record.tick()),
-        window_ns: to_nanos(record.interval()),
+        tick_ns: to_nanos(record.tick_duration()),
+        window_ns: to_nanos(record.interval_duration()),
     };
     let selections = [&record.groups, &record.events, &record.metrics];
     if selections.iter().all(|list| list.is_empty()) {
@@ -133,24 +133,24 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         }
         return Ok(plan);
     }
-    WitnessArgs::default().plan_request(machine, catalog, request, record.method())
+    WitnessArgs::default().plan_request(machine, catalog, request, record.attribution_method())
 }
 
 fn recorder_options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> RecordOptions {
-    let budget = WitnessArgs::default().budget_percent(config.record.method());
+    let budget = WitnessArgs::default().budget_percent(config.record.attribution_method());
     let at_switch = AtSwitch::from_plan(plan, budget.is_some());
-    let flush = FLUSH.max(config.record.interval());
+    let flush = FLUSH.max(config.record.interval_duration());
     let view = RecordOptions::for_view(machine, plan);
     let ring = config.ring.as_ref();
     RecordOptions {
         output: ring.map_or_else(|| "-".into(), |ring| ring.directory.join("")),
         mode: ring.map(|ring| ring.mode).unwrap_or_default(),
-        rotate: ring.map(|ring| ring.part),
+        rotate: ring.map(|ring| ring.part_limit),
         keep: ring.map(|ring| ring.keep),
         cluster: Some(config.cluster.clone()),
         min_gap: Duration::from_micros(100),
         flush,
-        method: config.record.method(),
+        method: config.record.attribution_method(),
         canary: config.record.canary,
         cgroup_depth: config.record.cgroup_depth,
         trusted_cgroups: config.identity.trusted.clone(),

@@ -11,7 +11,7 @@ use super::catalog::CatalogArgs;
 use super::heading::PRINT;
 use super::list::summary;
 use super::root::RootArg;
-use crate::doctor::{self, Finding, Machine, State};
+use crate::doctor::{self, Finding, ExaminedMachine, FindingState};
 use crate::text::{printable, wrapped};
 use crate::{discover, open, terminal};
 
@@ -62,8 +62,8 @@ pub fn run(args: &Args) -> Result<u8> {
         print_findings(&text)?;
         return Ok(code);
     }
-    let findings = doctor::examine(&Machine::at(args.root.root_dir()));
-    let ready = doctor::ready(&findings);
+    let findings = doctor::run_checks(&ExaminedMachine::at_root(args.root.root_dir()));
+    let ready = doctor::is_ready(&findings);
     let text = if args.json {
         let report = DoctorReport { ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
@@ -99,13 +99,13 @@ fn render_findings(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut text = String::new();
     for Finding { name, state, what: message, mend } in findings {
-        let prefix = format!("{:<4}  {name:<width$}  ", state.word());
+        let prefix = format!("{:<4}  {name:<width$}  ", state.output_word());
         text.push_str(&wrapped(&prefix, message, columns));
         for (index, mend) in mend.iter().enumerate() {
             // A command is never broken into lines, so that it can be copied. Writing to a String
             // cannot fail.
             let label = match (state, index) {
-                (State::Ok, _) => " run",
+                (FindingState::Ok, _) => " run",
                 (_, 0) => " fix",
                 _ => "  or",
             };
@@ -113,7 +113,7 @@ fn render_findings(findings: &[Finding], columns: Option<usize>) -> String {
         }
     }
     let mut failed: Vec<_> =
-        findings.iter().filter(|f| f.state == State::Fail).map(|f| f.name).collect();
+        findings.iter().filter(|f| f.state == FindingState::Fail).map(|f| f.name).collect();
     failed.dedup();
     let verdict = match failed.as_slice() {
         [] => "record works here".to_owned(),
@@ -127,7 +127,7 @@ fn render_findings(findings: &[Finding], columns: Option<usize>) -> String {
 mod tests {
     use super::*;
 
-    fn finding(name: &'static str, state: State, mend: &[&str]) -> Finding {
+    fn finding(name: &'static str, state: FindingState, mend: &[&str]) -> Finding {
         let mend = mend.iter().map(|&mend| mend.to_owned()).collect();
         Finding { name, state, what: "as it is".to_owned(), mend }
     }
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn lines_are_aligned_and_the_verdict_names_what_failed() {
         let findings = [
-            finding("BTF", State::Ok, &[]),
-            finding("privileges", State::Fail, &["sudo this", "sudo that"]),
+            finding("BTF", FindingState::Ok, &[]),
+            finding("privileges", FindingState::Fail, &["sudo this", "sudo that"]),
         ];
         assert_eq!(
             render_findings(&findings, None),

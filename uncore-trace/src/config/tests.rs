@@ -8,8 +8,8 @@ fn error(text: &str) -> String {
 fn an_empty_file_records_with_the_defaults_and_keeps_nothing() {
     let config = Config::parse("").unwrap();
     assert_eq!(config.cluster, "default");
-    assert_eq!(config.record.tick(), Duration::from_millis(1));
-    assert_eq!(config.record.interval(), Duration::from_millis(10));
+    assert_eq!(config.record.tick_duration(), Duration::from_millis(1));
+    assert_eq!(config.record.interval_duration(), Duration::from_millis(10));
     assert_eq!((config.ring, config.rollup, config.metrics), (None, None, None));
 }
 
@@ -18,7 +18,7 @@ fn a_section_without_keys_has_the_defaults() {
     let config = Config::parse("[ring]\n[rollup]\n[upload]\nurl = 's3://b/p'").unwrap();
     let ring = config.ring.unwrap();
     assert_eq!(
-        (ring.part, ring.keep),
+        (ring.part_limit, ring.keep),
         (Rotate::After(Duration::from_mins(5)), Keep::Bytes(20 << 30))
     );
     let rollup = config.rollup.unwrap();
@@ -172,7 +172,7 @@ fn a_trigger_that_the_ring_has_room_for_only_at_times_is_found() {
         ("part = '1MiB'\nkeep = '2'", 0),
     ] {
         let config = Config::parse(&format!("[ring]\n{ring}\n{trigger}")).unwrap();
-        assert_eq!(config.scarce().count(), scarce, "{ring}");
+        assert_eq!(config.scarce_triggers().count(), scarce, "{ring}");
     }
 }
 

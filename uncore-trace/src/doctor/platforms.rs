@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer};
 
-use super::Machine;
+use super::ExaminedMachine;
 use crate::catalog::pattern::matches;
 use crate::discover::processor::Processor;
 use crate::discover::release::Version;
@@ -12,11 +12,11 @@ use crate::discover::release::Version;
 const TEXT: &str = include_str!("../../catalog/kernel/drivers.toml");
 
 /// The table; a test parses it.
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+static TABLE: LazyLock<DriverTable> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct DriverTable {
     platform: Vec<Platform>,
     driver: Vec<Driver>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Driver {
     /// The configuration option, with its prefix.
     pub(super) option: String,
     /// First kernel known to have it.
-    #[serde(deserialize_with = "version")]
+    #[serde(deserialize_with = "deserialize_version")]
     pub(super) since: Version,
     /// Patterns of its PMU names.
     pub(super) pmus: Vec<String>,
@@ -61,76 +61,76 @@ pub(super) struct Driver {
     pci_devices: Vec<String>,
 }
 
-fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+fn deserialize_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 impl Driver {
     /// Whether a PMU of this name is its own.
-    pub(super) fn has(&self, pmu: &str) -> bool {
+    pub(super) fn has_pmu(&self, pmu: &str) -> bool {
         self.pmus.iter().any(|pattern| matches(pattern, pmu))
     }
 
     /// Where its devices are, what is said if there is none, and how their names begin.
-    fn devices(&self) -> impl Iterator<Item = (&'static str, &'static str, &Vec<String>)> {
-        let all = [
+    fn required_devices(&self) -> impl Iterator<Item = (&'static str, &'static str, &Vec<String>)> {
+        let sources = [
             ("sys/firmware/acpi/tables", "the firmware has no ACPI table", &self.acpi_tables),
             ("sys/bus/acpi/devices", "the firmware has no ACPI device", &self.acpi_devices),
             ("sys/bus/platform/devices", "there is no platform device", &self.platform_devices),
             ("sys/bus/cxl/devices", "there is no CXL device", &self.cxl_devices),
             (PCI, "there is no PCI device", &self.pci_devices),
         ];
-        all.into_iter().filter(|(.., names)| !names.is_empty())
+        sources.into_iter().filter(|(.., names)| !names.is_empty())
     }
 
     /// Whether the processor itself is all that it needs.
     pub(super) fn is_of_processor(&self) -> bool {
-        self.devices().next().is_none()
+        self.required_devices().next().is_none()
     }
 
     /// Whether the machine has one of its devices; `None` if it needs none, or if that cannot be read.
-    pub(super) fn has_device(&self, machine: &Machine) -> Option<bool> {
-        let (directory, _, wanted) = self.devices().next()?;
-        let there = machine.names(directory).ok().filter(|names| !names.is_empty())?;
+    pub(super) fn has_device(&self, machine: &ExaminedMachine) -> Option<bool> {
+        let (directory, _, wanted) = self.required_devices().next()?;
+        let device_names = machine.read_names(directory).ok().filter(|names| !names.is_empty())?;
         let is_one = |name: &String| match directory {
             PCI => wanted.contains(&pci_id(machine, name)),
             _ => wanted.iter().any(|prefix| name.starts_with(prefix)),
         };
-        Some(there.iter().any(is_one))
+        Some(device_names.iter().any(is_one))
     }
 
     /// What is said of a machine that has none of its devices.
-    pub(super) fn missing(&self) -> String {
-        let said =
-            |(_, said, names): (_, &str, &Vec<String>)| format!("{said} {}", names.join(" or "));
-        self.devices().next().map_or_else(String::new, said)
+    pub(super) fn missing_device(&self) -> String {
+        let describe =
+            |(_, absence, names): (_, &str, &Vec<String>)| format!("{absence} {}", names.join(" or "));
+        self.required_devices().next().map_or_else(String::new, describe)
     }
 }
 
 const PCI: &str = "sys/bus/pci/devices";
 
 /// `VENDOR:DEVICE` of a PCI device.
-fn pci_id(machine: &Machine, name: &str) -> String {
-    let id = |file: &str| machine.text(&format!("{PCI}/{name}/{file}")).unwrap_or_default();
+fn pci_id(machine: &ExaminedMachine, name: &str) -> String {
+    let id = |file: &str| machine.read_text(&format!("{PCI}/{name}/{file}")).unwrap_or_default();
     format!("{}:{}", id("vendor"), id("device"))
 }
 
 /// The name of the machine's platform, and the drivers that its PMUs need: those of its processor, and
 /// those of its devices. `None` if nothing is known of the processor.
-pub(super) fn drivers(
-    machine: &Machine,
+pub(super) fn needed_drivers(
+    machine: &ExaminedMachine,
     processor: &Processor,
 ) -> Option<(String, Vec<&'static Driver>)> {
     let generation = processor.generation_name().unwrap_or_default();
-    let is_its = |its: &&Platform| its.processors.iter().any(|one| matches(one, &generation));
+    let is_its = |candidate: &&Platform| candidate.processors.iter().any(|pattern| matches(pattern, &generation));
     let platform = TABLE.platform.iter().find(is_its);
-    let named = platform.map_or(&[][..], |its| &its.drivers);
-    let of = |module: &String| TABLE.driver.iter().find(|driver| driver.module == *module);
-    let mut drivers: Vec<&Driver> = named.iter().filter_map(of).collect();
+    let named = platform.map_or(&[][..], |known| &known.drivers);
+    let find_driver = |module: &String| TABLE.driver.iter().find(|driver| driver.module == *module);
+    let mut drivers: Vec<&Driver> = named.iter().filter_map(find_driver).collect();
     // A table is of PMUs of several makers: it leads to none of their drivers.
-    let others = TABLE.driver.iter().filter(|its| its.acpi_tables.is_empty());
-    let others = others.filter(|its| !named.contains(&its.module));
-    drivers.extend(others.filter(|its| its.has_device(machine) == Some(true)));
+    let by_device = TABLE.driver.iter().filter(|candidate| candidate.acpi_tables.is_empty());
+    let unnamed_drivers = by_device.filter(|candidate| !named.contains(&candidate.module));
+    drivers.extend(unnamed_drivers.filter(|candidate| candidate.has_device(machine) == Some(true)));
     let name = platform.map_or(&processor.name, |platform| &platform.name);
     (!drivers.is_empty()).then(|| (name.clone(), drivers))
 }
@@ -139,7 +139,7 @@ pub(super) fn drivers(
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::machine::fake;
+    use super::super::machine::fake_tree;
     use super::*;
     use crate::catalog::Catalog;
     use crate::catalog::family::PmuKind;
@@ -174,22 +174,22 @@ mod tests {
     ];
 
     fn found(files: &[(&str, &str)]) -> Option<(String, Vec<&'static str>)> {
-        let dir = fake(files);
+        let dir = fake_tree(files);
         let processor = Processor::read(dir.path()).unwrap();
-        let (name, drivers) = drivers(&Machine::at(dir.path()), &processor)?;
+        let (name, drivers) = needed_drivers(&ExaminedMachine::at_root(dir.path()), &processor)?;
         Some((name, drivers.iter().map(|driver| driver.module.as_str()).collect()))
     }
 
     #[test]
     fn the_table_is_sound() {
-        let table: Table = toml::from_str(TEXT).unwrap();
+        let table: DriverTable = toml::from_str(TEXT).unwrap();
         let modules: BTreeSet<_> = table.driver.iter().map(|driver| &driver.module).collect();
         assert_eq!(modules.len(), table.driver.len());
         for driver in &table.driver {
             assert!(driver.option.starts_with("CONFIG_"), "{}", driver.option);
             assert!(!driver.module.contains('-'), "/sys/module has no dashes: {}", driver.module);
             assert!(driver.since > Version(4, 0) && !driver.pmus.is_empty(), "{driver:?}");
-            assert!(driver.devices().count() <= 1, "{driver:?}");
+            assert!(driver.required_devices().count() <= 1, "{driver:?}");
             let is_named = |platform: &Platform| platform.drivers.contains(&driver.module);
             let has_devices = !driver.is_of_processor() && driver.acpi_tables.is_empty();
             assert!(
@@ -211,7 +211,7 @@ mod tests {
         for family in catalog.families.iter().filter(|family| family.kind != PmuKind::Core) {
             for pattern in &family.names {
                 let pmu = pattern.replace(['#', '?'], "0").replace('*', "x");
-                if !TABLE.driver.iter().any(|driver| driver.has(&pmu)) {
+                if !TABLE.driver.iter().any(|driver| driver.has_pmu(&pmu)) {
                     without.insert(family.family.as_str());
                 }
             }

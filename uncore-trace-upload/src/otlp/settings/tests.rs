@@ -39,7 +39,7 @@ fn an_endpoint_for_metrics_is_used_as_it_is_and_others_get_a_path() {
         assert_eq!(some(more, variables).endpoint.as_str(), address, "{more} {variables:?}");
     }
     // Over a Unix socket nobody else can answer.
-    assert_eq!(some("[otlp]", &[]).agent, Listen::Unix("/run/a.sock".into()));
+    assert_eq!(some("[otlp]", &[]).agent, ListenAddress::Unix("/run/a.sock".into()));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use super::answer::HttpClient;
-use crate::config::{Config, Listen};
+use crate::config::{Config, ListenAddress};
 
 /// A socket that clients connect to.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ pub(in crate::agent) enum Listener {
 /// An address is in use, or cannot be used.
 pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>> {
     let Some(metrics) = &config.metrics else { return Ok(Vec::new()) };
-    let open_listener = |listen: &Listen| {
+    let open_listener = |listen: &ListenAddress| {
         let opened = match listen {
-            Listen::Tcp(address) => TcpListener::bind(address)
+            ListenAddress::Tcp(address) => TcpListener::bind(address)
                 .and_then(|listener| {
                     listener.set_nonblocking(true)?;
                     let is_local = address.ip().is_loopback();
@@ -37,7 +37,7 @@ pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>>
                     Ok(Listener::Tcp(listener, client))
                 })
                 .map_err(Into::into),
-            Listen::Unix(path) => bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix),
+            ListenAddress::Unix(path) => bind_unix_socket(path, metrics.mode.permission_bits()).map(Listener::Unix),
         };
         opened.with_context(|| {
             format!("cannot listen on {listen} for metrics: choose another metrics.listen")

@@ -29,7 +29,7 @@ pub(super) struct Row {
 
 /// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root)).into_iter();
+    let findings = doctor::absent_pmus(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
         family: None,
         group: None,
