@@ -35,7 +35,7 @@ fn zen_3_counts_dram_channels_and_links_in_turns() {
 #[test]
 fn the_model_tells_the_generation() {
     let catalog = Catalog::load_embedded().unwrap();
-    let mut pmu = captured("zen3-2s").pmu("amd_df").unwrap().clone();
+    let mut pmu = captured("zen3-2s").find_pmu("amd_df").unwrap().clone();
     for (model, family) in [
         ("23-1", "amd_df_zen2"),
         ("23-31", "amd_df_zen2"),

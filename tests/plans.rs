@@ -73,7 +73,7 @@ fn a_plan_is_consistent() {
             assert!(counter.far.iter().all(|cpu| counter.sees.contains(cpu)), "{counter:?}");
             assert!(counter.scale > 0.0);
             assert!(seen.insert((counter.attr_type, counter.config, counter.cpu)), "{counter:?}");
-            if let Some(mask) = &machine.pmu(&counter.pmu).unwrap().cpumask {
+            if let Some(mask) = &machine.find_pmu(&counter.pmu).unwrap().cpumask {
                 assert!(mask.contains(counter.cpu) && !counter.per_cpu, "{counter:?}");
             } else if !counter.is_statistic() {
                 assert!(counter.per_cpu && counter.sees.to_string() == counter.cpu.to_string());

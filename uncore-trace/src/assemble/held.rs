@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
 use crate::discover::nodes::{Access, DeviceNode, Number};
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;
 use crate::entries::{LogEntry, DeviceHold, Owner};
 use crate::identity::names::TaskNames;
@@ -25,9 +25,9 @@ pub(super) struct FileUse<'a> {
 #[derive(Debug)]
 pub(super) struct HeldTimes {
     /// The functions whose traffic a counter counts.
-    counted: BTreeSet<Address>,
+    counted: BTreeSet<PciAddress>,
     /// Nanoseconds by function and owner; none is 0.
-    current: BTreeMap<(Address, Owner), u64>,
+    current: BTreeMap<(PciAddress, Owner), u64>,
     /// End of the last tick.
     closed_ns: u64,
     /// Time of the last change, or the end of the last tick then if that is later.
@@ -36,7 +36,7 @@ pub(super) struct HeldTimes {
 
 impl HeldTimes {
     /// Before the first tick, which begins at `start_ns`.
-    pub(super) const fn new(start_ns: u64, counted: BTreeSet<Address>) -> Self {
+    pub(super) const fn new(start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
         Self { counted, current: BTreeMap::new(), closed_ns: start_ns, changed_ns: start_ns }
     }
 
@@ -66,13 +66,13 @@ impl HeldTimes {
         names: &mut TaskNames,
     ) -> Vec<DeviceHold> {
         let kinds: BTreeSet<(u32, &str)> =
-            files.iter().map(|((pid, _), file)| (*pid, file.node.kind)).collect();
+            files.iter().map(|((pid, _), file)| (*pid, file.node.kind_name)).collect();
         let can_work = |pid: u32, access: Access| match access {
             Access::Work => true,
             Access::With(kind) => kinds.contains(&(pid, kind)),
             Access::Manage => false,
         };
-        let mut of_processes: BTreeMap<(Address, u32), (TaskIdentity, u64)> = BTreeMap::new();
+        let mut of_processes: BTreeMap<(PciAddress, u32), (TaskIdentity, u64)> = BTreeMap::new();
         for (&(pid, _), file) in
             files.iter().filter(|((pid, _), file)| can_work(*pid, file.node.access))
         {
@@ -81,7 +81,7 @@ impl HeldTimes {
                 *ns = file.ns.max(*ns);
             }
         }
-        let mut new_times: BTreeMap<(Address, Owner), u64> = BTreeMap::new();
+        let mut new_times: BTreeMap<(PciAddress, Owner), u64> = BTreeMap::new();
         for ((function, _), (task, ns)) in of_processes {
             *new_times.entry((function, names.owner_of_process(&task, end_ns))).or_default() += ns;
         }

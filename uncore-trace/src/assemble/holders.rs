@@ -12,7 +12,7 @@ use super::held::{HeldTimes, FileUse};
 use super::sink::Sink;
 use crate::discover::accounts;
 use crate::discover::nodes::{Drivers, DeviceNode, Number};
-use crate::discover::pci::{self, Address};
+use crate::discover::pci::{self, PciAddress};
 use crate::drain::{FileChange, FileRecord, TaskIdentity};
 use crate::entries;
 use crate::identity::names::TaskNames;
@@ -64,7 +64,7 @@ pub(super) struct HolderTable {
 
 impl HolderTable {
     /// Starts without holders, for a part that begins at `start_ns`. Sysfs is under `root`.
-    pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<Address>) -> Self {
+    pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
         Self {
             root: root.to_owned(),
             drivers: Drivers::read(root),
@@ -295,7 +295,7 @@ impl HolderTable {
         let Self { device_files: places, drivers, root, .. } = self;
         let device_file = places.entry(number).or_insert_with(|| {
             let node = drivers.device_file(root, number)?;
-            let ports: BTreeSet<Address> =
+            let ports: BTreeSet<PciAddress> =
                 node.functions.iter().filter_map(|function| pci::top(root, *function)).collect();
             let (functions, ports) = (pci::join_addresses(&node.functions), pci::join_addresses(&ports));
             Some(Rc::new(DescribedFile { node, functions, ports }))
@@ -319,7 +319,7 @@ fn write_row(key: HolderKey, held: &HeldFile, start_ns: u64, end: Option<u64>, s
         comm: &held.task.comm.to_text(),
         cgroup_id: held.task.cgroup_id,
         device: &node.path,
-        kind: node.kind,
+        kind: node.kind_name,
         is_block: i32::from(number.is_block),
         major: number.major as i32,
         minor: number.minor as i32,
@@ -458,7 +458,7 @@ mod tests {
         let mut case = Case::new(0);
         case.read((10, 12), &[(CARD, 7), (RENDER, 7), (CARD, 8)]);
         case.feed(20, FileChange::Left, CARD, 8);
-        let gpu: BTreeSet<Address> = ["0002:01:00.0".parse().unwrap()].into();
+        let gpu: BTreeSet<PciAddress> = ["0002:01:00.0".parse().unwrap()].into();
         let clients = [(7, gpu.clone())].into();
         assert_eq!(case.holders.held_devices(), accounts::HeldDevices { functions: gpu, clients });
     }

@@ -11,7 +11,7 @@
 //! the part among the processes that hold it. Devices' counts are read once a second, and each reading is
 //! used until the next. The owner device keeps the part of the time in which no process holds a function.
 //! It also keeps the part of a network controller whose interface is in another network namespace while
-//! no process holds it ([`crate::plan::Behind::unseen`]).
+//! no process holds it ([`crate::plan::CountedFunction::unseen`]).
 //!
 //! # Confidence
 //!
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use super::cgroups::cgroup_of_owner;
 use super::counter::TrackedCounter;
 use super::{Method, Share};
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
 use crate::entries::{Accounted, AccountGrowth, DeviceHold, Owner};
 use crate::plan::{CountedFunction, IoDirection};
@@ -51,11 +51,11 @@ struct Parts {
 #[derive(Debug, Default)]
 pub(super) struct DeviceHolders {
     tick_ns: u64,
-    held_ns: HashMap<Address, BTreeMap<Owner, u64>>,
+    held_ns: HashMap<PciAddress, BTreeMap<Owner, u64>>,
     /// The accounts of devices since they were last used, whether any is new, and those in use.
     new_accounts: AccountGrowth,
     has_new_accounts: bool,
-    accounts: HashMap<Address, SelfCounted>,
+    accounts: HashMap<PciAddress, SelfCounted>,
     /// The fractions of each counter that counts traffic of devices, by its index among the counters; none if
     /// they are not known since the last change.
     fractions: Vec<(usize, Option<Arc<Parts>>)>,
@@ -152,7 +152,7 @@ impl DeviceHolders {
     /// Uses what devices counted since the last time.
     fn use_new_accounts(&mut self, tracks: &[TrackedCounter]) {
         let tracks_behind = self.fractions.iter().filter_map(|(index, _)| tracks.get(*index));
-        let functions: BTreeSet<Address> =
+        let functions: BTreeSet<PciAddress> =
             tracks_behind.flat_map(|track| &track.counter.behind).map(|device| device.function).collect();
         let grown = &self.new_accounts;
         let of = |function| {
@@ -210,8 +210,8 @@ pub(super) struct TickFractions(Arc<Parts>);
 impl Parts {
     fn of(
         (behind, has_requests): (&[CountedFunction], bool),
-        holders: &HashMap<Address, BTreeMap<Owner, u64>>,
-        (counted, direction): (&HashMap<Address, SelfCounted>, Option<IoDirection>),
+        holders: &HashMap<PciAddress, BTreeMap<Owner, u64>>,
+        (counted, direction): (&HashMap<PciAddress, SelfCounted>, Option<IoDirection>),
         tick_ns: u64,
     ) -> Self {
         let mut parts: BTreeMap<Option<Owner>, f64> = BTreeMap::new();
@@ -219,7 +219,7 @@ impl Parts {
         let claimed = |device: &&CountedFunction| {
             device.unseen || device.requests && has_requests || holders.contains_key(&device.function)
         };
-        let claimed: Vec<Address> = behind.iter().filter(claimed).map(|device| device.function).collect();
+        let claimed: Vec<PciAddress> = behind.iter().filter(claimed).map(|device| device.function).collect();
         let bytes_of = |function| Some(*counted.get(function)?.bytes.get(&direction)? as f64);
         let bytes: Option<Vec<f64>> = claimed.iter().map(bytes_of).collect();
         let bytes = bytes.filter(|bytes| bytes.iter().sum::<f64>() > 0.0);

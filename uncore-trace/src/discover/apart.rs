@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use super::nodes::{Drivers, DeviceNode};
 use super::open_files;
-use super::pci::Address;
+use super::pci::PciAddress;
 
 /// The functions to count on their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Apart {
     /// Their addresses.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// Whether somebody holds them; else they are all that have a device file.
     pub is_held: bool,
     /// Whether the open files of all processes could be read.
@@ -47,7 +47,7 @@ impl Apart {
     }
 }
 
-fn functions_behind(nodes: impl Iterator<Item = DeviceNode>) -> BTreeSet<Address> {
+fn functions_behind(nodes: impl Iterator<Item = DeviceNode>) -> BTreeSet<PciAddress> {
     nodes.flat_map(|node| node.functions).collect()
 }
 

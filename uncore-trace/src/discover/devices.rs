@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::pci::{self, Address, Function};
+use super::pci::{self, PciAddress, Function};
 use super::read::Problems;
 
 /// Largest depth of stacked devices; real ones have three or four layers.
@@ -22,7 +22,7 @@ pub struct Named {
     /// As in `/dev`, or as `ip link` shows it.
     pub name: String,
     /// The functions behind it, in ascending order; empty if it is not on PCI.
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 /// The devices of a machine.
@@ -46,7 +46,7 @@ impl Devices {
             links
                 .map(|name| {
                     let mut functions = BTreeSet::new();
-                    behind(root, class, &name, DEPTH, &mut functions);
+                    add_functions_behind(root, class, &name, DEPTH, &mut functions);
                     Named { name, functions: functions.into_iter().collect() }
                 })
                 .collect()
@@ -56,7 +56,7 @@ impl Devices {
     }
 
     /// The function at this address.
-    pub fn find_function(&self, address: Address) -> Option<&Function> {
+    pub fn find_function(&self, address: PciAddress) -> Option<&Function> {
         self.pci.iter().find(|function| function.address == address)
     }
 
@@ -67,7 +67,7 @@ impl Devices {
     }
 
     /// The names of the devices behind a function.
-    pub fn names_of(&self, address: Address) -> impl Iterator<Item = &str> {
+    pub fn names_of(&self, address: PciAddress) -> impl Iterator<Item = &str> {
         let named_devices = self.block.iter().chain(&self.net);
         let behind_function = named_devices.filter(move |device| device.functions.contains(&address));
         behind_function.map(|device| device.name.as_str())
@@ -76,16 +76,16 @@ impl Devices {
 
 /// The current functions behind the disk or interface with this name below `root`, in ascending
 /// order; empty if it is not on PCI or does not exist.
-pub fn functions(root: &Path, name: &str) -> Vec<Address> {
+pub fn functions(root: &Path, name: &str) -> Vec<PciAddress> {
     let mut functions = BTreeSet::new();
     for class in ["block", "net"] {
-        behind(root, class, name, DEPTH, &mut functions);
+        add_functions_behind(root, class, name, DEPTH, &mut functions);
     }
     functions.into_iter().collect()
 }
 
 /// Adds the functions behind one device of a class.
-fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<Address>) {
+fn add_functions_behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<PciAddress>) {
     let Some(depth) = depth.checked_sub(1) else { return };
     // A name becomes part of a path.
     if name.contains('/') || name.starts_with('.') {
@@ -99,19 +99,19 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
     }
     let Some(dir) = pci::sysfs_device_dir(root, &link) else { return };
     for lower in dir_names(&dir.join("slaves")) {
-        behind(root, class, &lower, depth, functions);
+        add_functions_behind(root, class, &lower, depth, functions);
     }
     for lower in dir_names(&dir) {
         if let Some(lower) = lower.strip_prefix("lower_") {
-            behind(root, class, lower, depth, functions);
+            add_functions_behind(root, class, lower, depth, functions);
         }
     }
-    controllers(root, &dir, depth, functions);
+    add_controller_functions(root, &dir, depth, functions);
 }
 
 /// Adds the functions of the controllers, if `dir` is that of a namespace of an `NVMe` subsystem with
 /// several of them.
-fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<Address>) {
+fn add_controller_functions(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<PciAddress>) {
     let subsystem = dir.ancestors().find(|dir| {
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")
@@ -119,17 +119,17 @@ fn controllers(root: &Path, dir: &Path, depth: usize, functions: &mut BTreeSet<A
     for controller in subsystem.map(dir_names).unwrap_or_default() {
         let number = controller.strip_prefix("nvme").unwrap_or_default();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            behind(root, "nvme", &controller, depth, functions);
+            add_functions_behind(root, "nvme", &controller, depth, functions);
         }
     }
 }
 
 /// The functions of the controllers behind a file of an `NVMe` subsystem, to which a link of sysfs
 /// leads.
-pub(super) fn functions_of(root: &Path, link: &Path) -> BTreeSet<Address> {
+pub(super) fn controller_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
     let mut functions = BTreeSet::new();
     if let Some(dir) = pci::sysfs_device_dir(root, link) {
-        controllers(root, &dir, DEPTH, &mut functions);
+        add_controller_functions(root, &dir, DEPTH, &mut functions);
     }
     functions
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::pci::Address;
+use super::pci::PciAddress;
 use super::read::read_bytes;
 
 /// The table, below the root.
@@ -33,7 +33,7 @@ struct Mapping {
     segment: u32,
     /// Offset of the SMMU's node.
     smmu: u32,
-    first: u32,
+    first_id: u32,
     last_id: u32,
     output: u32,
     is_single: bool,
@@ -61,15 +61,15 @@ impl Streams {
 
     /// The `StreamID` of a function at the SMMU whose counters are at this page; `None` if the table does
     /// not say, or says more than one thing.
-    pub fn stream_id(&self, page: u64, function: Address) -> Option<u32> {
+    pub fn stream_id(&self, page: u64, function: PciAddress) -> Option<u32> {
         let (_, smmu) = self.counters.iter().find(|(counter_page, _)| *counter_page == page)?;
         let id = u32::from(function.requester_id());
         let maps_function = |map: &&Mapping| {
-            let is_in = map.is_single || (map.first..=map.last_id).contains(&id);
+            let is_in = map.is_single || (map.first_id..=map.last_id).contains(&id);
             map.smmu == *smmu && map.segment == function.domain && is_in
         };
         let mut outputs = self.mappings.iter().filter(maps_function).map(|map| {
-            if map.is_single { Some(map.output) } else { map.output.checked_add(id - map.first) }
+            if map.is_single { Some(map.output) } else { map.output.checked_add(id - map.first_id) }
         });
         let first_output = outputs.next()??;
         outputs.all(|output| output == Some(first_output)).then_some(first_output)
@@ -118,13 +118,13 @@ fn parse_mappings(node: &[u8]) -> Vec<Mapping> {
     let (count, offset) = (read_word(node, 8).unwrap_or_default(), read_word(node, 12).unwrap_or_default());
     let maps = node.get(offset as usize..).unwrap_or_default().chunks_exact(MAPPING);
     let maps = maps.take(count as usize).filter_map(|map| {
-        let first = read_word(map, 0)?;
+        let first_id = read_word(map, 0)?;
         Some(Mapping {
             segment,
             smmu: read_word(map, 12)?,
-            first,
+            first_id: first_id,
             // The table has the number of ids less one (`iort_id_map`).
-            last_id: first.checked_add(read_word(map, 4)?)?,
+            last_id: first_id.checked_add(read_word(map, 4)?)?,
             output: read_word(map, 8)?,
             is_single: read_word(map, 16)? & SINGLE != 0,
         })

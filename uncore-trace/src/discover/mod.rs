@@ -85,7 +85,7 @@ pub struct Machine {
 
 impl Machine {
     /// The PMU of this name.
-    pub fn pmu(&self, name: &str) -> Option<&Pmu> {
+    pub fn find_pmu(&self, name: &str) -> Option<&Pmu> {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         write(root, &pmu("badtype/type"), b"\x1b[2J\n");
         let machine = machine(root).unwrap();
         assert_eq!(machine.pmus.len(), 1);
-        let good = machine.pmu("good").unwrap();
+        let good = machine.find_pmu("good").unwrap();
         assert_eq!(good.cpumask, Some(CpuList::default()));
         assert_eq!(good.formats.keys().collect::<Vec<_>>(), ["event"]);
         assert_eq!(good.events.keys().collect::<Vec<_>>(), ["reads"]);

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use super::devices::functions_of;
-use super::pci::{self, Address};
+use super::devices::controller_functions;
+use super::pci::{self, PciAddress};
 use super::read::read_bytes;
 
 /// Largest number of a minor: `MINORMASK`, `include/linux/kdev_t.h`, Linux 6.1 to 7.2.
@@ -62,15 +62,15 @@ enum FunctionLookup {
 
 /// A kind of device files.
 #[derive(Debug)]
-struct Kind {
+struct DeviceNodeKind {
     name: &'static str,
     /// Its driver's name in `/proc/devices`.
     driver: &'static str,
     is_block: bool,
-    behind: FunctionLookup,
+    lookup: FunctionLookup,
     /// Its name in `/dev` where sysfs has none; `{}` is the minor number. If sysfs has a name, the
     /// file is of this kind only if the name begins so.
-    node: &'static str,
+    dev_name: &'static str,
     access: Access,
 }
 
@@ -91,11 +91,11 @@ const fn device_file_kind(
     name: &'static str,
     driver: &'static str,
     is_block: bool,
-    behind: FunctionLookup,
-    node: &'static str,
+    lookup: FunctionLookup,
+    dev_name: &'static str,
     access: Access,
-) -> Kind {
-    Kind { name, driver, is_block, behind, node, access }
+) -> DeviceNodeKind {
+    DeviceNodeKind { name, driver, is_block, lookup: lookup, dev_name: dev_name, access }
 }
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
@@ -105,7 +105,7 @@ const fn device_file_kind(
 /// to 7.2); `"nvidia"`, in older versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in
 /// NVIDIA's open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
-const KINDS: [Kind; 14] = [
+const KINDS: [DeviceNodeKind; 14] = [
     device_file_kind("nvidia", "nvidia", false, FunctionLookup::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
     device_file_kind("nvidia", "nvidia-frontend", false, FunctionLookup::Gpu, "nvidia{}", Access::With("nvidia-uvm")),
     device_file_kind("nvidia-uvm", "nvidia-uvm", false, FunctionLookup::All, "nvidia-uvm", Access::Work),
@@ -139,19 +139,19 @@ pub struct DeviceNode {
     /// Its usual path, such as `/dev/dri/card0`.
     pub path: String,
     /// Its kind, such as `dri`.
-    pub kind: &'static str,
+    pub kind_name: &'static str,
     /// What who has it open can do.
     pub access: Access,
     /// The functions behind it, in ascending order; empty if it serves all devices of its driver, or
     /// its device is not on PCI.
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 impl DeviceNode {
     /// Whether its driver tells in `/proc/PID/fdinfo` what a process used: GPUs and accelerators
     /// (`Documentation/gpu/drm-usage-stats.rst`, Linux 7.2).
     pub fn has_clients(&self) -> bool {
-        matches!(self.kind, "dri" | "accel")
+        matches!(self.kind_name, "dri" | "accel")
     }
 }
 
@@ -173,7 +173,7 @@ impl Drivers {
             }
             let Some((major, driver)) = line.trim().split_once(' ') else { continue };
             let Ok(major) = major.parse::<u32>() else { continue };
-            let is_listed = |file_kind: &Kind| file_kind.driver == driver && file_kind.is_block == is_block;
+            let is_listed = |file_kind: &DeviceNodeKind| file_kind.driver == driver && file_kind.is_block == is_block;
             let kinds = KINDS.iter().enumerate().filter(|(_, file_kind)| is_listed(file_kind));
             for (index, _) in kinds {
                 drivers.0.entry((is_block, major)).or_default().push(index);
@@ -218,7 +218,7 @@ impl Drivers {
             });
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
             let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
-            let minors = kinds.flat_map(|file_kind| match file_kind.behind {
+            let minors = kinds.flat_map(|file_kind| match file_kind.lookup {
                 FunctionLookup::Gpu => gpu_minors(root).into_iter().map(|(minor, _)| minor).collect(),
                 FunctionLookup::Part => mig_minors(root).into_iter().map(|(minor, _)| minor).collect(),
                 _ => Vec::new(),
@@ -240,35 +240,35 @@ impl Drivers {
                 return None;
             }
             // A file that sysfs does not know is only of the drivers that make no links.
-            let sysfs = matches!(file_kind.behind, FunctionLookup::Link | FunctionLookup::Group);
+            let sysfs = matches!(file_kind.lookup, FunctionLookup::Link | FunctionLookup::Group);
             let path = match &name {
                 Some(name) => name.clone(),
                 None if sysfs => return None,
                 None => file_kind.without_name(number.minor),
             };
             let functions = file_kind.find_functions(root, number.minor, link.as_deref());
-            let (kind, access) = (file_kind.name, file_kind.access);
-            Some(DeviceNode { path: format!("/dev/{path}"), kind, access, functions })
+            let (kind_name, access) = (file_kind.name, file_kind.access);
+            Some(DeviceNode { path: format!("/dev/{path}"), kind_name: kind_name, access, functions })
         })
     }
 }
 
-impl Kind {
+impl DeviceNodeKind {
     fn matches_name(&self, name: &str) -> bool {
-        let begin = self.node.split('{').next().unwrap_or_default();
+        let begin = self.dev_name.split('{').next().unwrap_or_default();
         name.starts_with(begin)
     }
 
     fn without_name(&self, minor: u32) -> String {
         let special = NO_GPU.iter().find(|(number, _)| *number == minor);
-        match (self.behind, special) {
+        match (self.lookup, special) {
             (FunctionLookup::Gpu, Some((_, name))) => (*name).to_owned(),
-            _ => self.node.replace("{}", &minor.to_string()),
+            _ => self.dev_name.replace("{}", &minor.to_string()),
         }
     }
 
-    fn find_functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<Address> {
-        let functions: BTreeSet<Address> = match self.behind {
+    fn find_functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<PciAddress> {
+        let functions: BTreeSet<PciAddress> = match self.lookup {
             FunctionLookup::All => BTreeSet::new(),
             FunctionLookup::Gpu => {
                 gpu_minors(root).into_iter().filter(|(gpu_minor, _)| *gpu_minor == minor).map(address_of).collect()
@@ -280,7 +280,7 @@ impl Kind {
             }
             FunctionLookup::Link => {
                 let address = link.and_then(|link| pci::addresses_in_path(link).last().copied());
-                let below = || link.map(|link| functions_of(root, link)).unwrap_or_default();
+                let below = || link.map(|link| controller_functions(root, link)).unwrap_or_default();
                 address.map_or_else(below, |at| [at].into())
             }
             FunctionLookup::Group => link.map(|link| iommu_group_functions(root, link)).unwrap_or_default(),
@@ -289,7 +289,7 @@ impl Kind {
     }
 }
 
-const fn address_of((_, address): (u32, Address)) -> Address {
+const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
     address
 }
 
@@ -309,7 +309,7 @@ fn read_dev_name(root: &Path, link: &Path) -> Option<String> {
 }
 
 /// The functions of the IOMMU's group that a link names.
-fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<Address> {
+fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
     let name = link.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let number = name.strip_prefix("noiommu-").unwrap_or(name);
     if number.parse::<u32>().is_err() {
@@ -320,21 +320,21 @@ fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<Address> {
 }
 
 /// The GPUs of NVIDIA's driver with their minor numbers.
-fn gpu_minors(root: &Path) -> Vec<(u32, Address)> {
-    let gpu = |(minor, address): (String, Address)| Some((minor.parse().ok()?, address));
+fn gpu_minors(root: &Path) -> Vec<(u32, PciAddress)> {
+    let gpu = |(minor, address): (String, PciAddress)| Some((minor.parse().ok()?, address));
     gpu_facts(root, "Device Minor:").into_iter().filter_map(gpu).collect()
 }
 
 /// The ids of the GPUs of NVIDIA's driver, `GPU-...`.
-pub fn gpu_ids(root: &Path) -> Vec<(String, Address)> {
+pub fn gpu_ids(root: &Path) -> Vec<(String, PciAddress)> {
     gpu_facts(root, "GPU UUID:")
 }
 
 /// What NVIDIA's driver says of each GPU behind this word.
-fn gpu_facts(root: &Path, word: &str) -> Vec<(String, Address)> {
+fn gpu_facts(root: &Path, word: &str) -> Vec<(String, PciAddress)> {
     let dir = root.join(GPUS);
     let fact = |name: String| {
-        let address: Address = name.parse().ok()?;
+        let address: PciAddress = name.parse().ok()?;
         let text = read_bytes(&dir.join(&name).join("information")).ok()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let fact = text.lines().find_map(|line| line.strip_prefix(word))?;
@@ -451,7 +451,7 @@ mod tests {
         ] {
             let node = drivers.device_file(dir.path(), parsed(number)).expect(number);
             let found: Vec<_> = node.functions.iter().map(ToString::to_string).collect();
-            assert_eq!((&*node.path, node.kind, &*found.join(" ")), (path, kind, functions));
+            assert_eq!((&*node.path, node.kind_name, &*found.join(" ")), (path, kind, functions));
         }
         // Of other drivers, of other files of the same driver, or unknown to sysfs.
         for number in ["c10:196", "c231:1", "b259:1", "b226:0", "c226:7", "b7:0"] {

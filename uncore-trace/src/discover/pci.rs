@@ -22,7 +22,7 @@ const NVIDIA: u32 = 0x10de;
 
 /// The address of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
+pub struct PciAddress {
     /// The segment; it has more than 16 bits for segments that Linux creates (`vmd`).
     pub domain: u32,
     /// 0 to 255.
@@ -33,34 +33,34 @@ pub struct Address {
     pub function: u8,
 }
 
-impl Address {
+impl PciAddress {
     /// bus << 8 | device << 3 | function: the requester id in a PCIe packet.
     pub fn requester_id(&self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { domain, bus, device, function } = self;
         f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
     }
 }
 
-impl Serialize for Address {
+impl Serialize for PciAddress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Address {
+impl<'de> Deserialize<'de> for PciAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| D::Error::custom(format!("{error:#}")))
     }
 }
 
-impl FromStr for Address {
+impl FromStr for PciAddress {
     type Err = anyhow::Error;
 
     /// Parses `DDDD:BB:DD.F`, or `BB:DD.F` for domain 0, as `lspci` prints them.
@@ -101,9 +101,9 @@ pub struct TegraPort {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Function {
     /// Its address.
-    pub address: Address,
+    pub address: PciAddress,
     /// The function on the root bus above it: its root port, or itself.
-    pub top: Address,
+    pub top: PciAddress,
     /// `class`: base class 23:16, subclass 15:8, programming interface.
     pub class: u32,
     /// `vendor`.
@@ -115,7 +115,7 @@ pub struct Function {
     pub tegra: Option<TegraPort>,
     /// For a virtual function (SR-IOV), the physical function that it is of (`physfn`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub physical: Option<Address>,
+    pub physical: Option<PciAddress>,
     /// Whether a driver of the kernel has it, and no program or virtual machine (`vfio`).
     #[serde(skip)]
     pub has_driver: bool,
@@ -147,8 +147,8 @@ pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<Functi
     functions.sort_by_key(|function| function.address);
     let ports: Vec<_> = functions.iter().filter_map(|f| Some((f.address, f.tegra?))).collect();
     for function in &mut functions {
-        let its = ports.iter().find(|(address, _)| *address == function.top);
-        function.tegra = its.map(|(_, port)| *port);
+        let matched = ports.iter().find(|(address, _)| *address == function.top);
+        function.tegra = matched.map(|(_, port)| *port);
     }
     functions
 }
@@ -156,7 +156,7 @@ pub(super) fn read_functions(root: &Path, problems: &mut Problems) -> Vec<Functi
 fn read_function(
     root: &Path,
     link: &Path,
-    address: Address,
+    address: PciAddress,
     problems: &mut Problems,
 ) -> Option<Function> {
     let target = fs::read_link(link).ok()?;
@@ -202,7 +202,7 @@ fn has_driver(dir: &Path) -> bool {
 }
 
 /// The physical function of a virtual one, to which its link leads.
-fn read_physical(dir: &Path) -> Option<Address> {
+fn read_physical(dir: &Path) -> Option<PciAddress> {
     let target = fs::read_link(dir.join("physfn")).ok()?;
     target.file_name()?.to_str()?.parse().ok()
 }
@@ -227,13 +227,13 @@ pub fn join_addresses(addresses: impl IntoIterator<Item: fmt::Display>) -> Optio
 }
 
 /// The function on the root bus above a function: its root port, or itself.
-pub fn top(root: &Path, address: Address) -> Option<Address> {
+pub fn top(root: &Path, address: PciAddress) -> Option<PciAddress> {
     let link = fs::read_link(root.join(FUNCTIONS).join(address.to_string())).ok()?;
     addresses_in_path(&link).first().copied()
 }
 
 /// The addresses in a path, from the root bus down.
-pub(super) fn addresses_in_path(path: &Path) -> Vec<Address> {
+pub(super) fn addresses_in_path(path: &Path) -> Vec<PciAddress> {
     let names = path.iter().filter_map(|name| name.to_str());
     names.filter_map(|name| name.parse().ok()).collect()
 }
@@ -276,13 +276,13 @@ mod tests {
 
     #[test]
     fn addresses_are_lspcis() {
-        let parsed = |text: &str| text.parse::<Address>().unwrap();
+        let parsed = |text: &str| text.parse::<PciAddress>().unwrap();
         assert_eq!(parsed("0001:30:03.0").to_string(), "0001:30:03.0");
         assert_eq!(parsed("98:1f.7").to_string(), "0000:98:1f.7");
         assert_eq!(parsed("10000:e1:00.0").domain, 0x10000);
         assert_eq!(parsed("27:01.1").requester_id(), 0x2709);
         for text in ["", "nvme0n1", "00:20.0", "00:00.8", "100:00.0", "0:+1:00.0", "00.0"] {
-            assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");
+            assert!(text.parse::<PciAddress>().is_err(), "{text:?} was accepted");
         }
     }
 

@@ -64,8 +64,8 @@ pub struct Pmu {
 
 impl Pmu {
     /// Whether a unit of this kind is at the other end of its link; `true` for no kind.
-    pub fn has_peer(&self, kind: Option<&String>) -> bool {
-        kind.is_none_or(|kind| self.peers.get(kind).is_some_and(|number| *number > 0))
+    pub fn has_peer(&self, unit_kind: Option<&String>) -> bool {
+        unit_kind.is_none_or(|peer_kind| self.peers.get(peer_kind).is_some_and(|number| *number > 0))
     }
 
     /// Reads the PMU in `dir`; `None`, with a problem, if its type cannot be read.

@@ -26,7 +26,7 @@ struct DriverTable {
 #[serde(deny_unknown_fields)]
 struct Platform {
     name: String,
-    /// Patterns of [`Processor::generation`].
+    /// Patterns of [`Processor::generation_name`].
     processors: Vec<String>,
     /// Modules of drivers.
     drivers: Vec<String>,

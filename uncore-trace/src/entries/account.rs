@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::discover::accounts::{Account, IoDirection, AccountSource, Unit};
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 
 /// An account at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl AccountGrowth {
     /// Bytes that a function moved, in a direction or in both; `None` if nothing counts them, or it was
     /// not read twice. What its physical function counts for a virtual one has all bytes. Otherwise
     /// packets and RDMA are counted apart.
-    pub fn moved_bytes(&self, function: Address, direction: Option<IoDirection>) -> Option<u64> {
+    pub fn moved_bytes(&self, function: PciAddress, direction: Option<IoDirection>) -> Option<u64> {
         let sum = |sources: &[AccountSource]| {
             let is_wanted = |candidate: &Account| {
                 candidate.unit == Unit::Bytes
@@ -71,7 +71,7 @@ impl AccountGrowth {
     /// which engines copied for it (kfd), the time or the cycles in which engines worked for it (drm),
     /// or the memory that it has. Empty if nothing is counted by process; a process without an entry
     /// used nothing of it.
-    pub fn usage_by_process(&self, function: Address) -> BTreeMap<u32, u64> {
+    pub fn usage_by_process(&self, function: PciAddress) -> BTreeMap<u32, u64> {
         const MEASURES: [(AccountSource, Unit); 5] = [
             (AccountSource::Kfd, Unit::Ns),
             (AccountSource::Drm, Unit::Ns),
@@ -96,7 +96,7 @@ impl AccountGrowth {
     }
 
     /// The accounts of a function that were read twice, and their growth.
-    fn growth_of_function(&self, function: Address) -> impl Iterator<Item = (&Account, u64)> {
+    fn growth_of_function(&self, function: PciAddress) -> impl Iterator<Item = (&Account, u64)> {
         let range_start = Account {
             function,
             source: AccountSource::ALL[0],
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn bytes_of_a_function_are_of_one_who_counts_all() {
-        let nic: Address = NIC.parse().unwrap();
+        let nic: PciAddress = NIC.parse().unwrap();
         let mut grown = AccountGrowth::default();
         let all = |source, name| account(NIC, source, name, Unit::Bytes, None);
         add(&mut grown, &all(AccountSource::Net, "rx"), &[Some(10)]);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn processes_are_compared_by_one_measure() {
-        let gpu: Address = GPU.parse().unwrap();
+        let gpu: PciAddress = GPU.parse().unwrap();
         let mut grown = AccountGrowth::default();
         let drm = |name, unit, pid| account(GPU, AccountSource::Drm, name, unit, Some(pid));
         add(&mut grown, &drm("vram", Unit::Resident, 7), &[Some(50), Some(60)]);

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use super::cdi;
 use super::kubelet::{Container, Dynamic, ListedPods, Pod};
 use crate::discover::nodes::{Drivers, gpu_ids};
-use crate::discover::pci::{self, Address};
+use crate::discover::pci::{self, PciAddress};
 
 /// Most assignments of a host: it has 110 pods, unless it was configured otherwise.
 const MOST: usize = 1 << 14;
@@ -39,9 +39,9 @@ pub struct Assignment {
     /// Names of CDI, with commas.
     pub cdi: Option<String>,
     /// Its functions.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// The functions on the root bus above them.
-    pub ports: BTreeSet<Address>,
+    pub ports: BTreeSet<PciAddress>,
 }
 
 /// What identifies devices on a machine.
@@ -49,7 +49,7 @@ pub struct Assignment {
 struct MachineDevices {
     root: PathBuf,
     drivers: Drivers,
-    gpus: Vec<(String, Address)>,
+    gpus: Vec<(String, PciAddress)>,
     cdi: cdi::CdiNames,
 }
 
@@ -116,7 +116,7 @@ impl MachineDevices {
     fn claimed_devices<'a>(
         &'a self,
         dynamic: &'a Dynamic,
-    ) -> impl Iterator<Item = (Assignment, BTreeSet<Address>)> + 'a {
+    ) -> impl Iterator<Item = (Assignment, BTreeSet<PciAddress>)> + 'a {
         dynamic.resources.iter().map(move |claim_resource| {
             let names: Vec<&str> = claim_resource.cdi.iter().map(|device| device.name.as_str()).collect();
             let numbers = names.iter().flat_map(|name| self.cdi.device_numbers(name));
@@ -133,7 +133,7 @@ impl MachineDevices {
         })
     }
 
-    fn functions_by_id(&self, id: &str) -> BTreeSet<Address> {
+    fn functions_by_id(&self, id: &str) -> BTreeSet<PciAddress> {
         if let Ok(address) = id.parse() {
             return [address].into();
         }
@@ -143,8 +143,8 @@ impl MachineDevices {
     }
 
     /// With those of the functions that the machine has.
-    fn with_functions(&self, assignment: Assignment, functions: &BTreeSet<Address>) -> Assignment {
-        let port = |address: &Address| Some((*address, pci::top(&self.root, *address)?));
+    fn with_functions(&self, assignment: Assignment, functions: &BTreeSet<PciAddress>) -> Assignment {
+        let port = |address: &PciAddress| Some((*address, pci::top(&self.root, *address)?));
         let (functions, ports) = functions.iter().filter_map(port).unzip();
         Assignment { functions, ports, ..assignment }
     }

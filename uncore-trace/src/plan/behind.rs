@@ -8,7 +8,7 @@ use super::resolve::ResolvedEvent;
 use crate::catalog::behind::{self, AttachedSocket};
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
-use crate::discover::pci::{Address, Function};
+use crate::discover::pci::{PciAddress, Function};
 
 /// PCI base class of network controllers (`PCI_BASE_CLASS_NETWORK`, `include/linux/pci_ids.h`).
 const NETWORK: u32 = 0x02;
@@ -20,7 +20,7 @@ const FEW: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedFunction {
     /// Its address.
-    pub function: Address,
+    pub function: PciAddress,
     /// Whether it may move bytes of which nothing else is known while no process holds it: it is a
     /// network controller with a driver and no interface here, which may be in another network
     /// namespace.
@@ -114,7 +114,7 @@ mod tests {
     /// socket.
     fn behind(machine: &str, event: &str, class: u32) -> (Vec<CountedFunction>, Option<String>) {
         let mut machine = captured_machine(machine);
-        let root: Address = "0007:00:00.0".parse().unwrap();
+        let root: PciAddress = "0007:00:00.0".parse().unwrap();
         machine.devices.pci.clear();
         for (node, name) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
             machine.devices.pci.push(Function {
@@ -143,7 +143,7 @@ mod tests {
 
     fn of(functions: &[(&str, bool)]) -> Vec<CountedFunction> {
         let of = |&(function, unseen): &(&str, bool)| CountedFunction {
-            function: Address::from_str(function).unwrap(),
+            function: PciAddress::from_str(function).unwrap(),
             unseen,
             requests: false,
         };

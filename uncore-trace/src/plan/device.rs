@@ -18,7 +18,7 @@ use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::catalog::words::{WHOLE_WORDS, PmuWords};
-use crate::discover::pci::{Address, Function};
+use crate::discover::pci::{PciAddress, Function};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
 
@@ -30,7 +30,7 @@ pub struct Subset {
     /// Its die, if one PMU serves several.
     pub die: Option<u32>,
     /// The functions that it counts beside the whole: see [`super::meters`].
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 impl Subset {
@@ -219,7 +219,7 @@ impl<'a> Narrowing<'a> {
                     function.top
                 ));
             } else if !by_requester && !inseparable.is_empty() {
-                let names = inseparable.iter().map(Address::to_string);
+                let names = inseparable.iter().map(PciAddress::to_string);
                 self.notes.insert(format!(
                     "{pmu}: what is counted for {address} has the traffic of {} too, below the same \
                      {}",
@@ -283,7 +283,7 @@ pub struct PortPosition {
 pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &Function) -> Option<PortPosition> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
-    let Address { domain, bus, device, function: number } = top;
+    let PciAddress { domain, bus, device, function: number } = top;
     let (bus, device, number) = (u64::from(bus), u64::from(device), u64::from(number));
     let has_suffix = |suffix: String| words.pmu.name.ends_with(&suffix);
     let at_port = |port| Some(PortPosition { port, die: None, any_of_die: false });
@@ -316,7 +316,7 @@ pub fn find_position(machine: &Machine, words: PmuWords<'_>, function: &Function
         Locate::HnsBdfRange => {
             // As above, but the driver compares the function itself (`hns3_pmu_valid_bdf`,
             // drivers/perf/hisilicon/hns3_pmu.c, Linux 7.2).
-            let Address { domain, .. } = function.address;
+            let PciAddress { domain, .. } = function.address;
             let range = words.pmu.bdf_range.as_ref()?;
             let is_its = domain == 0 && range.contains(&function.address.requester_id());
             if is_its { at_port(None) } else { None }
@@ -388,7 +388,7 @@ pub fn part(
     ports: &PortsRule,
     function: &Function,
     position: PortPosition,
-    inseparable: &[Address],
+    inseparable: &[PciAddress],
 ) -> Subset {
     let mut terms = Vec::new();
     // The port is enough if no other device is below it.
@@ -411,7 +411,7 @@ pub fn counted_with(
     ports: &PortsRule,
     function: &Function,
     position: PortPosition,
-) -> Vec<Address> {
+) -> Vec<PciAddress> {
     if position.port.is_some() || ports.term.is_none() {
         return neighbours(machine, function);
     }
@@ -424,7 +424,7 @@ pub fn counted_with(
 }
 
 /// The other functions with traffic below the same function on the root bus.
-pub(super) fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
+pub(super) fn neighbours(machine: &Machine, function: &Function) -> Vec<PciAddress> {
     let functions = machine.devices.pci.iter();
     let neighbours = functions.filter(|candidate| {
         candidate.top == function.top && candidate.address != function.address && !candidate.is_bridge()
@@ -464,7 +464,7 @@ pub(super) fn selected_functions<'a>(machine: &'a Machine, device: &str) -> Resu
     let devices = &machine.devices;
     let shown = printable(device);
     let listed = "`uncore-trace list devices` shows those of this machine";
-    if let Ok(address) = device.parse::<Address>() {
+    if let Ok(address) = device.parse::<PciAddress>() {
         let function = devices.find_function(address);
         let missing = || anyhow!("there is no PCI device {address}; {listed}");
         return Ok(vec![function.ok_or_else(missing)?]);

@@ -26,7 +26,7 @@ use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
 use crate::catalog::words::PmuWords;
 use crate::discover::apart::Apart;
-use crate::discover::pci::{Address, Function};
+use crate::discover::pci::{PciAddress, Function};
 use crate::text::printable;
 
 /// In a note on a function that a PMU cannot select.
@@ -44,7 +44,7 @@ impl<'a> Narrowing<'a> {
             selected.extend(selected_functions(self.machine, device)?);
         }
         if devices.is_empty() {
-            let known = |address: &Address| self.machine.devices.find_function(*address);
+            let known = |address: &PciAddress| self.machine.devices.find_function(*address);
             selected.extend(apart.functions.iter().filter_map(known).filter(|candidate| !candidate.is_bridge()));
             ensure!(
                 !selected.is_empty(),
@@ -114,7 +114,7 @@ impl<'a> Narrowing<'a> {
                 // The whole has no other device.
                 self.used = true;
             } else {
-                let names = list_names(counted_together.iter().map(Address::to_string));
+                let names = list_names(counted_together.iter().map(PciAddress::to_string));
                 self.notes.insert(format!(
                     "{pmu}: {NO_FILTER} {address}, which is counted together with {names}"
                 ));

@@ -53,7 +53,7 @@ use crate::catalog::spec::{self, EventItem};
 use crate::catalog::suggest::list_names;
 use crate::discover::apart::Apart;
 use crate::discover::format::WORDS;
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;
 use crate::text::printable;
@@ -164,7 +164,7 @@ pub struct Counter {
     pub behind: Vec<CountedFunction>,
     /// The functions that it counts beside a counter of the whole; empty if it is no such counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
     /// The counter that counts all of what it counts, and more; `None` if it is no part of another
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

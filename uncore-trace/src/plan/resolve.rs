@@ -15,7 +15,7 @@ use crate::catalog::kernels;
 use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
 use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::catalog::words::PmuWords;
-use crate::discover::pci::Address;
+use crate::discover::pci::PciAddress;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 
@@ -34,7 +34,7 @@ pub struct ResolvedEvent<'a> {
     /// The die that it is limited to, if the PMU serves several.
     pub die: Option<u32>,
     /// The functions that it counts beside the whole.
-    pub functions: Vec<Address>,
+    pub functions: Vec<PciAddress>,
 }
 
 /// Resolves names on one machine, and collects notes on what was left out.

@@ -216,14 +216,14 @@ fn the_chance_is_that_of_a_uniform_division() {
 #[test]
 fn what_devices_count_themselves_divides_what_several_hold() {
     let (one, two, three) = (process(1, 7), process(2, 8), process(3, 9));
-    let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<Address>().unwrap());
+    let [gpu, nic] = [GPU, NIC].map(|name| name.parse::<PciAddress>().unwrap());
     let behind = |function| CountedFunction { function, unseen: false, requests: false };
     let full =
         |owners: &[Owner]| owners.iter().map(|owner| (*owner, TICK)).collect::<BTreeMap<_, _>>();
     let holders = HashMap::from([(gpu, full(&[one, two])), (nic, full(&[three]))]);
     // In thousandths.
-    let of = |bytes: &[(Address, u64)], used: &[(u32, u64)]| {
-        let mut counted: HashMap<Address, SelfCounted> = HashMap::new();
+    let of = |bytes: &[(PciAddress, u64)], used: &[(u32, u64)]| {
+        let mut counted: HashMap<PciAddress, SelfCounted> = HashMap::new();
         for (function, bytes) in bytes {
             counted.entry(*function).or_default().bytes.insert(None, *bytes);
         }
@@ -248,7 +248,7 @@ fn what_devices_count_themselves_divides_what_several_hold() {
 #[test]
 fn what_is_counted_for_one_does_not_make_it_sure() {
     let (one, two) = (process(1, 7), process(2, 8));
-    let gpu = GPU.parse::<Address>().unwrap();
+    let gpu = GPU.parse::<PciAddress>().unwrap();
     let behind = [CountedFunction { function: gpu, unseen: false, requests: false }];
     let holders = HashMap::from([(gpu, BTreeMap::from([(one, TICK), (two, TICK)]))]);
     let processes = BTreeMap::from([(1, 99), (2, 0)]);
@@ -272,7 +272,7 @@ fn what_is_counted_for_one_does_not_make_it_sure() {
 
 #[test]
 fn requests_of_the_kernel_are_nobodys_where_nothing_divides_them() {
-    let gpu = GPU.parse::<Address>().unwrap();
+    let gpu = GPU.parse::<PciAddress>().unwrap();
     let of =
         |name: &str, requests| CountedFunction { function: name.parse().unwrap(), unseen: false, requests };
     let behind = [of(GPU, false), of(NIC, true)];

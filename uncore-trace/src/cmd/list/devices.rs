@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::nodes::{Drivers, DeviceNode, Number};
-use crate::discover::pci::{Address, Function};
+use crate::discover::pci::{PciAddress, Function};
 use crate::plan::device::{find_position, counted_with, part};
 use crate::table::{Fit, TextTable};
 use crate::text::{list_few, printable, wrapped};
@@ -21,10 +21,10 @@ use crate::text::{list_few, printable, wrapped};
 pub(super) struct Row {
     /// Disks, partitions and interfaces on it.
     names: Vec<String>,
-    address: Address,
+    address: PciAddress,
     class: Class,
     /// The function on the root bus above it; `None` if the device itself is on the root bus.
-    root_port: Option<Address>,
+    root_port: Option<PciAddress>,
     numa_node: Option<u32>,
     counted_by: Vec<CountingPmu>,
     /// Files by which processes use it.
@@ -95,7 +95,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
         let device_nodes = nodes.iter().filter(is_of_function);
         device_nodes.map(|(number, node)| DeviceFile {
             path: node.path.clone(),
-            kind: node.kind,
+            kind: node.kind_name,
             holders: held.holders_of(*number),
         })
         .collect()

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Account, ReadAccounts, Address, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
+use super::{Account, ReadAccounts, PciAddress, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
 use crate::bounds;
 
 /// Files that are read at once, some 10 us each.
@@ -31,7 +31,7 @@ struct ClientProcess {
 }
 
 /// A client: an open file that processes may share.
-type DrmClient = (Address, u64);
+type DrmClient = (PciAddress, u64);
 
 /// Reads clients.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(super) struct Drm {
 /// What a descriptor's file says of the use of a device.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ClientUse {
-    function: Option<Address>,
+    function: Option<PciAddress>,
     client: Option<u64>,
     values: Vec<(Unit, String, u64)>,
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::net::read_text;
-use super::{Account, ReadAccounts, Address, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
+use super::{Account, ReadAccounts, PciAddress, AccountValues, HeldDevices, AccountSource, Unit, dir_names};
 
 /// `/sys/class/kfd/kfd`. The directory `proc` has one for each process, named by its number
 /// (`kfd_create_process`, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`, Linux 6.1 and 6.12).
@@ -51,7 +51,7 @@ impl ReadAccounts for Kfd {
 }
 
 /// The function of each GPU, by its id in the names of files.
-fn gpus_by_id(dir: &Path) -> BTreeMap<u32, Address> {
+fn gpus_by_id(dir: &Path) -> BTreeMap<u32, PciAddress> {
     let nodes = dir.join("topology/nodes");
     let gpu = |node: String| {
         let dir = nodes.join(node);
@@ -65,7 +65,7 @@ fn gpus_by_id(dir: &Path) -> BTreeMap<u32, Address> {
         let location = property("location_id").filter(|location| *location <= 0xffff)?;
         let (bus, device) = ((location >> 8) as u8, (location >> 3 & 0x1f) as u8);
         let function = (location & 7) as u8;
-        Some((id, Address { domain: property("domain")?, bus, device, function }))
+        Some((id, PciAddress { domain: property("domain")?, bus, device, function }))
     };
     dir_names(&nodes).into_iter().filter_map(gpu).collect()
 }

@@ -21,7 +21,7 @@ use self::net::Net;
 use self::rdma::Rdma;
 pub use self::vf::Netlink;
 use self::vf::Vf;
-use super::pci::{self, Address};
+use super::pci::{self, PciAddress};
 use crate::bounds;
 pub use crate::schema::accounts::{AccountSource, Unit};
 pub use crate::schema::io::IoDirection;
@@ -43,7 +43,7 @@ const LONGEST_NAME: usize = 80;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
     /// The PCI function.
-    pub function: Address,
+    pub function: PciAddress,
     /// Who counts.
     pub source: AccountSource,
     /// As the source calls it.
@@ -62,10 +62,10 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldDevices {
     /// Functions that some process holds.
-    pub functions: BTreeSet<Address>,
+    pub functions: BTreeSet<PciAddress>,
     /// Processes that hold files which describe their use in `/proc/PID/fdinfo`, with the functions
     /// behind these files.
-    pub clients: BTreeMap<u32, BTreeSet<Address>>,
+    pub clients: BTreeMap<u32, BTreeSet<PciAddress>>,
 }
 
 impl HeldDevices {
@@ -100,7 +100,7 @@ impl AccountValues {
     }
 
     /// Adds a sum of bytes of a function.
-    fn add_bytes(&mut self, origin: (Address, AccountSource), name: &str, direction: IoDirection, value: u64) {
+    fn add_bytes(&mut self, origin: (PciAddress, AccountSource), name: &str, direction: IoDirection, value: u64) {
         let (function, source) = origin;
         let (direction, unit) = (Some(direction), Unit::Bytes);
         let name = Arc::from(name);
@@ -174,16 +174,16 @@ impl AccountReader {
 }
 
 /// The directory of a function in `sys/devices`.
-fn function_dir(root: &Path, function: Address) -> Option<PathBuf> {
+fn function_dir(root: &Path, function: PciAddress) -> Option<PathBuf> {
     let link = fs::read_link(root.join(pci::FUNCTIONS).join(function.to_string())).ok()?;
     pci::sysfs_device_dir(root, &link)
 }
 
 /// The devices of a class that a function has, by name: they are in its directory, or in that of a
 /// device between (virtio, auxiliary devices).
-fn class_devices(root: &Path, function: Address, class: &str) -> Vec<(String, PathBuf)> {
+fn class_devices(root: &Path, function: PciAddress, class: &str) -> Vec<(String, PathBuf)> {
     let Some(dir) = function_dir(root, function) else { return Vec::new() };
-    let between = dir_names(&dir).into_iter().filter(|name| name.parse::<Address>().is_err());
+    let between = dir_names(&dir).into_iter().filter(|name| name.parse::<PciAddress>().is_err());
     let dirs = std::iter::once(dir.clone()).chain(between.map(|name| dir.join(name)));
     let named_dirs = dirs.flat_map(|dir| {
         let class = dir.join(class);
@@ -252,7 +252,7 @@ mod fake {
         }
     }
 
-    pub(super) fn parse_address(function: &str) -> Address {
+    pub(super) fn parse_address(function: &str) -> PciAddress {
         function.parse().unwrap()
     }
 
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_function_is_shared_if_two_processes_have_it() {
-        let one: BTreeSet<Address> = [parse_address("01:00.0"), parse_address("02:00.0")].into();
+        let one: BTreeSet<PciAddress> = [parse_address("01:00.0"), parse_address("02:00.0")].into();
         let mut held = HeldDevices { clients: [(7, one)].into(), ..HeldDevices::default() };
         assert!(!held.is_shared());
         held.clients.insert(8, [parse_address("02:00.0")].into());

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::net::{is_representor, read_text};
-use super::{ReadAccounts, Address, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
+use super::{ReadAccounts, PciAddress, IoDirection, AccountValues, HeldDevices, AccountSource, class_devices, function_dir, dir_names};
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -174,7 +174,7 @@ impl<L: QueryInterface> Vf<L> {
     fn read_sums(
         &mut self,
         root: &Path,
-        physical: Address,
+        physical: PciAddress,
         reading: &mut AccountValues,
     ) -> BTreeMap<u32, (u64, u64)> {
         for (name, dir) in class_devices(root, physical, "net") {
@@ -193,7 +193,7 @@ impl<L: QueryInterface> Vf<L> {
 
 impl<L: QueryInterface> ReadAccounts for Vf<L> {
     fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
-        let mut sums_by_physical: BTreeMap<Address, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+        let mut sums_by_physical: BTreeMap<PciAddress, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
         for function in &held.functions {
             let Some((physical, number)) = virtual_number(root, *function) else { continue };
             let sums = sums_by_physical.entry(physical).or_insert_with(|| self.read_sums(root, physical, reading));
@@ -210,8 +210,8 @@ impl<L: QueryInterface> ReadAccounts for Vf<L> {
 
 /// The physical function of a virtual one, and its number there: that of the link `virtfnN`
 /// (`Documentation/ABI/testing/sysfs-bus-pci`, Linux 7.2).
-fn virtual_number(root: &Path, function: Address) -> Option<(Address, u32)> {
-    let leads_to = |link: &Path| -> Option<Address> {
+fn virtual_number(root: &Path, function: PciAddress) -> Option<(PciAddress, u32)> {
+    let leads_to = |link: &Path| -> Option<PciAddress> {
         fs::read_link(link).ok()?.file_name()?.to_str()?.parse().ok()
     };
     let physical = leads_to(&function_dir(root, function)?.join("physfn"))?;
