@@ -25,7 +25,7 @@ use crate::view::render::{self, TextStyle};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{By, Question, Usage, top};
+use crate::view::usage::{By, UsageQuestion, Usage, top};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -250,13 +250,13 @@ fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
 /// The answer, and the table of links if the recording has any: printed before the tables of events.
 fn answer_text(
     recording: &Recording,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     usage: &Usage,
     style: TextStyle,
 ) -> Result<String> {
     let links = Links::of(recording)?;
     let grouping = common_grouping(question, &usage.events);
-    let link_directions = headroom(recording, &links, &Question { by: grouping, ..question.clone() })?;
+    let link_directions = headroom(recording, &links, &UsageQuestion { grouping: grouping, ..question.clone() })?;
     let (answer, full) = answer::of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
     // Of the whole recording, whatever its time that is shown.
@@ -275,13 +275,13 @@ fn answer_text(
 }
 
 /// The question that the options ask.
-fn build_question(recording: &Recording, args: &Args) -> Result<Question<'static>> {
+fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'static>> {
     ensure!(
         args.cgroups.is_empty() || args.grouping().has_owner(),
         "--cgroup selects owners, and lines by {} have none: use --by cgroup",
         args.grouping().name()
     );
-    Ok(Question {
+    Ok(UsageQuestion {
         from: args.from.clone(),
         to: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
@@ -291,7 +291,7 @@ fn build_question(recording: &Recording, args: &Args) -> Result<Question<'static
             || !args.cgroups.is_empty()
             || args.json
             || args.csv,
-        ..Question::by(args.grouping())
+        ..UsageQuestion::grouped_by(args.grouping())
     })
 }
 

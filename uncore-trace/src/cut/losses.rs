@@ -22,8 +22,8 @@ pub(super) struct LossTotals {
 /// counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy_losses(
     source_parts: &[PartToCut],
-    begin: i64,
-    end: i64,
+    begin_ns: i64,
+    end_ns: i64,
     writer: &mut Writer,
 ) -> Result<LossTotals> {
     let mut loss_totals = LossTotals::default();
@@ -44,9 +44,9 @@ pub(super) fn copy_losses(
                 let is_wanted = if does_hold(cause) {
                     let detail = details.is_valid(row).then(|| details.value(row).to_owned());
                     let key = (cause.to_owned(), nullable_value(cpus, row), nullable_value(counters, row), detail);
-                    time_ns <= end && copied_states.insert(key)
+                    time_ns <= end_ns && copied_states.insert(key)
                 } else {
-                    begin < time_ns && since_ns < end
+                    begin_ns < time_ns && since_ns < end_ns
                 };
                 if is_wanted {
                     let count = counts.value(row).max(0).unsigned_abs();

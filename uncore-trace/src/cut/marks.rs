@@ -19,7 +19,7 @@ pub(super) fn copy_marks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64,
         let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
         for batch in table.scan_columns(&columns)? {
             for mark in decode_marks(&batch?)? {
-                match copied.iter_mut().find(|open_span| goes_on(open_span, &mark, source_part.begin_ns)) {
+                match copied.iter_mut().find(|open_span| continues_span(open_span, &mark, source_part.begin_ns)) {
                     Some(earlier_span) => earlier_span.end_ns = mark.end_ns,
                     None => copied.push(mark),
                 }
@@ -40,11 +40,11 @@ pub(super) fn copy_marks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64,
 }
 
 /// Whether a mark continues a span that was open when its part began.
-fn goes_on(before: &Mark, mark: &Mark, part_begin: i64) -> bool {
+fn continues_span(earlier: &Mark, mark: &Mark, part_begin: i64) -> bool {
     let is_at_begin = mark.kind == MarkKind::Span && mark.mono_ns == part_begin;
-    let is_open = before.kind == MarkKind::Span && before.end_ns.is_none();
+    let is_open = earlier.kind == MarkKind::Span && earlier.end_ns.is_none();
     let identity = |mark: &Mark| (mark.text.clone(), mark.source.clone(), mark.pid);
-    is_at_begin && is_open && identity(before) == identity(mark)
+    is_at_begin && is_open && identity(earlier) == identity(mark)
 }
 
 fn last_ns(mark: &Mark) -> i64 {

@@ -24,7 +24,7 @@ use serde::Serialize;
 use self::held::HeldStates;
 use self::part::PartToCut;
 use self::rows::{ReadingsCopier, copy_between, copy_during, copy_ended};
-use self::time::Times;
+use self::time::CopiedCpuTimes;
 use crate::clock::Snapshot;
 use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
@@ -107,7 +107,7 @@ fn copy_parts(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64, target: &P
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
     let mut writer = Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
-    let mut cpu_times = Times::default();
+    let mut cpu_times = CopiedCpuTimes::default();
     for &def in ALL {
         let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
         let mut held_states = HeldStates::default();
@@ -191,7 +191,7 @@ const OF_THE_END: [&str; 9] = [
 fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
     let snapshots: Vec<Snapshot> = source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
     let (first_snapshot, last_snapshot) = snapshots.first().zip(snapshots.last()).context("the metadata has no clocks")?;
-    let snapshot_at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall_at(time) };
+    let snapshot_at = |clock: &Snapshot, moment_ns| Snapshot { mono_ns: moment_ns, wall_ns: clock.wall_at(moment_ns) };
     let within = snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
     Ok([snapshot_at(first_snapshot, begin_ns)].into_iter().chain(within.copied()).chain([snapshot_at(last_snapshot, end_ns)]).collect())
 }

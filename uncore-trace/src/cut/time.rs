@@ -13,9 +13,9 @@ use crate::schema::{TableDef, irqs, metadata, runtime};
 
 /// Sums by CPU.
 #[derive(Debug, Default)]
-pub(super) struct Times(BTreeMap<u32, CpuTimeSplit>);
+pub(super) struct CopiedCpuTimes(BTreeMap<u32, CpuTimeSplit>);
 
-impl Times {
+impl CopiedCpuTimes {
     /// Adds the rows of tables that hold CPU time.
     pub(super) fn add_rows(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         let column = match def.name {
@@ -28,12 +28,12 @@ impl Times {
         let owners = words(batch, "owner")?;
         for row in 0..batch.num_rows() {
             let cpu = cpus.value(row).max(0).unsigned_abs();
-            let end = ends.value(row).max(0).unsigned_abs();
-            let begin = end.saturating_sub(lengths.value(row).max(0).unsigned_abs());
-            let new = CpuTimeSplit { cpu, begin_ns: begin, end_ns: end, ..CpuTimeSplit::default() };
+            let row_end_ns = ends.value(row).max(0).unsigned_abs();
+            let row_begin_ns = row_end_ns.saturating_sub(lengths.value(row).max(0).unsigned_abs());
+            let new = CpuTimeSplit { cpu, begin_ns: row_begin_ns, end_ns: row_end_ns, ..CpuTimeSplit::default() };
             let time = self.0.entry(cpu).or_insert(new);
-            time.begin_ns = time.begin_ns.min(begin);
-            time.end_ns = time.end_ns.max(end);
+            time.begin_ns = time.begin_ns.min(row_begin_ns);
+            time.end_ns = time.end_ns.max(row_end_ns);
             let summed_ns = match (column, owners.get(row)) {
                 ("ns", Some(SOFTIRQ)) => &mut time.softirq_ns,
                 ("ns", _) => &mut time.irq_ns,

@@ -12,7 +12,7 @@ use super::interval::Interval;
 use super::key::By;
 use super::links::{Links, limit};
 use super::tenants::usage_of_tenants;
-use super::usage::{Event, ReportLine, Question, Usage};
+use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage};
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -30,7 +30,7 @@ const HOLDERS: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted<'a> {
     /// Its sums.
-    pub event: &'a Event,
+    pub event: &'a UsageEvent,
     /// Average rate, in the event's unit per second.
     pub rate: f64,
     /// How full the link was, as a fraction of its peak; of both directions together if only that
@@ -40,7 +40,7 @@ pub(super) struct Counted<'a> {
 
 /// The events and links of which something was counted: the fullest link first, then those
 /// without a known peak, by rate.
-pub(super) fn ranked<'a>(events: &'a [Event], links: &Links) -> Vec<Counted<'a>> {
+pub(super) fn ranked<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<Counted<'a>> {
     let mut ranked: Vec<Counted<'_>> = Vec::new();
     for event in events.iter().filter(|event| event.total > 0.0) {
         let Some(rate) = event.mean_rate(event.total) else { continue };
@@ -51,7 +51,7 @@ pub(super) fn ranked<'a>(events: &'a [Event], links: &Links) -> Vec<Counted<'a>>
     ranked
 }
 
-fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f64> {
+fn fullness(event: &UsageEvent, rate: f64, all: &[UsageEvent], links: &Links) -> Option<f64> {
     let (place, direction) = event.link?;
     let link = links.links.get(place)?;
     if let Some(limit) = limit(link, direction) {
@@ -64,7 +64,7 @@ fn fullness(event: &Event, rate: f64, all: &[Event], links: &Links) -> Option<f6
 
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
-pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String) {
+pub fn answer(events: &[UsageEvent], links: &Links, ways: &[Way]) -> (String, String) {
     let counted = ranked(events, links);
     if let Some(fullest) = counted.iter().find(|counted| counted.event.link.is_some()) {
         let more = [how_full(fullest.event, links, ways), of_holders(events, links)];
@@ -83,20 +83,20 @@ pub fn answer(events: &[Event], links: &Links, ways: &[Way]) -> (String, String)
 /// The recording cannot be read.
 pub fn of_report(
     recording: &Recording,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     sums: &Usage,
     (links, ways): (&Links, &[Way]),
 ) -> Result<(String, String)> {
-    let (by, is_chosen) = match question.by {
+    let (by, is_chosen) = match question.grouping {
         By::Pmu | By::Port | By::Device | By::Owner => (By::Cgroup, false),
         by => (by, question.is_chosen),
     };
-    let asked = Question { by, is_chosen, ..question.clone() };
+    let asked = UsageQuestion { grouping: by, is_chosen, ..question.clone() };
     if ways.iter().any(|way| way.bytes > 0.0) {
-        let sums = usage_of_tenants(recording, &Question { links: Some(links), ..asked })?;
+        let sums = usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..asked })?;
         return Ok(answer(&sums.events, links, ways));
     }
-    if sums.by == by {
+    if sums.grouping == by {
         return Ok(answer(&sums.events, links, ways));
     }
     Ok(answer(&usage_of_tenants(recording, &asked)?.events, links, ways))
@@ -107,7 +107,7 @@ fn is_tenant(line: &ReportLine) -> bool {
     ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
 }
 
-fn of_link(event: &Event, links: &Links) -> String {
+fn of_link(event: &UsageEvent, links: &Links) -> String {
     let over = event.link.map(|(place, direction)| label(links, place, direction));
     let over = over.unwrap_or_default();
     let unit = printable(&event.unit);
@@ -126,7 +126,7 @@ fn of_link(event: &Event, links: &Links) -> String {
 
 /// What went over the links of devices for those who held them, those with the most bytes first; empty
 /// if nothing did.
-fn of_holders(events: &[Event], links: &Links) -> String {
+fn of_holders(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
         let Some((place, _)) = event.link.filter(|(place, _)| !links.has_parts(*place)) else {
@@ -150,7 +150,7 @@ fn of_holders(events: &[Event], links: &Links) -> String {
 }
 
 /// How full a link was; empty if its peak is not known.
-fn how_full(event: &Event, links: &Links, ways: &[Way]) -> String {
+fn how_full(event: &UsageEvent, links: &Links, ways: &[Way]) -> String {
     let Some((place, direction)) = event.link else { return String::new() };
     let of = |direction| ways.iter().find(|way| (way.link, way.direction) == (place, direction));
     let with_peak = |direction| of(direction).filter(|way| way.limit(links).is_some());
@@ -178,14 +178,14 @@ fn label(links: &Links, place: usize, direction: Direction) -> String {
 }
 
 /// A fraction of an event, and the line that had it.
-type Part<'a> = (f64, &'a ReportLine, &'a Event);
+type Part<'a> = (f64, &'a ReportLine, &'a UsageEvent);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
 fn of_events(counted: &[Counted<'_>]) -> Option<String> {
     let mut parts: BTreeMap<(&str, &str, &str), Vec<Part<'_>>> = BTreeMap::new();
     for Counted { event, .. } in counted {
         for line in event.lines.iter().filter(|line| is_tenant(line)) {
-            let its = parts.entry((event.by.name(), &line.owner, &line.key)).or_default();
+            let its = parts.entry((event.grouping.name(), &line.owner, &line.key)).or_default();
             its.push((line.sum.value / event.total, line, event));
         }
     }
@@ -206,7 +206,7 @@ fn of_events(counted: &[Counted<'_>]) -> Option<String> {
 
 /// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly all;
 /// `None` for other events, and for the root, whose name says nothing.
-pub(super) fn in_cgroup(event: &Event) -> Option<String> {
+pub(super) fn in_cgroup(event: &UsageEvent) -> Option<String> {
     let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
     Some(format!("{} in cgroup {}", percent(dominant.fraction), printable(&dominant.path)))
 }
@@ -218,7 +218,7 @@ pub(super) fn name(line: &ReportLine) -> Cow<'_, str> {
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.
-pub(super) fn share(line: &ReportLine, event: &Event) -> String {
+pub(super) fn share(line: &ReportLine, event: &UsageEvent) -> String {
     let share = percent(line.sum.value / event.total);
     let ends = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
     match line.value_interval(event).map(ends) {

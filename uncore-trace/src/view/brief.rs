@@ -11,7 +11,7 @@ use super::key::By;
 use super::links::Links;
 use super::span::TimePoint;
 use super::tenants::usage_of_tenants;
-use super::usage::{Event, Question};
+use super::usage::{UsageEvent, UsageQuestion};
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::terminal::{cells, mark, shorten, wrap_words};
@@ -51,7 +51,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     });
     let is_whole = last.is_none();
     let links = Links::of(recording)?;
-    let mut question = Question { is_chosen: false, ..Question::by(By::Cgroup) };
+    let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(By::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
     if let Some((ns, from)) = last {
@@ -105,7 +105,7 @@ fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
 }
 
 /// The one or two owners with most, after a colon, in at most `room` cells unless that is very small.
-fn owners(event: &Event, room: usize) -> String {
+fn owners(event: &UsageEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
     for (place, owner) in largest.enumerate() {

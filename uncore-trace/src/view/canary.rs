@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::key::By;
 use super::links::Links;
-use super::usage::{ReportLine, Question, Usage, usage};
+use super::usage::{ReportLine, UsageQuestion, Usage, usage};
 use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
@@ -52,7 +52,7 @@ pub fn credits(recording: &Recording) -> Result<Option<Vec<Credit>>> {
         return Ok(None);
     };
     let links = Links::of(recording)?;
-    let question = Question { links: Some(&links), ..Question::by(By::Cgroup) };
+    let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
     let usage = usage(recording, &question)?;
     Ok(Some(compared(&canary, &links, &usage)))
 }
@@ -209,7 +209,7 @@ mod tests {
     fn of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<Credit> {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
-        let question = Question { links: Some(&links), ..Question::by(By::Cgroup) };
+        let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
         compared(canary, &links, &usage(&recording, &question).unwrap())
     }
 

@@ -8,7 +8,7 @@ use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
 use super::layout::{Column, Kind};
-use super::usage::{By, Event, ReportLine, Usage};
+use super::usage::{By, UsageEvent, ReportLine, Usage};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -30,8 +30,8 @@ pub(super) struct Shape {
 }
 
 /// The columns of an event's table.
-pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
-    let by = event.by;
+pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Shape) -> Vec<Column> {
+    let by = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| Column {
         kind,
@@ -103,7 +103,7 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
 }
 
 /// The interval of each line, with aligned ends.
-fn intervals(event: &Event, lines: &[&ReportLine], unit: &str, dash: &str) -> Column {
+fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> Column {
     let all: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = SharedUnit::for_values(ends, unit);
@@ -134,7 +134,7 @@ fn both(by: By) -> bool {
 /// The name of a line; an owner that has its own column is not repeated.
 fn name(line: &ReportLine, by: By, shape: Shape) -> String {
     if line.key == SMALL {
-        return format!("({} small processes)", line.small());
+        return format!("({} small processes)", line.most_small_processes());
     }
     match (both(by) && line.key == line.owner, shape.owner) {
         (false, _) => printable(&line.key).into_owned(),

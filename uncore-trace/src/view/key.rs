@@ -10,7 +10,7 @@ use super::interval::{Claim, Interval};
 use super::links::Links;
 use super::selected::SelectedBatch;
 use super::sums::Window;
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::cgroups::{ancestor_path, whole_job};
 use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 use crate::schema::link::Direction;
@@ -229,8 +229,8 @@ pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
 impl<'a> Columns<'a> {
     /// The columns for the lines of a question; its time is ignored.
-    pub fn new(batch: &'a RecordBatch, question: &'a Question<'_>) -> Result<Columns<'a>> {
-        let Question { by, links, cgroup_depth: depth, ref selected, .. } = *question;
+    pub fn new(batch: &'a RecordBatch, question: &'a UsageQuestion<'_>) -> Result<Columns<'a>> {
+        let UsageQuestion { grouping: by, links, cgroup_depth: depth, ref selected, .. } = *question;
         let name = match by {
             By::Cgroup => Some("cgroup"),
             By::Container => Some("container"),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::canary::Credit;
 use super::incomplete::Incomplete;
-use super::usage::{Event, ReportLine, Usage};
+use super::usage::{UsageEvent, ReportLine, Usage};
 use crate::text::{csv_field, csv_text, escape_json};
 
 /// The object of a line; `report --help` lists the keys.
@@ -47,7 +47,7 @@ struct LineObject<'a> {
 impl<'a> LineObject<'a> {
     fn new(
         usage: &Usage,
-        event: &'a Event,
+        event: &'a UsageEvent,
         line: &'a ReportLine,
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
@@ -58,9 +58,9 @@ impl<'a> LineObject<'a> {
         Self {
             event: &event.name,
             unit: &event.unit,
-            by: usage.by.name(),
+            by: usage.grouping.name(),
             key: &line.key,
-            owner: usage.by.has_owner().then_some(&line.owner),
+            owner: usage.grouping.has_owner().then_some(&line.owner),
             value,
             value_low: interval.map(|interval| interval.low),
             value_high: interval.map(|interval| interval.high),
@@ -184,7 +184,7 @@ fn field_text<T: ToString>(number: Option<T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{By, Question, usage};
+    use super::super::usage::{By, UsageQuestion, usage};
     use super::*;
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         };
         let sample = SampleRecording::new(false, &broken);
         let text =
-            usage_as_json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None, None).unwrap();
+            usage_as_json(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Owner)).unwrap(), None, None).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
@@ -248,7 +248,7 @@ mod tests {
             ..INTACT
         };
         let sample = SampleRecording::new(false, &broken);
-        let usage = usage(&sample.open(), &Question::by(By::Pid)).unwrap();
+        let usage = usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap();
         let text = usage_as_csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");

@@ -9,7 +9,7 @@ use super::answer::{in_cgroup, name as line_name};
 use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
-use super::usage::{Event, ReportLine, Usage};
+use super::usage::{UsageEvent, ReportLine, Usage};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
@@ -73,7 +73,7 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
 }
 
 /// Whether all windows of an event are known and 0.
-fn is_nothing(event: &Event) -> bool {
+fn is_nothing(event: &UsageEvent) -> bool {
     event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
@@ -107,7 +107,7 @@ fn common_values(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
 
 /// The only line of an event, if it says no more than the headline: everything is known, and certain.
 /// Lines of a chosen grouping are always shown.
-fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a ReportLine> {
+fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine> {
     let mut lines = event.lines.iter().filter(|line| line.says_something());
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0
@@ -118,7 +118,7 @@ fn sole_owner<'a>(usage: &Usage, event: &'a Event) -> Option<&'a ReportLine> {
 
 /// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if it
 /// is too long for one.
-fn event_headline(usage: &Usage, event: &Event, style: TextStyle) -> String {
+fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
     let time = event.time.whole_time();
@@ -178,7 +178,7 @@ fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[Kind]) -> (Vec<Vec<Co
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{By, Question, top, usage};
+    use super::super::usage::{By, UsageQuestion, top, usage};
     use super::*;
 
     /// In the second half of the recording everything is 0, and a part is not known.
@@ -201,9 +201,9 @@ mod tests {
         let mut shown: Vec<String> = Vec::new();
         for by in By::ALL {
             shown.push(format!("--by {}\n", by.name()));
-            shown.push(draw_usage(&usage(&recording, &Question::by(by)).unwrap(), TextStyle::default()));
+            shown.push(draw_usage(&usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(), TextStyle::default()));
         }
-        let mut usage = usage(&recording, &Question::by(By::Pid)).unwrap();
+        let mut usage = usage(&recording, &UsageQuestion::grouped_by(By::Pid)).unwrap();
         top(&mut usage.events, 1);
         shown.push(format!(
             "--by pid --top 1 --ascii\n{}",
@@ -235,7 +235,7 @@ mod tests {
         };
         let shown = |broken: &Broken| {
             let sample = SampleRecording::new(false, broken);
-            draw_usage(&usage(&sample.open(), &Question::by(By::Pid)).unwrap(), TextStyle::default())
+            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap(), TextStyle::default())
         };
         let known = shown(&idle(false));
         assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
@@ -276,7 +276,7 @@ mod tests {
         let sample = SampleRecording::new(false, &LONG);
         let mut shown: Vec<String> = Vec::new();
         for by in By::ALL {
-            let usage = usage(&sample.open(), &Question::by(by)).unwrap();
+            let usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
             for width in (48..250).step_by(7).chain([usize::MAX]) {
                 for ascii in [false, true] {
                     let text = draw_usage(&usage, TextStyle { ascii, width: Some(width) });
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn top_hides_no_value_and_no_owner_but_tasks() {
         let sample = SampleRecording::new(false, &INTACT);
-        let mut events = usage(&sample.open(), &Question::by(By::Pid)).unwrap().events;
+        let mut events = usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap().events;
         top(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
@@ -322,7 +322,7 @@ mod tests {
     fn hostile_names_do_not_reach_the_terminal() {
         let sample = SampleRecording::new(false, &INTACT);
         let text =
-            draw_usage(&usage(&sample.open(), &Question::by(By::Cgroup)).unwrap(), TextStyle::default());
+            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Cgroup)).unwrap(), TextStyle::default());
         println!("{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains("\\u{1b}[2J"), "{text}");

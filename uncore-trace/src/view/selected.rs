@@ -48,7 +48,7 @@ impl ReportSelection {
         let links = Links::of(recording)?;
         let mut known_names = names_recorded(recording, "event")?;
         let directions = links.links.iter().enumerate().flat_map(|(link_index, link)| {
-            link.counters.iter().map(move |its| (link_index, its.counter, its.direction))
+            link.counters.iter().map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
         });
         let link_counters: Vec<(String, u32)> = directions
             .map(|(link_number, counter_id, direction)| (links.label(link_number, direction), counter_id))

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::key::By;
-use super::usage::{Event, ReportLine, Question, Usage, sort_by_value, usage};
+use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -30,18 +30,18 @@ pub struct DominantCgroup {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
+pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
     let mut sums = usage(recording, question)?;
-    if question.is_chosen || question.by != By::Cgroup || recording.is_rollup() {
+    if question.is_chosen || question.grouping != By::Cgroup || recording.is_rollup() {
         return Ok(sums);
     }
     if sums.events.iter().all(|event| dominant_cgroup(event).is_none()) {
         return Ok(sums);
     }
-    let by_process = usage(recording, &Question { by: By::Comm, ..question.clone() })?;
+    let by_process = usage(recording, &UsageQuestion { grouping: By::Comm, ..question.clone() })?;
     for event in &mut sums.events {
         let Some(dominant) = dominant_cgroup(event) else { continue };
-        let is_same = |candidate: &&Event| {
+        let is_same = |candidate: &&UsageEvent| {
             (candidate.link, &candidate.name, &candidate.unit)
                 == (event.link, &event.name, &event.unit)
         };
@@ -50,7 +50,7 @@ pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Resul
             event.lines.retain(|line| !is_of_task(&line));
             event.lines.extend(divided.lines.iter().filter(is_of_task).cloned());
             sort_by_value(&mut event.lines);
-            (event.by, event.dominant) = (By::Comm, Some(dominant));
+            (event.grouping, event.dominant) = (By::Comm, Some(dominant));
         }
     }
     Ok(sums)
@@ -58,9 +58,9 @@ pub fn usage_of_tenants(recording: &Recording, question: &Question<'_>) -> Resul
 
 /// The one grouping for all of these events, for views in which a tenant has one line or colour over
 /// all of them: the chosen one, else processes if no event tells cgroups apart.
-pub fn common_grouping(question: &Question<'_>, events: &[Event]) -> By {
+pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> By {
     if question.is_chosen {
-        return question.by;
+        return question.grouping;
     }
     let mut counted = events.iter().filter(|event| event.total > 0.0).peekable();
     let is_any = counted.peek().is_some();
@@ -68,7 +68,7 @@ pub fn common_grouping(question: &Question<'_>, events: &[Event]) -> By {
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.
-fn dominant_cgroup(event: &Event) -> Option<DominantCgroup> {
+fn dominant_cgroup(event: &UsageEvent) -> Option<DominantCgroup> {
     let is_task = |owner: &str| [owner::TASK, owner::OTHER_TASKS].contains(&owner);
     let tasks = event.lines.iter().filter(|line| is_task(&line.owner));
     let of_tasks: f64 = tasks.map(|line| line.sum.value).sum();
@@ -112,11 +112,11 @@ mod tests {
     };
 
     fn sums(broken: &Broken, is_chosen: bool) -> Usage {
-        let question = Question { is_chosen, ..Question::by(By::Cgroup) };
+        let question = UsageQuestion { is_chosen, ..UsageQuestion::grouped_by(By::Cgroup) };
         usage_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
     }
 
-    fn keys(event: &Event) -> Vec<&str> {
+    fn keys(event: &UsageEvent) -> Vec<&str> {
         event.lines.iter().map(|line| line.key.as_str()).collect()
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question =
-            Question { is_chosen: false, links: Some(&links), ..Question::by(By::Cgroup) };
+            UsageQuestion { is_chosen: false, links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
         let sums = usage_of_tenants(&recording, &question).unwrap();
         let (sentence, _) = answer(&sums.events, &links, &[]);
         assert!(sentence.starts_with("train had 50 % "), "{sentence}");
@@ -172,11 +172,11 @@ mod tests {
 
     #[test]
     fn views_with_one_grouping_use_processes_if_no_event_tells_cgroups_apart() {
-        let unchosen = Question { is_chosen: false, ..Question::by(By::Cgroup) };
+        let unchosen = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(By::Cgroup) };
         let one = sums(&ONE_CGROUP, false).events;
         assert_eq!(common_grouping(&unchosen, &one), By::Comm);
-        assert_eq!(common_grouping(&Question::by(By::Pod), &one), By::Pod);
-        let mixed: Vec<Event> =
+        assert_eq!(common_grouping(&UsageQuestion::grouped_by(By::Pod), &one), By::Pod);
+        let mixed: Vec<UsageEvent> =
             one.into_iter().take(1).chain(sums(&INTACT, false).events).collect();
         assert_eq!(common_grouping(&unchosen, &mixed), By::Cgroup);
     }

@@ -28,9 +28,9 @@ use crate::tables::reader::Recording;
 
 /// Options.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
+pub struct UsageQuestion<'a> {
     /// Grouping of lines.
-    pub by: By,
+    pub grouping: By,
     /// Whether the user chose it: see [`super::tenants`].
     pub is_chosen: bool,
     /// Sum by direction of these links; `None`: by event.
@@ -45,11 +45,11 @@ pub struct Question<'a> {
     pub selected: ReportSelection,
 }
 
-impl Question<'_> {
+impl UsageQuestion<'_> {
     /// All events of a recording, grouped by `by`.
-    pub fn by(by: By) -> Self {
+    pub fn grouped_by(grouping: By) -> Self {
         Self {
-            by,
+            grouping: grouping,
             is_chosen: true,
             links: None,
             from: None,
@@ -61,7 +61,7 @@ impl Question<'_> {
 
     /// The columns of `fabric` that are read; others are not decoded.
     pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
-        let mut columns = self.by.columns(recording);
+        let mut columns = self.grouping.columns(recording);
         if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
             columns.push("cgroup");
         }
@@ -73,7 +73,7 @@ impl Question<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Grouping of lines.
-    pub by: By,
+    pub grouping: By,
     /// Whether the user chose the grouping: see [`super::tenants`].
     pub is_chosen: bool,
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
@@ -83,12 +83,12 @@ pub struct Usage {
     /// Length of a step of the lines' values over time, ns.
     pub step_ns: f64,
     /// The events or links.
-    pub events: Vec<Event>,
+    pub events: Vec<UsageEvent>,
 }
 
 /// An event over all its PMU instances, or one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct UsageEvent {
     /// Name, with the filter in brackets if there is one; for a link with the direction.
     pub name: String,
     /// Index of the link, and the direction; `None` for an event.
@@ -96,7 +96,7 @@ pub struct Event {
     /// Unit of the values.
     pub unit: String,
     /// Grouping of its lines.
-    pub by: By,
+    pub grouping: By,
     /// The cgroup in place of which lines are of processes; `None` if they are not.
     pub dominant: Option<DominantCgroup>,
     /// Time for which it was counted, with the same steps as the lines' values over time.
@@ -113,7 +113,7 @@ pub struct Event {
     rate: MomentRate,
 }
 
-impl Event {
+impl UsageEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
         self.time.whole_time().known_ns() / 1e9
@@ -180,23 +180,23 @@ impl SmallProcesses {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
+pub fn usage(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
     sum_in_threads(recording, question, parallel::thread_count())
 }
 
 /// Sums the recording's fabric table in this number of threads.
-fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize) -> Result<Usage> {
+fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: usize) -> Result<Usage> {
     let table = recording.open_table(&fabric::TABLE)?;
-    let (by, is_chosen) = (question.by, question.is_chosen);
+    let (grouping, is_chosen) = (question.grouping, question.is_chosen);
     let (begin, end) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
-        return Ok(Usage { by, is_chosen, start_ns: 0, span_ns, step_ns, events });
+        return Ok(Usage { grouping: grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let rows = table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
     let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
-        let mut sums = EventSummer::new(by, scale, span.wanted.clone(), (number, threads));
+        let mut sums = EventSummer::new(grouping, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
         for batch in batches {
             let columns = Columns::new(&batch, question)?;
@@ -207,10 +207,10 @@ fn sum_in_threads(recording: &Recording, question: &Question<'_>, threads: usize
         }
         Ok(sums.finish_events())
     })?;
-    let mut events: Vec<Event> = events_by_thread.into_iter().flatten().collect();
+    let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { by, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    Ok(Usage { grouping: grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -230,15 +230,15 @@ struct CounterCache {
 /// different events have the results of one that sums all.
 struct EventSummer {
     /// Number of this thread, and the number of threads.
-    part: (usize, usize),
+    thread_of: (usize, usize),
     /// Numbers of all events, in the order of their first rows.
     event_numbers: HashMap<(String, String), usize>,
     /// By counter.
     counters: Vec<CounterCache>,
-    by: By,
+    grouping: By,
     scale: Scale,
     wanted: RangeInclusive<i64>,
-    events: Vec<Event>,
+    events: Vec<UsageEvent>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
     /// Lines with rows in the current moment.
@@ -247,12 +247,12 @@ struct EventSummer {
 }
 
 impl EventSummer {
-    fn new(by: By, scale: Scale, wanted: RangeInclusive<i64>, part: (usize, usize)) -> Self {
+    fn new(grouping: By, scale: Scale, wanted: RangeInclusive<i64>, thread_of: (usize, usize)) -> Self {
         Self {
-            part,
+            thread_of: thread_of,
             event_numbers: HashMap::new(),
             counters: Vec::new(),
-            by,
+            grouping: grouping,
             scale,
             wanted,
             events: Vec::new(),
@@ -311,7 +311,7 @@ impl EventSummer {
     /// Whether the row's event is summed here.
     #[inline]
     fn is_own(&mut self, columns: &Columns<'_>, row: usize, counter: i32) -> bool {
-        if self.part.1 == 1 {
+        if self.thread_of.1 == 1 {
             return true;
         }
         let event = Some(columns.quick_event(row));
@@ -323,7 +323,7 @@ impl EventSummer {
         }
         let next_number = self.event_numbers.len();
         let name = (columns.what(row), columns.unit(row).to_owned());
-        let (thread, threads) = self.part;
+        let (thread, threads) = self.thread_of;
         let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
         if let Some(new_index) = index {
             if self.counters.len() <= new_index {
@@ -340,7 +340,7 @@ impl EventSummer {
     fn is_new(&mut self, counter: i32, window: (usize, i64, i64)) -> bool {
         let index = usize::try_from(counter).ok();
         let cached = index.and_then(|known_index| self.counters.get_mut(known_index));
-        cached.is_none_or(|of| std::mem::replace(&mut of.last_window, window) != window)
+        cached.is_none_or(|cached_counter| std::mem::replace(&mut cached_counter.last_window, window) != window)
     }
 
     /// Called when all rows of the windows that end at one time have come.
@@ -362,15 +362,15 @@ impl EventSummer {
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
     fn find_or_add_line(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
-        let by = self.by;
+        let grouping = self.grouping;
         let name = columns.what(row);
         let unit = columns.unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
-            self.events.push(Event {
+            self.events.push(UsageEvent {
                 name,
                 link: columns.link(row),
                 unit,
-                by,
+                grouping: grouping,
                 dominant: None,
                 time: CountedTime::default(),
                 counters: BTreeMap::new(),
@@ -407,11 +407,11 @@ impl EventSummer {
         (event, line, cause.unwrap_or_default())
     }
 
-    fn finish_events(mut self) -> Vec<Event> {
+    fn finish_events(mut self) -> Vec<UsageEvent> {
         self.end_moment();
         for event in &mut self.events {
             event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
-            if self.by.has_owner() {
+            if self.grouping.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
                 let unknown = event.lines.iter().fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown);
@@ -448,7 +448,7 @@ impl ReportLine {
     }
 
     /// The largest number of processes whose small shares it sums up in a window; 0 if it does not.
-    pub const fn small(&self) -> i32 {
+    pub const fn most_small_processes(&self) -> i32 {
         self.small_processes.most_in_window
     }
 
@@ -459,7 +459,7 @@ impl ReportLine {
 
     /// The 90 % interval; `None` if no row has a value or a confidence. If the line sums all owners
     /// it is the value itself.
-    pub fn value_interval(&self, event: &Event) -> Option<Interval> {
+    pub fn value_interval(&self, event: &UsageEvent) -> Option<Interval> {
         if self.is_divided {
             return self.sum.interval_if_sure(event.total);
         }
@@ -475,7 +475,7 @@ impl ReportLine {
 
 /// Keeps the `top` largest lines of tasks of each event and sums the others in one line, so that
 /// the lines still sum to the total. Lines of other owners always stay.
-pub fn top(events: &mut [Event], top: usize) {
+pub fn top(events: &mut [UsageEvent], top: usize) {
     for event in events {
         let mut tasks = 0;
         let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) = event.lines.drain(..).partition(|line| {
@@ -494,7 +494,7 @@ pub fn top(events: &mut [Event], top: usize) {
 }
 
 /// Merges the lines of an owner with equal names; `name` makes the name from the key.
-pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
+pub(super) fn merge_lines_by_name(events: &mut [UsageEvent], name: impl Fn(&str) -> String) {
     for event in events {
         let mut united: BTreeMap<(String, String), ReportLine> = BTreeMap::new();
         for mut line in event.lines.drain(..) {

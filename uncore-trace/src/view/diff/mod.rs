@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::links::{Links, limit};
-use super::usage::{By, Event, ReportLine};
+use super::usage::{By, UsageEvent, ReportLine};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 use side::SideUsage;
@@ -169,7 +169,7 @@ fn compare_subject(name: &(String, String), before_side: &SideUsage, after_side:
 }
 
 /// The lines of an event, by owner and name.
-fn lines_by_owner(event: Option<&Event>) -> BTreeMap<(&str, &str), &ReportLine> {
+fn lines_by_owner(event: Option<&UsageEvent>) -> BTreeMap<(&str, &str), &ReportLine> {
     let lines = event.into_iter().flat_map(|event| &event.lines);
     lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()
 }

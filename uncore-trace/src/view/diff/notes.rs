@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::links::limit;
-use super::super::usage::Event;
+use super::super::usage::UsageEvent;
 use super::side::SideUsage;
 use crate::schema::link::Direction;
 use crate::schema::metadata;
@@ -55,8 +55,8 @@ fn describe_fact(key: &str, value: Option<&str>) -> String {
 /// Whether both count in the same way, and notes on the counters, their filters and the peaks of a
 /// link.
 pub(super) fn compare_counters(
-    (before_side, event_before): (&SideUsage, Option<&Event>),
-    (after_side, event_after): (&SideUsage, Option<&Event>),
+    (before_side, event_before): (&SideUsage, Option<&UsageEvent>),
+    (after_side, event_after): (&SideUsage, Option<&UsageEvent>),
 ) -> (bool, Vec<String>) {
     let (counted_before, counted_after) = match (event_before, event_after) {
         (Some(counted_before), Some(counted_after)) => (counted_before, counted_after),
@@ -73,7 +73,7 @@ pub(super) fn compare_counters(
             counters_in_words(after_counters, before_counters)
         ));
     }
-    let peak_of_event = |compared_side: &SideUsage, event: &Event| {
+    let peak_of_event = |compared_side: &SideUsage, event: &UsageEvent| {
         let (link_index, direction) = event.link?;
         find_peak(compared_side, link_index, direction)
     };

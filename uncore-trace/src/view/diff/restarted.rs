@@ -3,22 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::usage::{By, Event, unite};
+use super::super::usage::{By, UsageEvent, merge_lines_by_name};
 use super::side::name;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
 /// key on both sides. Several of a name are summed.
-pub(super) fn pair_restarted(grouping: By, before_events: &mut [Event], after_events: &mut [Event]) {
+pub(super) fn pair_restarted(grouping: By, before_events: &mut [UsageEvent], after_events: &mut [UsageEvent]) {
     let new_keys = map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
     if new_keys.is_empty() {
         return;
     }
     let new_key = |key: &str| new_keys.get(key).cloned().unwrap_or_else(|| key.to_owned());
-    unite(before_events, new_key);
-    unite(after_events, new_key);
+    merge_lines_by_name(before_events, new_key);
+    merge_lines_by_name(after_events, new_key);
 }
 
-fn collect_keys(events: &[Event]) -> BTreeSet<String> {
+fn collect_keys(events: &[UsageEvent]) -> BTreeSet<String> {
     events.iter().flat_map(|event| &event.lines).map(|line| line.key.clone()).collect()
 }
 

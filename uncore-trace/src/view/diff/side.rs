@@ -9,7 +9,7 @@ use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
 use super::super::span::{TimePoint, SelectedTime};
-use super::super::usage::{By, Event, ReportLine, Question, unite, usage};
+use super::super::usage::{By, UsageEvent, ReportLine, UsageQuestion, merge_lines_by_name, usage};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -53,7 +53,7 @@ pub(super) struct SideUsage {
     /// Metadata that identify the host and describe how the recording was made.
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<UsageEvent>,
     /// Length of a step of the lines' values over time, seconds.
     step_s: f64,
 }
@@ -71,10 +71,10 @@ impl SideUsage {
         let links = Links::of(request.recording)?;
         let wanted = by_links.then_some(&links);
         let (from, to) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = Question { links: wanted, from, to, cgroup_depth, ..Question::by(grouping) };
+        let question = UsageQuestion { links: wanted, from, to, cgroup_depth, ..UsageQuestion::grouped_by(grouping) };
         let mut usage = usage(request.recording, &question)?;
         if by_name {
-            unite(&mut usage.events, |key| name(grouping, key).to_owned());
+            merge_lines_by_name(&mut usage.events, |key| name(grouping, key).to_owned());
         }
         let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
         let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
@@ -90,12 +90,12 @@ impl SideUsage {
     }
 
     /// The sums of this event.
-    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&Event> {
+    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&UsageEvent> {
         self.events.iter().find(|event| (&event.name, &event.unit) == (&event_key.0, &event_key.1))
     }
 
     /// The rate of all owners; unknown if nothing was counted.
-    pub(super) fn total_rate(&self, event: Option<&Event>) -> SideRate {
+    pub(super) fn total_rate(&self, event: Option<&UsageEvent>) -> SideRate {
         let Some(event) = event else { return SideRate::Unknown };
         let mut heat = Heat::default();
         event.lines.iter().for_each(|line| heat.join(&line.heat));
@@ -104,7 +104,7 @@ impl SideUsage {
     }
 
     /// The rate of one line.
-    pub(super) fn line_rate(&self, event: Option<&Event>, line: Option<&ReportLine>) -> SideRate {
+    pub(super) fn line_rate(&self, event: Option<&UsageEvent>, line: Option<&ReportLine>) -> SideRate {
         match (event, line) {
             (Some(event), Some(line)) if line.sum.rows > 0 => {
                 self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)
@@ -115,7 +115,7 @@ impl SideUsage {
         }
     }
 
-    fn compute_rate(&self, event: &Event, total: f64, total_interval: Option<Interval>, heat: &Heat) -> SideRate {
+    fn compute_rate(&self, event: &UsageEvent, total: f64, total_interval: Option<Interval>, heat: &Heat) -> SideRate {
         let Some(per_s) = event.mean_rate(total) else { return SideRate::Unknown };
         let seconds = event.known_s();
         SideRate::Known(MeanRate {

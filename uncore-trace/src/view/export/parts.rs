@@ -21,7 +21,7 @@ use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
 use crate::view::key::{self, By};
 use crate::view::links::Links;
-use crate::view::usage::Question;
+use crate::view::usage::UsageQuestion;
 
 /// How counters are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl TenantShare {
 pub(super) struct ExportNames {
     grain: Grain,
     /// How tenants are grouped, if not by cgroup, and the columns that it needs.
-    tenant_grouping: Option<(Question<'static>, Vec<&'static str>)>,
+    tenant_grouping: Option<(UsageQuestion<'static>, Vec<&'static str>)>,
     links: Links,
     counts: Interned<CountDescription>,
     tenants: Interned<ExportTenant>,
@@ -148,10 +148,10 @@ impl ExportNames {
     }
 
     /// Groups the tenants as the lines of a report are.
-    pub(super) fn group_tenants_by(mut self, by: By, recording: &Recording) -> Self {
-        let question = Question::by(by);
+    pub(super) fn group_tenants_by(mut self, grouping: By, recording: &Recording) -> Self {
+        let question = UsageQuestion::grouped_by(grouping);
         let columns = question.columns_to_read(recording);
-        self.tenant_grouping = (by != By::Cgroup).then_some((question, columns));
+        self.tenant_grouping = (grouping != By::Cgroup).then_some((question, columns));
         self
     }
 

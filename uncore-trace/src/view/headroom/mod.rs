@@ -16,7 +16,7 @@ use super::known::LineCache;
 use super::links::{Limit, Links, limit};
 use super::span::SelectedTime;
 use super::sums::{Moments, MomentBytes, CountedTime, Window};
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -63,7 +63,7 @@ impl Way {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -> Result<Vec<Way>> {
+pub fn headroom(recording: &Recording, links: &Links, question: &UsageQuestion<'_>) -> Result<Vec<Way>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
     }
@@ -72,7 +72,7 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question<'_>) -
     let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
     let mut known = LineCache::new();
-    let question = &Question { links: Some(links), ..question.clone() };
+    let question = &UsageQuestion { links: Some(links), ..question.clone() };
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
@@ -228,7 +228,7 @@ pub(super) mod tests {
         let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
-        let question = Question::by(By::Cgroup);
+        let question = UsageQuestion::grouped_by(By::Cgroup);
         let ways = headroom(&recording, &links, &question).unwrap();
         (links, ways)
     }

@@ -29,7 +29,7 @@ pub mod text;
 use anyhow::Result;
 
 use super::links::Links;
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use classes::{Classes, Sums, class};
@@ -111,10 +111,10 @@ pub type Evaluate = fn(&[&PlannedMetric], &dyn Fn(u32) -> Option<f64>, f64) -> O
 pub fn latencies(
     recording: &Recording,
     links: &Links,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     evaluate: Evaluate,
 ) -> Result<Vec<Latency>> {
-    if !question.by.has_owner() || links.links.iter().all(|link| link.latencies.is_empty()) {
+    if !question.grouping.has_owner() || links.links.iter().all(|link| link.latencies.is_empty()) {
         return Ok(Vec::new());
     }
     let scanned = scan::scan(recording, links, question, evaluate)?;

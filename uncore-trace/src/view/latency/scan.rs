@@ -10,7 +10,7 @@ use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::SelectedTime;
 use super::super::sums::{Moments, MomentBytes, MomentRate};
-use super::super::usage::Question;
+use super::super::usage::UsageQuestion;
 use super::classes::{Classes, Sums};
 use super::{Evaluate, Subject};
 use crate::schema::columns::nullable_value;
@@ -32,7 +32,7 @@ pub(super) struct Scanned<'a> {
 pub(super) fn scan<'a>(
     recording: &Recording,
     links: &'a Links,
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     evaluate: Evaluate,
 ) -> Result<Scanned<'a>> {
     let mut windows = Windows::new(links, evaluate);
@@ -42,7 +42,7 @@ pub(super) fn scan<'a>(
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.
-    let question = &Question { links: Some(links), ..question.clone() };
+    let question = &UsageQuestion { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
     for batch in
         table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.decode_ahead()?

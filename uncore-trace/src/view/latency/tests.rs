@@ -83,11 +83,11 @@ const WAITS: Broken = Broken {
     ..INTACT
 };
 
-fn by_cgroup() -> Question<'static> {
-    Question::by(By::Cgroup)
+fn by_cgroup() -> UsageQuestion<'static> {
+    UsageQuestion::grouped_by(By::Cgroup)
 }
 
-fn of(broken: &Broken, question: &Question<'_>) -> Vec<Latency> {
+fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<Latency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();
@@ -174,7 +174,7 @@ fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
 
 #[test]
 fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
     near(tenant.used.value, pooled(|number| number < 30).0);
@@ -224,7 +224,7 @@ fn windows_that_are_not_known_are_in_no_part() {
 #[test]
 fn without_a_latency_or_tenants_there_is_nothing_to_say() {
     assert_eq!(of(&INTACT, &by_cgroup()), []);
-    assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..by_cgroup() }), []);
+    assert_eq!(of(&WAITS, &UsageQuestion { grouping: By::Pmu, ..by_cgroup() }), []);
     assert_eq!(text::text(&[], By::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
@@ -255,14 +255,14 @@ fn text_fits_and_says_that_it_is_no_cause() {
         }
     }
     shown.push(text::text(&found, By::Cgroup, Some(1), TextStyle::default()));
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, TextStyle::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
 #[test]
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
-    let short = Question { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::json(&of(&WAITS, &question), By::Cgroup, true).unwrap();
         assert!(!text.contains('\u{1b}'));

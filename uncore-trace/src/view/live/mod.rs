@@ -21,7 +21,7 @@ pub use self::owners::OWNERS;
 use self::owners::OwnerTable;
 use super::key::{By, Columns};
 use super::links::Links;
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -162,7 +162,7 @@ impl LiveFrames {
     ///
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
-        let questions = GROUPINGS.map(Question::by);
+        let questions = GROUPINGS.map(UsageQuestion::grouped_by);
         let grouped_columns: Result<Vec<Columns<'_>>> =
             questions.iter().map(|question| Columns::new(batch, question)).collect();
         let ways = grouped_columns?;

@@ -39,7 +39,7 @@ use super::incomplete::Incomplete;
 use super::links::Links;
 use super::span::SelectedTime;
 use super::tenants::common_grouping;
-use super::usage::Question;
+use super::usage::UsageQuestion;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -58,7 +58,7 @@ const LEAST_POINTS: usize = 200;
 #[derive(Debug, Clone)]
 pub struct PageOptions<'a> {
     /// Grouping and time; `links` is ignored, because a page has links and other events.
-    pub question: Question<'a>,
+    pub question: UsageQuestion<'a>,
     /// Number of tenants with areas in each plot.
     pub tenants: usize,
     /// The recording as the user typed it.
@@ -75,18 +75,18 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
     let links = Links::of_metadata(pairs)?;
-    let Question { from: begin_moment, to: end_moment, cgroup_depth, .. } = options.question.clone();
+    let UsageQuestion { from: begin_moment, to: end_moment, cgroup_depth, .. } = options.question.clone();
     let is_limited = begin_moment.is_some() || end_moment.is_some();
     let Some(span) = SelectedTime::between_moments(recording, &table, begin_moment.as_ref(), end_moment.as_ref())? else {
         bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
     let (start_ns, mut events) = survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
     let grouping = common_grouping(&options.question, &events);
-    let question = Question { by: grouping, is_chosen: true, ..options.question.clone() };
+    let question = UsageQuestion { grouping: grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
     // A tenant has one colour in all plots, so all of them have one grouping.
-    if events.iter().any(|event| event.by != grouping) {
+    if events.iter().any(|event| event.grouping != grouping) {
         (_, events) = survey::plotted_events(recording, plan.as_ref(), &links, &question)?;
     }
     let survey = PageSurvey::new(start_ns, events, grouping, options.tenants);

@@ -16,7 +16,7 @@ use super::super::key::{Columns, Quick};
 use super::super::links::Links;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
-use super::super::usage::Question;
+use super::super::usage::UsageQuestion;
 use super::grid::PageGrid;
 use super::survey::{PagePlot, PageSurvey};
 use super::total::{ExtremeRates, PlotTotal};
@@ -112,12 +112,12 @@ struct AreaSlot {
 pub(super) fn fill_series(
     recording: &Recording,
     (survey, links): (&PageSurvey, &Links),
-    question: &Question<'_>,
+    question: &UsageQuestion<'_>,
     (span, grid): (&SelectedTime, PageGrid),
 ) -> Result<AllSeries> {
     let mut filling = SeriesFilling::new(survey, links, grid);
     let table = recording.open_table(&fabric::TABLE)?;
-    let question = &Question { links: None, ..question.clone() };
+    let question = &UsageQuestion { links: None, ..question.clone() };
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;

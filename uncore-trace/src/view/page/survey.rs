@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::super::key::By;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
-use super::super::usage::{Event, ReportLine, Question, top};
+use super::super::usage::{UsageEvent, ReportLine, UsageQuestion, top};
 use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -67,7 +67,7 @@ impl PageTenant {
 /// An event with its largest lines, and the tenant of each.
 #[derive(Debug)]
 struct EventWithTenants {
-    event: Event,
+    event: UsageEvent,
     tenants: Vec<PageTenant>,
     /// Whether the last line is a sum of small ones.
     summed: bool,
@@ -75,7 +75,7 @@ struct EventWithTenants {
 
 impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
-    fn new(event: Event, grouping: By, count: usize) -> Self {
+    fn new(event: UsageEvent, grouping: By, count: usize) -> Self {
         let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
         let summed = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
@@ -94,7 +94,7 @@ impl EventWithTenants {
 #[derive(Debug)]
 pub(super) struct PagePlot {
     /// Sums of the link or event, with the largest lines and one for all others.
-    pub event: Event,
+    pub event: UsageEvent,
     /// The tenants of its areas, as indices in [`PageSurvey::tenants`], ascending.
     pub areas: Vec<usize>,
     /// The tenant of each line of the event.
@@ -151,7 +151,7 @@ pub(super) struct PageSurvey {
 
 impl PageSurvey {
     /// Of the lines of tasks, the `count` largest of each plot are kept.
-    pub(super) fn new(start_ns: i64, events: Vec<Event>, grouping: By, count: usize) -> Self {
+    pub(super) fn new(start_ns: i64, events: Vec<UsageEvent>, grouping: By, count: usize) -> Self {
         let shown = events.into_iter().map(|event| EventWithTenants::new(event, grouping, count));
         let shown: Vec<EventWithTenants> = shown.collect();
         let tenants = rank_tenants(&shown);
@@ -171,22 +171,22 @@ pub(super) fn plotted_events(
     recording: &Recording,
     plan: Option<&PagePlan>,
     links: &Links,
-    question: &Question<'_>,
-) -> Result<(i64, Vec<Event>)> {
+    question: &UsageQuestion<'_>,
+) -> Result<(i64, Vec<UsageEvent>)> {
     let (mut start_ns, mut events) = (0, Vec::new());
     if !links.links.is_empty() {
         let sums =
-            usage_of_tenants(recording, &Question { links: Some(links), ..question.clone() })?;
+            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..question.clone() })?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
     let names = |plan: &PagePlan| plan.counters_off_links(links).map(|counter| counter.event.clone()).collect();
     let apart: Option<BTreeSet<String>> = plan.map(names);
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
-        let sums = usage_of_tenants(recording, &Question { links: None, ..question.clone() })?;
+        let sums = usage_of_tenants(recording, &UsageQuestion { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
-        let name = |event: &Event| event.name.split('[').next().unwrap_or_default().to_owned();
-        let wanted = |event: &Event| apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)));
+        let name = |event: &UsageEvent| event.name.split('[').next().unwrap_or_default().to_owned();
+        let wanted = |event: &UsageEvent| apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)));
         events.extend(sums.events.into_iter().filter(wanted));
     }
     Ok((start_ns, events))

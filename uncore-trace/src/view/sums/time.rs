@@ -84,7 +84,7 @@ pub struct WindowTimes {
 impl WindowTimes {
     /// Known time, ns.
     pub fn known_ns(&self) -> f64 {
-        self.fraction().map_or(0.0, |part| self.covered_ns * part)
+        self.fraction().map_or(0.0, |fraction| self.covered_ns * fraction)
     }
 
     /// Covered time - known time, ns.
