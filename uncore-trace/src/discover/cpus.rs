@@ -74,8 +74,8 @@ impl TopologyLevel {
             Self::PackageCache => (Some(location.package?), None, Some(location.cache?.first_cpu)),
             Self::Core => (Some(location.package?), location.die, Some(u32::try_from(location.core?).ok()?)),
             Self::Cache => {
-                let Cache { level, first_cpu: first } = location.cache?;
-                (None, i16::try_from(level).ok(), Some(first))
+                let Cache { level, first_cpu: cache_cpu } = location.cache?;
+                (None, i16::try_from(level).ok(), Some(cache_cpu))
             }
         })
     }

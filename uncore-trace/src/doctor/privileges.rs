@@ -34,9 +34,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         let message = "/proc/self/status cannot be read: the privileges of this process are unknown";
         return vec![Finding::new(NAME, FindingState::NotHere, message)];
     };
-    let who = if privileges.euid == 0 { "root" } else { "not root" };
+    let user_kind = if privileges.euid == 0 { "root" } else { "not root" };
     if !privileges.initial_namespace {
-        let message = format!("{who} of a user namespace: its capabilities do not cover BPF and perf");
+        let message = format!("{user_kind} of a user namespace: its capabilities do not cover BPF and perf");
         let finding = Finding::new(NAME, FindingState::Fail, message);
         return vec![finding.with_fix("run uncore-trace on the host, outside the user namespace")];
     }
@@ -48,11 +48,11 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             lacking => format!("; without the optional {}", lacking.join(", ")),
         };
         if privileges.euid != 0 {
-            let message = format!("{who}, with CAP_BPF and CAP_PERFMON{note}");
+            let message = format!("{user_kind}, with CAP_BPF and CAP_PERFMON{note}");
             return vec![Finding::new(NAME, FindingState::Ok, message)];
         }
         let message = format!(
-            "{who}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
+            "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
              every user who may run the program"
         );
         return vec![Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program))];
@@ -62,7 +62,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         .filter_map(|(is_held, name)| (!is_held).then_some(*name))
         .collect::<Vec<_>>()
         .join(" and ");
-    let message = format!("{who}, without {lacking}");
+    let message = format!("{user_kind}, without {lacking}");
     vec![ways_out(privileges, &machine.program, &message)]
 }
 

@@ -46,7 +46,7 @@ impl Allowance {
     }
 
     /// Why no witness is opened on `cpus` CPUs; the one with most counters reads `counters`.
-    pub fn refusal(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<WitnessRefusal> {
+    pub fn refusal_reason(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<WitnessRefusal> {
         if self.percent <= 0.0 {
             return Some(WitnessRefusal::Never);
         }
@@ -93,7 +93,7 @@ mod tests {
     const TICK_NS: u64 = 1_000_000;
 
     fn refusal(percent: f64, switches: f64, cpus: usize) -> Option<WitnessRefusal> {
-        Allowance { percent, switches: Some(switches) }.refusal(TICK_NS, cpus, 3)
+        Allowance { percent, switches: Some(switches) }.refusal_reason(TICK_NS, cpus, 3)
     }
 
     #[test]
@@ -106,13 +106,13 @@ mod tests {
         let many = Some(WitnessRefusal::Readings(259_200.0));
         assert_eq!(refusal(2.0, 800.0, 144), many);
         let longer = Allowance { percent: 2.0, switches: Some(800.0) };
-        assert_eq!(longer.refusal(10 * TICK_NS, 144, 3), None);
-        assert_eq!(longer.refusal(TICK_NS, 2, MAX_COUNTERS), Some(WitnessRefusal::Room));
+        assert_eq!(longer.refusal_reason(10 * TICK_NS, 144, 3), None);
+        assert_eq!(longer.refusal_reason(TICK_NS, 2, MAX_COUNTERS), Some(WitnessRefusal::Room));
     }
 
     #[test]
     fn an_unknown_rate_of_switches_refuses_nothing() {
         let unknown = Allowance { percent: 2.0, switches: None };
-        assert_eq!((unknown.witness_cost(TICK_NS), unknown.refusal(TICK_NS, 1000, 0)), (None, None));
+        assert_eq!((unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)), (None, None));
     }
 }

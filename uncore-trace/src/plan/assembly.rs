@@ -23,13 +23,13 @@ use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
 /// Identity of a counter: attribute type, config words and CPU.
-type Identity = (u32, [u64; WORDS], u32);
+type EventIdentity = (u32, [u64; WORDS], u32);
 
 /// Collects the counters of a plan.
 #[derive(Debug)]
 pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
-    pub(super) seen: HashMap<Identity, u32>,
+    pub(super) seen: HashMap<EventIdentity, u32>,
     pub(super) agreement: RegisterTerms,
     /// What the user says of counters whose causes nothing else says.
     declared_cause: Option<DeclaredCause>,

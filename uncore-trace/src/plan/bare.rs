@@ -77,13 +77,13 @@ impl<'a> Resolver<'a> {
             |words: &PmuWords<'_>| words.family.is_some_and(|family| family.kind != PmuKind::Uncore);
         let (symbolic_pmus, uncore_pmus): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
         if !symbolic_pmus.is_empty() {
-            return self.on_each(symbolic_pmus, &terms, &[]);
+            return self.resolve_on_each(symbolic_pmus, &terms, &[]);
         }
         if self.is_hardware_name(typed) {
             return Err(ColumnError::new(name.column, self.no_core_message(typed)));
         }
         if !uncore_pmus.is_empty() {
-            return self.on_each(uncore_pmus, &terms, &[]);
+            return self.resolve_on_each(uncore_pmus, &terms, &[]);
         }
         if let Some(config) = parse_raw(typed) {
             return self.resolve_raw(name, config, more_terms);
@@ -101,7 +101,7 @@ impl<'a> Resolver<'a> {
         if cores.is_empty() {
             return Err(ColumnError::new(term.column, self.no_core_message(&term.name)));
         }
-        let mut resolved = self.on_each(cores, &config_terms(term, config, more_terms), &[])?;
+        let mut resolved = self.resolve_on_each(cores, &config_terms(term, config, more_terms), &[])?;
         // The name of a raw event is what was typed, whatever else its name is.
         for event in resolved.iter_mut().filter(|event| event.encoded.config[0] == config) {
             event.encoded.asides.label.get_or_insert_with(|| format!("r{config:x}"));
@@ -123,7 +123,7 @@ impl<'a> Resolver<'a> {
         let of_type: Vec<_> =
             self.pmu_words().filter(|words| words.pmu.attr_type == attr_type).collect();
         if !of_type.is_empty() {
-            return self.on_each(of_type, &config_terms(term, config, more_terms), &[]);
+            return self.resolve_on_each(of_type, &config_terms(term, config, more_terms), &[]);
         }
         let generic = self.pmu_words().find_map(|words| words.generic_event(attr_type, config));
         if let Some(event) = generic {

@@ -313,12 +313,12 @@ impl<'a> Resolver<'a> {
 
     /// The metrics or groups that this machine offers instead.
     fn offer_instead(&self) -> String {
-        let here = self.metrics_here();
-        if here.is_empty() {
+        let computable = self.metrics_here();
+        if computable.is_empty() {
             let groups = self.groups_here().join(",");
             return format!("no metric can be computed here: count groups instead, -p {groups}");
         }
-        format!("the metrics here are {} (`uncore-trace list metrics`)", list_few(here, FEW))
+        format!("the metrics here are {} (`uncore-trace list metrics`)", list_few(computable, FEW))
     }
 }
 

@@ -212,7 +212,7 @@ impl<'a> Assembly<'a> {
         }
         let max_counters = counters.into_values().max().unwrap_or_default();
         let tick_ns = self.plan.tick_ns;
-        let refusal = allowance.refusal(tick_ns, cpus.len(), max_counters);
+        let refusal = allowance.refusal_reason(tick_ns, cpus.len(), max_counters);
         let why = refusal.map(|refusal| allowance.explain_refusal(refusal));
         let why = match why {
             None => self.no_counter_left(sources, &cpus)?,
@@ -381,7 +381,7 @@ fn witness_sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32,
 fn missing_reason(resolver: &Resolver<'_>, uncovered: &CpuList) -> String {
     let cores = core_pmus(resolver);
     let mut pmus: Vec<PmuWords<'_>> = Vec::new();
-    for words in uncovered.iter().flat_map(|cpu| cores.iter().filter(move |it| has_cpu(**it, cpu))) {
+    for words in uncovered.iter().flat_map(|cpu| cores.iter().filter(move |core_pmu| has_cpu(**core_pmu, cpu))) {
         if !pmus.iter().any(|known| known.pmu.name == words.pmu.name) {
             pmus.push(*words);
         }

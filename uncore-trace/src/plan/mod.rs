@@ -229,7 +229,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Resu
                     assembly.add_events(&events)?;
                 }
                 EventItem::Group { members, weak } => {
-                    let leader = members.first().map_or(&[][..], |first| &first.terms).to_vec();
+                    let leader = members.first().map_or(&[][..], |leading| &leading.terms).to_vec();
                     let mut events = Vec::new();
                     for (index, member) in members.iter().enumerate() {
                         let leader = if index == 0 { &[] } else { leader.as_slice() };

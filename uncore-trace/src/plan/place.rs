@@ -92,7 +92,7 @@ pub(super) fn reader_spots(
     };
     let on_die = |cpu: &u32| die.is_none_or(|die| machine.cpus.die_number(*cpu) == Some(die));
     let owners: CpuList = owners.iter().filter(on_die).collect();
-    let owners = one_of_each(machine, &owners, words.family.and_then(|family| family.register_domain(pmu, event)));
+    let owners = one_cpu_per_domain(machine, &owners, words.family.and_then(|family| family.register_domain(pmu, event)));
     let spots: Vec<Spot> = owners.iter().map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
@@ -137,7 +137,7 @@ pub(super) fn offline_readers(machine: &Machine, words: PmuWords<'_>, event: &st
 }
 
 /// The first CPU of each domain. CPUs at unknown locations may be in different ones.
-fn one_of_each(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>) -> CpuList {
+fn one_cpu_per_domain(machine: &Machine, cpus: &CpuList, domain: Option<RegisterDomain>) -> CpuList {
     let mut seen = BTreeSet::new();
     let mut is_first = |cpu: &u32| match domain {
         None => true,

@@ -178,7 +178,7 @@ impl<'a> Resolver<'a> {
             exact
         };
         if !meant.is_empty() {
-            return self.on_each(meant, &spec.terms, leader);
+            return self.resolve_on_each(meant, &spec.terms, leader);
         }
         let name = Term { name: typed.clone(), value: TermValue::Bare, column: spec.column };
         match spec.terms.as_slice() {
@@ -190,7 +190,7 @@ impl<'a> Resolver<'a> {
 
     /// Encodes the event on each PMU. If a pattern matches PMUs without the event, these are
     /// skipped.
-    pub(super) fn on_each(
+    pub(super) fn resolve_on_each(
         &mut self,
         meant: Vec<PmuWords<'a>>,
         terms: &[Term],
