@@ -94,7 +94,7 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Sha
         times(Kind::From, &|line| line.active.map(|active| active.0)),
         times(Kind::To, &|line| line.active.map(|active| active.1)),
         column(Kind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
-            line.heat.line(shape.bars, ascii)
+            line.heat.draw_line(shape.bars, ascii)
         }),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.

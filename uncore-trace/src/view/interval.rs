@@ -67,9 +67,9 @@ pub struct Interval {
 
 /// The value of a share and its uncertainty.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
+pub(super) struct UncertainShare {
     /// Counter, and the end and length of its window.
-    pub(super) of: (i32, i64, i64),
+    pub(super) window_key: (i32, i64, i64),
     /// The share.
     pub(super) value: f64,
     /// The counter's total in the window.
@@ -78,12 +78,12 @@ pub(super) struct Claim {
     pub(super) confidence: Option<f32>,
     /// The confidence that its half width is made of: that of its cgroup in lines of whole cgroups,
     /// its own in others.
-    pub(super) lasting: Option<f32>,
+    pub(super) width_confidence: Option<f32>,
     /// Interval of the row; only in roll-ups.
     pub(super) interval: Option<Interval>,
 }
 
-impl Claim {
+impl UncertainShare {
     /// Of a row without an interval of its own, whose confidence also gives the half width.
     #[inline]
     pub(super) fn new(
@@ -92,118 +92,118 @@ impl Claim {
         total: f64,
         confidence: Option<f32>,
     ) -> Self {
-        Self { of, value, total, confidence, lasting: confidence, interval: None }
+        Self { window_key: of, value, total, confidence, width_confidence: confidence, interval: None }
     }
 }
 
-/// Half widths below and above a value.
+/// Half widths of an interval, below and above its value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Reach {
-    down: f64,
-    up: f64,
+struct HalfWidths {
+    below: f64,
+    above: f64,
 }
 
-impl Reach {
-    fn add(&mut self, other: Self) {
-        self.down += other.down;
-        self.up += other.up;
+impl HalfWidths {
+    fn add(&mut self, widths: Self) {
+        self.below += widths.below;
+        self.above += widths.above;
     }
 }
 
-/// Half widths of one line, by cause of error.
+/// The uncertainty of the sum of one line: its half widths, by cause of error.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Width {
+pub(super) struct LineUncertainty {
     /// For each cause: a cgroup or a program on a socket.
-    causes: Vec<Reach>,
-    /// Index of a cause in `causes`.
-    index: HashMap<(Option<i16>, String), usize>,
+    cause_widths: Vec<HalfWidths>,
+    /// Index of a cause in `cause_widths`.
+    cause_index: HashMap<(Option<i16>, String), usize>,
     /// Sum over rows whose interval reaches 0.
-    unknown: Reach,
+    unknown_widths: HalfWidths,
     /// Sum of squares over the causes of lines that were joined with this one.
-    squares: Reach,
+    joined_squares: HalfWidths,
     /// Total of the counters in the windows in which the line has rows.
-    most: f64,
-    /// Counter and window that were last added to `most`.
-    last: Option<(i32, i64, i64)>,
+    windows_total: f64,
+    /// Counter and window that were last added to `windows_total`.
+    last_window: Option<(i32, i64, i64)>,
 }
 
-impl Width {
+impl LineUncertainty {
     /// The number of a cause of error.
     pub(super) fn cause(&mut self, socket: Option<i16>, name: &str) -> usize {
-        *self.index.entry((socket, name.to_owned())).or_insert_with(|| {
-            self.causes.push(Reach::default());
-            self.causes.len() - 1
+        *self.cause_index.entry((socket, name.to_owned())).or_insert_with(|| {
+            self.cause_widths.push(HalfWidths::default());
+            self.cause_widths.len() - 1
         })
     }
 
     /// Adds a row with this cause.
     #[inline]
-    pub(super) fn add(&mut self, cause: usize, claim: Claim) {
-        // The rows of a window and counter are consecutive. If not, `most` only becomes larger.
-        if self.last.replace(claim.of) != Some(claim.of) {
-            self.most += claim.total;
+    pub(super) fn add(&mut self, cause: usize, share: UncertainShare) {
+        // The rows of a window and counter are consecutive. If not, the total only becomes larger.
+        if self.last_window.replace(share.window_key) != Some(share.window_key) {
+            self.windows_total += share.total;
         }
-        let value = claim.value.max(0.0);
-        let room = (claim.total - value).max(0.0);
-        let (reach, is_known) = match (claim.interval, part(claim.lasting)) {
+        let value = share.value.max(0.0);
+        let room_above = (share.total - value).max(0.0);
+        let (widths, is_known) = match (share.interval, part(share.width_confidence)) {
             (Some(Interval { low, high }), _) => {
-                let reach = Reach { down: value - low, up: high - value };
-                (Reach { down: reach.down.clamp(0.0, value), up: reach.up.clamp(0.0, room) }, true)
+                let interval_widths = HalfWidths { below: value - low, above: high - value };
+                (HalfWidths { below: interval_widths.below.clamp(0.0, value), above: interval_widths.above.clamp(0.0, room_above) }, true)
             }
-            (None, Some(part)) => {
-                let far = value * part;
-                (Reach { down: far.min(value), up: far.min(room) }, part < 1.0)
+            (None, Some(relative_width)) => {
+                let half_width = value * relative_width;
+                (HalfWidths { below: half_width.min(value), above: half_width.min(room_above) }, relative_width < 1.0)
             }
-            (None, None) => (Reach { down: value, up: room }, false),
+            (None, None) => (HalfWidths { below: value, above: room_above }, false),
         };
-        match self.causes.get_mut(cause).filter(|_| is_known) {
-            Some(sum) => sum.add(reach),
-            None => self.unknown.add(reach),
+        match self.cause_widths.get_mut(cause).filter(|_| is_known) {
+            Some(sum) => sum.add(widths),
+            None => self.unknown_widths.add(widths),
         }
     }
 
     /// Removes all rows, but keeps the numbers of the causes.
     pub(super) fn clear(&mut self) {
-        self.causes.fill(Reach::default());
-        (self.unknown, self.squares) = (Reach::default(), Reach::default());
-        (self.most, self.last) = (0.0, None);
+        self.cause_widths.fill(HalfWidths::default());
+        (self.unknown_widths, self.joined_squares) = (HalfWidths::default(), HalfWidths::default());
+        (self.windows_total, self.last_window) = (0.0, None);
     }
 
-    /// Adds a line of other owners. If both have rows in the same windows, `most` only becomes
+    /// Adds a line of other owners. If both have rows in the same windows, the total only becomes
     /// larger.
-    pub(super) fn join(&mut self, other: &Self) {
-        self.unknown.add(other.unknown);
-        self.squares.add(other.squares());
-        self.most += other.most;
+    pub(super) fn join(&mut self, other_line: &Self) {
+        self.unknown_widths.add(other_line.unknown_widths);
+        self.joined_squares.add(other_line.sum_of_squares());
+        self.windows_total += other_line.windows_total;
     }
 
     /// Adds a line with the same causes: the result is that of one line with all rows.
-    pub(super) fn unite(&mut self, other: &Self) {
-        let mut causes: Vec<_> = other.index.iter().collect();
+    pub(super) fn unite(&mut self, other_line: &Self) {
+        let mut ordered_causes: Vec<_> = other_line.cause_index.iter().collect();
         // The result must not depend on the order of a hash map.
-        causes.sort_by_key(|(_, place)| **place);
-        for ((socket, name), place) in causes {
-            let own = self.cause(*socket, name);
-            self.causes[own].add(other.causes[*place]);
+        ordered_causes.sort_by_key(|(_, position)| **position);
+        for ((socket, name), position) in ordered_causes {
+            let own_number = self.cause(*socket, name);
+            self.cause_widths[own_number].add(other_line.cause_widths[*position]);
         }
-        self.unknown.add(other.unknown);
-        self.squares.add(other.squares);
-        self.most += other.most;
+        self.unknown_widths.add(other_line.unknown_widths);
+        self.joined_squares.add(other_line.joined_squares);
+        self.windows_total += other_line.windows_total;
     }
 
     /// The interval of a sum; `total` is the total of the event.
     pub(super) fn interval(&self, value: f64, total: f64) -> Interval {
-        let squares = self.squares();
-        let low = value - self.unknown.down - squares.down.sqrt();
-        let high = value + self.unknown.up + squares.up.sqrt();
+        let squares = self.sum_of_squares();
+        let low = value - self.unknown_widths.below - squares.below.sqrt();
+        let high = value + self.unknown_widths.above + squares.above.sqrt();
         // Rounding may make a sum of shares larger than the sum of totals.
-        Interval { low: low.max(0.0).min(value), high: high.min(self.most.min(total)).max(value) }
+        Interval { low: low.max(0.0).min(value), high: high.min(self.windows_total.min(total)).max(value) }
     }
 
-    fn squares(&self) -> Reach {
-        let mut sum = self.squares;
-        for cause in &self.causes {
-            sum.add(Reach { down: cause.down * cause.down, up: cause.up * cause.up });
+    fn sum_of_squares(&self) -> HalfWidths {
+        let mut sum = self.joined_squares;
+        for cause in &self.cause_widths {
+            sum.add(HalfWidths { below: cause.below * cause.below, above: cause.above * cause.above });
         }
         sum
     }
@@ -213,17 +213,17 @@ impl Width {
 #[inline]
 fn part(confidence: Option<f32>) -> Option<f64> {
     // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
-    let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);
+    let confidence = confidence.filter(|value| *value > 0.0)?.min(1.0);
     let hundredths = (confidence * 100.0).round();
     // Recorded confidences are in hundredths, and `atanh` is slow.
     if (hundredths / 100.0).to_bits() == confidence.to_bits() {
-        return PARTS.get(hundredths as usize).copied();
+        return RELATIVE_HALF_WIDTHS.get(hundredths as usize).copied();
     }
     Some(part_of(confidence))
 }
 
-/// [`part`] for each hundredth.
-static PARTS: LazyLock<[f64; 101]> =
+/// [`relative_half_width`] for each hundredth.
+static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> =
     LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
 
 fn part_of(confidence: f32) -> f64 {
@@ -243,11 +243,11 @@ mod tests {
 
     /// The interval of rows with a confidence, each in its own window with the total `TOTAL`.
     fn interval(rows: &[(&str, Option<i16>, f64, f32)]) -> (f64, f64) {
-        let mut width = Width::default();
+        let mut width = LineUncertainty::default();
         for (window, &(program, socket, value, confidence)) in rows.iter().enumerate() {
             let cause = width.cause(socket, program);
-            let of = (0, window as i64, 1);
-            width.add(cause, Claim::new(of, value, TOTAL, Some(confidence)));
+            let window_key = (0, window as i64, 1);
+            width.add(cause, UncertainShare::new(window_key, value, TOTAL, Some(confidence)));
         }
         let value = rows.iter().map(|row| row.2).sum();
         let Interval { low, high } = width.interval(value, TOTAL * rows.len() as f64);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn errors_of_one_cause_add_up_and_others_in_squares() {
-        let of = |second: (&'static str, i16), confidence: f32| {
+        let widths_of_two = |second: (&'static str, i16), confidence: f32| {
             let row = |(program, socket)| (program, Some(socket), 30.0, confidence);
             let (low, high) = interval(&[row(("a", 0)), row(second)]);
             (60.0 - low, high - 60.0)
@@ -289,22 +289,22 @@ mod tests {
         let near = |found: (f64, f64), far: f64| {
             assert!((found.0 - far).abs() < 1e-5 && (found.1 - far).abs() < 1e-5, "{found:?}");
         };
-        near(of(("a", 0), 0.9), 6.0);
-        near(of(("b", 0), 0.9), 18_f64.sqrt());
-        near(of(("a", 1), 0.9), 18_f64.sqrt());
+        near(widths_of_two(("a", 0), 0.9), 6.0);
+        near(widths_of_two(("b", 0), 0.9), 18_f64.sqrt());
+        near(widths_of_two(("a", 1), 0.9), 18_f64.sqrt());
         // Both are unknown, so they are added whatever the program and socket.
         for second in [("a", 0), ("b", 0), ("a", 1)] {
-            assert_eq!(of(second, 0.0), (60.0, 140.0));
+            assert_eq!(widths_of_two(second, 0.0), (60.0, 140.0));
         }
     }
 
     #[test]
     fn a_claim_reaches_as_far_as_its_lasting_confidence_says() {
-        let mut width = Width::default();
+        let mut width = LineUncertainty::default();
         let cause = width.cause(None, "/a");
         for process in 0..20 {
-            let claim = Claim::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
-            width.add(cause, Claim { lasting: Some(0.6), ..claim });
+            let claim = UncertainShare::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
+            width.add(cause, UncertainShare { width_confidence: Some(0.6), ..claim });
         }
         let Interval { low, high } = width.interval(100.0, 2000.0);
         let far = 100.0 * 0.1 * 0.9_f64.atanh() / 0.6_f64.atanh();
@@ -313,23 +313,23 @@ mod tests {
 
     #[test]
     fn a_sum_is_at_most_what_its_windows_counted() {
-        let mut width = Width::default();
+        let mut width = LineUncertainty::default();
         // Two counters, with two rows of the first.
         for (counter, program) in [(0, "a"), (0, "b"), (1, "a")] {
             let cause = width.cause(None, program);
-            let claim = Claim::new((counter, 9, 1), 1.0, 10.0, None);
+            let claim = UncertainShare::new((counter, 9, 1), 1.0, 10.0, None);
             width.add(cause, claim);
         }
         assert_eq!(width.interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
         assert_eq!(width.interval(3.0, 12.0), Interval { low: 0.0, high: 12.0 });
     }
 
-    fn width(rows: &[Drawn]) -> Width {
-        let mut width = Width::default();
+    fn width(rows: &[Drawn]) -> LineUncertainty {
+        let mut width = LineUncertainty::default();
         for &(window, socket, program, value, others, confidence) in rows {
             let cause = width.cause(socket, ["a", "b", "c"][program]);
-            let of = (0, window, 1);
-            width.add(cause, Claim::new(of, value, value + others, confidence));
+            let window_key = (0, window, 1);
+            width.add(cause, UncertainShare::new(window_key, value, value + others, confidence));
         }
         width
     }
@@ -352,11 +352,11 @@ mod tests {
         ) {
             let value: f64 = rows.iter().map(|row| row.3).sum();
             let total: f64 = rows.iter().map(|row| row.3 + row.4).sum();
-            let holds = |it: Interval| 0.0 <= it.low && it.low <= value && value <= it.high && it.high <= total;
+            let holds = |interval: Interval| 0.0 <= interval.low && interval.low <= value && value <= interval.high && interval.high <= total;
             let wide = width(&rows).interval(value, total);
             prop_assert!(holds(wide), "{wide:?} of {value} in {total}");
 
-            // Two joined lines are as independent, but `most` may be larger.
+            // Two joined lines are as independent, but the total may be larger.
             let (first, second) = rows.split_at(cut.index(rows.len()));
             let mut joined = width(first);
             joined.join(&width(second));

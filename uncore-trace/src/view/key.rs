@@ -6,7 +6,7 @@ use arrow::array::{
     StringArray,
 };
 
-use super::interval::{Claim, Interval};
+use super::interval::{UncertainShare, Interval};
 use super::links::Links;
 use super::selected::SelectedBatch;
 use super::sums::Window;
@@ -283,7 +283,7 @@ impl<'a> Columns<'a> {
 
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
     #[inline]
-    pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
+    pub(super) fn claim(&self, row: usize, value: f64) -> Option<UncertainShare> {
         let of = self.divided?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
         let total = nullable_value(of.total, row).unwrap_or(value);
@@ -291,7 +291,7 @@ impl<'a> Columns<'a> {
         let interval = ends.map(|(low, high)| Interval { low, high });
         let confidence = nullable_value(self.confidence, row);
         let lasting = of.cgroup.and_then(|(_, lasting)| nullable_value(lasting, row)).or(confidence);
-        Some(Claim { lasting, interval, ..Claim::new(window, value, total, confidence) })
+        Some(UncertainShare { width_confidence: lasting, interval, ..UncertainShare::new(window, value, total, confidence) })
     }
 
     /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines

@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use super::key::{Columns, Quick};
 
 /// Most lines that are remembered.
-const MOST: usize = 1 << 16;
+const MAX_LINES: usize = 1 << 16;
 
 /// A value for each line.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ pub(super) struct LineCache<T> {
     /// so the line of a row is mostly the one after that of the previous row, which needs no hash.
     lines: Vec<(Quick, T)>,
     /// Index in `lines`.
-    places: HashMap<Quick, usize, RandomState>,
+    index_of_line: HashMap<Quick, usize, RandomState>,
     /// Index of the line to try first.
-    next: usize,
+    next_index: usize,
     /// The dictionaries to which the keys refer. They are held, so that no other one can get the
     /// same address.
     dictionaries: Vec<StringArray>,
@@ -32,43 +32,43 @@ pub(super) struct LineCache<T> {
 
 impl<T: Copy> LineCache<T> {
     pub(super) fn new() -> Self {
-        Self { lines: Vec::new(), places: HashMap::default(), next: 0, dictionaries: Vec::new() }
+        Self { lines: Vec::new(), index_of_line: HashMap::default(), next_index: 0, dictionaries: Vec::new() }
     }
 
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
     pub(super) fn begin(&mut self, columns: &Columns<'_>) -> bool {
-        let now = columns.dictionaries();
-        let is_same = self.dictionaries.len() == now.len()
-            && self.dictionaries.iter().zip(&now).all(|(one, two)| is_same(one, two));
-        let is_over = !is_same || self.lines.len() > MOST;
-        if is_over {
+        let batch_dictionaries = columns.dictionaries();
+        let is_unchanged = self.dictionaries.len() == batch_dictionaries.len()
+            && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same(held, current));
+        let is_outdated = !is_unchanged || self.lines.len() > MAX_LINES;
+        if is_outdated {
             self.lines.clear();
-            self.places.clear();
-            self.dictionaries = now.into_iter().cloned().collect();
+            self.index_of_line.clear();
+            self.dictionaries = batch_dictionaries.into_iter().cloned().collect();
         }
-        is_over
+        is_outdated
     }
 
-    /// The value of a line; computed by `find` if it is new.
+    /// The value of a line; computed by `compute_value` if the line is new.
     #[inline]
-    pub(super) fn get(&mut self, line: Quick, find: impl FnOnce() -> T) -> T {
-        let place = match self.lines.get(self.next) {
-            Some((next, _)) if *next == line => self.next,
-            _ => *self.places.entry(line).or_insert_with(|| {
-                self.lines.push((line, find()));
+    pub(super) fn get(&mut self, line: Quick, compute_value: impl FnOnce() -> T) -> T {
+        let index = match self.lines.get(self.next_index) {
+            Some((expected_line, _)) if *expected_line == line => self.next_index,
+            _ => *self.index_of_line.entry(line).or_insert_with(|| {
+                self.lines.push((line, compute_value()));
                 self.lines.len() - 1
             }),
         };
-        self.next = place + 1;
-        self.lines[place].1
+        self.next_index = index + 1;
+        self.lines[index].1
     }
 }
 
 /// Whether both are the same array in memory.
-fn is_same(one: &StringArray, two: &StringArray) -> bool {
-    one.len() == two.len()
-        && one.value_offsets().as_ptr() == two.value_offsets().as_ptr()
-        && one.values().as_ptr() == two.values().as_ptr()
+fn is_same(array: &StringArray, other_array: &StringArray) -> bool {
+    array.len() == other_array.len()
+        && array.value_offsets().as_ptr() == other_array.value_offsets().as_ptr()
+        && array.values().as_ptr() == other_array.values().as_ptr()
 }
 
 #[cfg(test)]
@@ -81,20 +81,20 @@ mod tests {
         let mut known = LineCache::new();
         let mut found = Vec::new();
         for number in [1, 2, 3, 1, 2, 3, 3, 1, 4, 2, 4, 1] {
-            let told = known.get(line(number), || {
+            let value = known.get(line(number), || {
                 found.push(number);
                 number * 10
             });
-            assert_eq!(told, number * 10);
+            assert_eq!(value, number * 10);
         }
         assert_eq!(found, [1, 2, 3, 4]);
     }
 
     #[test]
     fn equal_strings_elsewhere_are_another_dictionary() {
-        let one = StringArray::from(vec!["/a", "/b"]);
-        assert!(is_same(&one, &one.clone()));
-        assert!(!is_same(&one, &StringArray::from(vec!["/a", "/b"])));
-        assert!(!is_same(&one, &one.slice(0, 1)));
+        let dictionary = StringArray::from(vec!["/a", "/b"]);
+        assert!(is_same(&dictionary, &dictionary.clone()));
+        assert!(!is_same(&dictionary, &StringArray::from(vec!["/a", "/b"])));
+        assert!(!is_same(&dictionary, &dictionary.slice(0, 1)));
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::canary::Credit;
+use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
 use super::usage::{UsageEvent, ReportLine, Usage};
 use crate::text::{csv_field, csv_text, escape_json};
@@ -39,7 +39,7 @@ struct LineObject<'a> {
     active_end_ns: Option<i64>,
     heat_step_ns: f64,
     heat: Vec<Option<f64>>,
-    canary: Option<&'a [Credit]>,
+    canary: Option<&'a [CanaryCredit]>,
     complete: bool,
     incomplete: Option<&'a Incomplete>,
 }
@@ -79,7 +79,7 @@ impl<'a> LineObject<'a> {
             active_begin_ns: line.active.map(|active| active.0),
             active_end_ns: line.active.map(|active| active.1),
             heat_step_ns: usage.step_ns,
-            heat: line.heat.steps().collect(),
+            heat: line.heat.step_values().collect(),
             canary: None,
             complete: incomplete.is_none(),
             incomplete,
@@ -101,7 +101,7 @@ fn line_objects<'a>(
 pub fn usage_as_json(
     usage: &Usage,
     incomplete: Option<&Incomplete>,
-    canary: Option<&[Credit]>,
+    canary: Option<&[CanaryCredit]>,
 ) -> serde_json::Result<String> {
     let mut json_lines = String::new();
     for object in line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }) {

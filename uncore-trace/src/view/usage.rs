@@ -275,7 +275,7 @@ impl EventSummer {
                 self.end_ns = window.end_ns;
             }
             if window_place.0 != (window.begin_ns, window.end_ns) {
-                let heat_place = self.scale.place(window.end_ns, window.length_ns());
+                let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
                 window_place = ((window.begin_ns, window.end_ns), heat_place, step_of(heat_place));
             }
             let counter = columns.counter.value(row);
@@ -302,7 +302,7 @@ impl EventSummer {
             }
             match window_place.2 {
                 Some(step) => line_sums.heat.add_to(step, value),
-                None => line_sums.heat.add(window_place.1, value),
+                None => line_sums.heat.add_window(window_place.1, value),
             }
             line_sums.add_row(columns, row, window, cause);
         }
@@ -414,8 +414,8 @@ impl EventSummer {
             if self.grouping.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
-                let unknown = event.lines.iter().fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown);
-                event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
+                let unknown = event.lines.iter().fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
+                event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
             sort_by_value(&mut event.lines);
         }
@@ -524,7 +524,7 @@ fn merge_lines(mut merged: ReportLine, line: ReportLine, add_shares: fn(&mut Sha
     add_shares(&mut merged.sum, &line.sum);
     merged.methods.extend(line.methods);
     merged.small_processes.most_in_window = merged.small_processes.most_in_window.max(line.small_processes.most_in_window);
-    merged.heat.join(&line.heat);
+    merged.heat.add_line(&line.heat);
     // The times of the peaks are not kept, so the peak of the sum is not known.
     merged.peak = None;
     merged.active = match (merged.active, line.active) {

@@ -9,7 +9,7 @@ use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::view::incomplete::Incomplete;
-use crate::view::latency::{self, Latency, latencies};
+use crate::view::latency::{self, LinkLatency, latencies};
 use crate::view::links::Links;
 use crate::view::render::TextStyle;
 
@@ -50,7 +50,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
     Ok(0)
 }
 
-fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
+fn read_latencies(recording: &Recording, args: &Args) -> Result<Vec<LinkLatency>> {
     latencies(recording, &Links::of(recording)?, &build_question(recording, args)?, evaluate_metric)
 }
 

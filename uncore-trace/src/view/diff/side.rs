@@ -98,7 +98,7 @@ impl SideUsage {
     pub(super) fn total_rate(&self, event: Option<&UsageEvent>) -> SideRate {
         let Some(event) = event else { return SideRate::Unknown };
         let mut heat = Heat::default();
-        event.lines.iter().for_each(|line| heat.join(&line.heat));
+        event.lines.iter().for_each(|line| heat.add_line(&line.heat));
         let exact_interval = Interval { low: event.total, high: event.total };
         self.compute_rate(event, event.total, Some(exact_interval), &heat)
     }

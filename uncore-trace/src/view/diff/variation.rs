@@ -36,7 +36,7 @@ const T95: [f64; 11] =
 pub(super) fn rate_variation(heat: &Heat, time: &CountedTime, step_s: f64) -> Option<f64> {
     let (batches, _) = BATCHES.into_iter().find(|(_, needed)| time.window_count() >= *needed)?;
     let steps_per_batch = STEPS / batches;
-    let values: Vec<f64> = heat.steps().map(|value| value.unwrap_or(0.0)).collect();
+    let values: Vec<f64> = heat.step_values().map(|value| value.unwrap_or(0.0)).collect();
     let times: [f64; STEPS] = std::array::from_fn(|step| time.step_time(step).known_ns() / 1e9);
     let batch_rate = |(values, times): (&[f64], &[f64])| {
         let time: f64 = times.iter().sum();
@@ -69,7 +69,7 @@ mod tests {
             for counter in [3, 5] {
                 let known = if value.is_some() { WINDOW } else { 0 };
                 time.add_window(counter, Window::new(end, WINDOW, known), &scale);
-                heat.add(scale.place(end, WINDOW), value.map(|value| value / 2.0));
+                heat.add_window(scale.step_positions(end, WINDOW), value.map(|value| value / 2.0));
             }
         }
         rate_variation(&heat, &time, scale.step_ns() / 1e9)

@@ -11,8 +11,8 @@ use super::super::links::Links;
 use super::super::span::SelectedTime;
 use super::super::sums::{Moments, MomentBytes, MomentRate};
 use super::super::usage::UsageQuestion;
-use super::classes::{Classes, Sums};
-use super::{Evaluate, Subject};
+use super::classes::{RateClasses, WindowSums};
+use super::{Evaluate, OpenLatency};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
@@ -22,8 +22,8 @@ const WAIT: [&str; 3] = ["task", "other_tasks", "device"];
 
 /// The result of the scan.
 #[derive(Debug)]
-pub(super) struct Scanned<'a> {
-    pub(super) subjects: Vec<Subject<'a>>,
+pub(super) struct LatencyScan<'a> {
+    pub(super) subjects: Vec<OpenLatency<'a>>,
     /// Owner and key of each tenant.
     pub(super) names: Vec<(String, String)>,
 }
@@ -34,11 +34,11 @@ pub(super) fn scan<'a>(
     links: &'a Links,
     question: &UsageQuestion<'_>,
     evaluate: Evaluate,
-) -> Result<Scanned<'a>> {
-    let mut windows = Windows::new(links, evaluate);
+) -> Result<LatencyScan<'a>> {
+    let mut windows = LatencyWindows::new(links, evaluate);
     let table = recording.open_table(&fabric::TABLE)?;
-    let (from, to) = (question.from.as_ref(), question.to.as_ref());
-    let Some(span) = SelectedTime::between_moments(recording, &table, from, to)? else {
+    let (begin, end) = (question.from.as_ref(), question.to.as_ref());
+    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.
@@ -55,15 +55,15 @@ pub(super) fn scan<'a>(
             if !span.wanted.contains(&window.end_ns) {
                 continue;
             }
-            windows.at(window.end_ns);
+            windows.begin_window(window.end_ns);
             let counter = columns.counter.value(row);
-            windows.total(counter, columns.divided.and_then(|of| nullable_value(of.total, row)));
-            if let Some((place, _)) = columns.link(row) {
-                let who = known.get(columns.quick(row), || {
+            windows.note_total(counter, columns.divided.and_then(|divided| nullable_value(divided.total, row)));
+            if let Some((link_index, _)) = columns.link(row) {
+                let tenant = known.get(columns.quick(row), || {
                     let owner = columns.owner(row);
-                    WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
+                    WAIT.contains(&owner).then(|| windows.tenant_number(owner, columns.key(row)))
                 });
-                windows.moments.add_row(place, window, who, nullable_value(columns.value, row));
+                windows.moments.add_row(link_index, window, tenant, nullable_value(columns.value, row));
             }
         }
     }
@@ -72,8 +72,8 @@ pub(super) fn scan<'a>(
 
 /// The sums; rows come in the order of their windows.
 #[derive(Debug)]
-struct Windows<'a> {
-    subjects: Vec<Subject<'a>>,
+struct LatencyWindows<'a> {
+    subjects: Vec<OpenLatency<'a>>,
     names: Vec<(String, String)>,
     index: HashMap<(String, String), usize>,
     /// Bytes by link.
@@ -82,22 +82,22 @@ struct Windows<'a> {
     totals: HashMap<u32, Option<f64>>,
 }
 
-impl<'a> Windows<'a> {
+impl<'a> LatencyWindows<'a> {
     fn new(links: &'a Links, evaluate: Evaluate) -> Self {
-        let mut subjects: Vec<Subject<'a>> = Vec::new();
-        for (place, link) in links.links.iter().enumerate() {
+        let mut subjects: Vec<OpenLatency<'a>> = Vec::new();
+        for (link_index, link) in links.links.iter().enumerate() {
             for metric in &link.latencies {
-                let same = |its: &&mut Subject<'_>| {
-                    its.link == place && its.metrics.iter().any(|other| other.name == metric.name)
+                let is_same_metric = |candidate: &&mut OpenLatency<'_>| {
+                    candidate.link_index == link_index && candidate.metrics.iter().any(|known_metric| known_metric.name == metric.name)
                 };
-                match subjects.iter_mut().find(same) {
+                match subjects.iter_mut().find(is_same_metric) {
                     Some(subject) => subject.metrics.push(metric),
-                    None => subjects.push(Subject {
-                        link: place,
+                    None => subjects.push(OpenLatency {
+                        link_index: link_index,
                         metrics: vec![metric],
                         evaluate,
                         inputs: Vec::new(),
-                        all: Sums::default(),
+                        overall: WindowSums::default(),
                         unknown_windows: 0,
                         tenants: Vec::new(),
                     }),
@@ -119,8 +119,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// The number of a tenant.
-    fn who(&mut self, owner: &str, key: String) -> usize {
+    /// The number of a tenant, which it gets with its first row.
+    fn tenant_number(&mut self, owner: &str, key: String) -> usize {
         let name = (owner.to_owned(), key);
         *self.index.entry(name.clone()).or_insert_with(|| {
             self.names.push(name);
@@ -129,22 +129,22 @@ impl<'a> Windows<'a> {
     }
 
     /// Begins the window of the next row, if that is another one.
-    fn at(&mut self, end_ns: i64) {
+    fn begin_window(&mut self, end_ns: i64) {
         if let Some(moved) = self.moments.begin_moment(end_ns) {
-            self.end(&moved);
+            self.close_window(&moved);
         }
     }
 
     /// Notes the total of a counter; it is the same in each of its rows.
-    fn total(&mut self, counter: i32, total: Option<f64>) {
+    fn note_total(&mut self, counter: i32, total: Option<f64>) {
         if let Ok(counter) = u32::try_from(counter) {
             self.totals.entry(counter).or_insert(total);
         }
     }
 
-    fn end(&mut self, moved: &[MomentBytes]) {
+    fn close_window(&mut self, moved: &[MomentBytes]) {
         for subject in &mut self.subjects {
-            let Some(moved) = moved.get(subject.link).filter(|its| its.rate != MomentRate::Absent) else {
+            let Some(moved) = moved.get(subject.link_index).filter(|candidate| candidate.rate != MomentRate::Absent) else {
                 continue;
             };
             let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
@@ -155,24 +155,24 @@ impl<'a> Windows<'a> {
             };
             let window = |own: f64, others: f64| {
                 let ns = moved.length_ns as f64;
-                Sums { windows: 1, ns, own, others, inputs: inputs.clone() }
+                WindowSums { windows: 1, ns, own_bytes: own, other_bytes: others, inputs: inputs.clone() }
             };
-            subject.all.add(&window(moved.value, 0.0));
-            for (who, own) in moved.value_by_owner.iter().filter(|(_, own)| **own > 0.0) {
+            subject.overall.add(&window(moved.value, 0.0));
+            for (tenant, own_bytes) in moved.value_by_owner.iter().filter(|(_, own)| **own > 0.0) {
                 // Rounding may make the remainder negative.
-                let others = (moved.value - own).max(0.0);
-                let least = subject.tenants.len().max(who + 1);
-                subject.tenants.resize(least, None);
-                let classes = subject.tenants[*who].get_or_insert_with(Classes::default);
-                classes.add(&window(*own, others));
+                let other_bytes = (moved.value - own_bytes).max(0.0);
+                let min_len = subject.tenants.len().max(tenant + 1);
+                subject.tenants.resize(min_len, None);
+                let classes = subject.tenants[*tenant].get_or_insert_with(RateClasses::default);
+                classes.add(&window(*own_bytes, other_bytes));
             }
         }
         self.totals.clear();
     }
 
-    fn finish(mut self) -> Scanned<'a> {
-        let last = self.moments.finish_moment();
-        self.end(&last);
-        Scanned { subjects: self.subjects, names: self.names }
+    fn finish(mut self) -> LatencyScan<'a> {
+        let last_moved = self.moments.finish_moment();
+        self.close_window(&last_moved);
+        LatencyScan { subjects: self.subjects, names: self.names }
     }
 }

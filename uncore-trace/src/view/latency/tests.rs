@@ -87,7 +87,7 @@ fn by_cgroup() -> UsageQuestion<'static> {
     UsageQuestion::grouped_by(By::Cgroup)
 }
 
-fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<Latency> {
+fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::of(&recording).unwrap();
@@ -98,17 +98,17 @@ fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<Latency> {
     latencies(&recording, &links, question, value).unwrap()
 }
 
-fn near(found: Option<f64>, expected: f64) {
+fn near(value: Option<f64>, expected: f64) {
     assert!(
-        found.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected),
-        "{found:?} {expected}"
+        value.is_some_and(|number| (number - expected).abs() <= 1e-9 * expected),
+        "{value:?} {expected}"
     );
 }
 
 /// Ratio of sums over the wanted windows, and their number.
 fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
-    for (own, other, ns) in (0..WINDOWS as usize).filter(|it| wanted(*it)).map(window) {
+    for (own, other, ns) in (0..WINDOWS as usize).filter(|number| wanted(*number)).map(window) {
         let count = (own + other + 2.0 * REST) / 64.0;
         (total_ns, reads, windows) = (total_ns + count * ns, reads + count, windows + 1);
     }
@@ -120,8 +120,8 @@ fn a_tenant_waits_longer_with_others_busy() {
     let found = of(&WAITS, &by_cgroup());
     let [latency] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
-    assert_eq!((latency.all.windows, latency.unknown_windows), (WINDOWS as u64, 0));
-    near(latency.all.value, pooled(|_| true).0);
+    assert_eq!((latency.overall.windows, latency.unknown_windows), (WINDOWS as u64, 0));
+    near(latency.overall.value, pooled(|_| true).0);
     let names: Vec<&str> = latency.tenants.iter().map(|tenant| tenant.key.as_str()).collect();
     assert_eq!(names, ["/tenant\u{1b}[2J", "/other"], "nobody waits who is no task");
 
@@ -134,7 +134,7 @@ fn a_tenant_waits_longer_with_others_busy() {
     assert_eq!((quiet.windows, busy.windows, windows), (150, 150, 150));
     near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
     near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
-    near(latency.tenants[0].difference(), 148.0 - expected);
+    near(latency.tenants[0].latency_difference(), 148.0 - expected);
 
     // `/other` uses the link only in its own blocks, where its latency is that with others busy.
     let other = &latency.tenants[1];
@@ -142,7 +142,7 @@ fn a_tenant_waits_longer_with_others_busy() {
     assert_eq!(other.used.windows, 150);
     near(quiet.value, 148.0);
     near(busy.value, 148.0);
-    assert!(quiet.windows > busy.windows && busy.windows >= LEAST, "{other:?}");
+    assert!(quiet.windows > busy.windows && busy.windows >= MIN_WINDOWS, "{other:?}");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
     let found = of(&clocked, &by_cgroup());
     let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
-    let (waits, clocked) = (found[0].all, found[1].all);
+    let (waits, clocked) = (found[0].overall, found[1].overall);
     // Bytes per ns, over all windows.
     let rate = waits.own_per_s / 1e9;
     near(clocked.value, waits.value.unwrap() / 64.0 / rate);
@@ -213,8 +213,8 @@ fn windows_that_are_not_known_are_in_no_part() {
     // The same for a latency that shares no counter with the link.
     let other = found.pop().unwrap();
     let latency = found.remove(0);
-    assert_eq!((other.unknown_windows, other.all.windows), (100, 200));
-    assert_eq!((latency.unknown_windows, latency.all.windows), (100, 200));
+    assert_eq!((other.unknown_windows, other.overall.windows), (100, 200));
+    assert_eq!((latency.unknown_windows, latency.overall.windows), (100, 200));
     let [quiet, busy] = latency.tenants[0].split.unwrap();
     assert_eq!((quiet.windows, busy.windows), (150, 50));
     near(quiet.value, pooled(|number| number / 10 % 2 == 0).0);
@@ -235,7 +235,7 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
         ..WAITS
     };
     let latency = of(&idle, &by_cgroup()).remove(0);
-    assert_eq!((latency.all.value, latency.tenants.len()), (None, 0));
+    assert_eq!((latency.overall.value, latency.tenants.len()), (None, 0));
 }
 
 #[test]

@@ -34,7 +34,7 @@ use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
 use self::grid::{RollupGrid, RowPortion};
 use self::window::OpenWindow;
-use super::interval::Claim;
+use super::interval::UncertainShare;
 use super::key::cause;
 use super::links::{Links, limit};
 use crate::clock::Snapshot;
@@ -278,9 +278,9 @@ impl RollupSummer {
                 let (Some(value), Some(total)) = (value, total) else { continue };
                 let confidence = nullable_value(confidences, row);
                 let claim_key = (counter, end_ns, length_ns);
-                let claim = Claim {
-                    lasting: nullable_value(cgroup_confidences, row).or(confidence),
-                    ..Claim::new(claim_key, value * fraction, total, confidence)
+                let claim = UncertainShare {
+                    width_confidence: nullable_value(cgroup_confidences, row).or(confidence),
+                    ..UncertainShare::new(claim_key, value * fraction, total, confidence)
                 };
                 window.add_share(line, cause_number, claim);
             }

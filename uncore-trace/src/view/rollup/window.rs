@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::interval::Claim;
+use super::super::interval::UncertainShare;
 use super::super::sums::{ShareSum, CountedTime, Window};
 use super::grid::BeginEndNs;
 use super::{MOST_LINES, RollupOwner};
@@ -185,7 +185,7 @@ impl OpenWindow {
     }
 
     /// Adds a share to a line.
-    pub(super) fn add_share(&mut self, line: usize, cause: usize, claim: Claim) {
+    pub(super) fn add_share(&mut self, line: usize, cause: usize, claim: UncertainShare) {
         let Some(line) = self.lines.get_mut(line) else { return };
         line.sum.add_claim(cause, claim);
     }

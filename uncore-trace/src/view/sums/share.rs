@@ -4,7 +4,7 @@
 //! sum that is expected in shares that are right. If all values are 0 it is the plain mean. The
 //! interval of a sum is computed from the half widths of its rows ([`super::super::interval`]).
 
-use super::super::interval::{Claim, Interval, Width};
+use super::super::interval::{UncertainShare, Interval, LineUncertainty};
 
 /// The confidence of a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -72,7 +72,7 @@ pub struct ShareSum {
     pub missing: u64,
     /// Confidence of the sum.
     pub confidence: Confidence,
-    width: Width,
+    width: LineUncertainty,
 }
 
 impl ShareSum {
@@ -83,7 +83,7 @@ impl ShareSum {
 
     /// Adds a row with a value; `cause` is a number from [`Self::cause_number`].
     #[inline]
-    pub(in super::super) fn add_claim(&mut self, cause: usize, claim: Claim) {
+    pub(in super::super) fn add_claim(&mut self, cause: usize, claim: UncertainShare) {
         self.value += claim.value;
         self.rows += 1;
         self.confidence.add_row(claim.value, claim.confidence);
@@ -150,7 +150,7 @@ mod tests {
         let cause = share.cause_number(None, "a");
         for (window, (value, confidence)) in rows.iter().enumerate() {
             let of = (0, window as i64, 1);
-            share.add_claim(cause, Claim::new(of, *value, 100.0, *confidence));
+            share.add_claim(cause, UncertainShare::new(of, *value, 100.0, *confidence));
         }
         share
     }

@@ -272,7 +272,7 @@ proptest! {
             let lines = || usage.events.iter().flat_map(|event| &event.lines);
             let sum: f64 = lines().map(|line| line.sum.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9, "{by:?}: {sum} of {total}");
-            let heat: f64 = lines().flat_map(|line| line.heat.steps()).flatten().sum();
+            let heat: f64 = lines().flat_map(|line| line.heat.step_values()).flatten().sum();
             prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
             let counted: u64 = lines().map(|line| line.sum.rows + line.sum.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
@@ -308,7 +308,7 @@ fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
     rows[7] = (8, 0, 0, 5, 0, None);
     let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(By::Pid)).unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
-    let known: Vec<bool> = line.heat.steps().map(|step| step.is_some()).collect();
+    let known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
     assert_eq!(known.iter().position(|known| !known), Some(7));
 }
 
