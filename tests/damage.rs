@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
 use uncore_trace::tables::reader::{Recording, OpenTable};
-use uncore_trace::view::usage::{By, UsageQuestion, Usage, usage};
+use uncore_trace::view::usage::{GroupBy, UsageQuestion, Usage, usage};
 
 use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};
@@ -41,7 +41,7 @@ fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
 
 /// The report of the recording.
 fn report(run: &Path) -> Result<Usage> {
-    usage(&Recording::open(run)?, &UsageQuestion::grouped_by(By::Cgroup))
+    usage(&Recording::open(run)?, &UsageQuestion::grouped_by(GroupBy::Cgroup))
 }
 
 /// A damaged table gives what it gave before, or an error of one line. Returns whether it was read.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use uncore_trace::schema::columns::{self, nullable_value};
 use uncore_trace::schema::fabric::RIGHT_WITHIN;
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::view::usage::{By, UsageQuestion, usage};
+use uncore_trace::view::usage::{GroupBy, UsageQuestion, usage};
 
 use super::TICK_NS;
 use super::ticks::{FIRST_PID, Part, Who};
@@ -245,7 +245,7 @@ impl Scores {
         }
         let mut processes = vec![0; self.tenants];
         self.tenant_of.iter().for_each(|tenant| processes[*tenant] += 1);
-        let report = usage(&Recording::open(path)?, &UsageQuestion::grouped_by(By::Cgroup))?;
+        let report = usage(&Recording::open(path)?, &UsageQuestion::grouped_by(GroupBy::Cgroup))?;
         let event = report.events.first().context("the report has no event")?;
         for (tenant, Pair { moved, .. }) in large(&whole, self.tenants, sum(&whole)) {
             let mut lines = event.lines.iter();

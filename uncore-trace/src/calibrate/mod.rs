@@ -25,7 +25,7 @@ use crate::schema::fabric;
 use crate::schema::link::Link;
 use crate::signals::Signals;
 use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
 use crate::view::live::screen::{ScreenOptions, OwnerOrder};
@@ -203,7 +203,7 @@ fn load_memory(cpus: &[u32], kernel: Kernel, options: &CalibrationOptions, stop:
 fn measure_peaks(pieces: &Receiver<TablePiece>, links: &[Link]) -> Result<BTreeMap<usize, PeakRates>> {
     let mut live = LiveFrames::new(Links::new(links.to_vec()), SECOND_NS);
     let mut bests: BTreeMap<usize, PeakRates> = BTreeMap::new();
-    let ask = ScreenOptions { grouping: By::Cgroup, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share };
+    let ask = ScreenOptions { grouping: GroupBy::Cgroup, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share };
     for piece in pieces {
         let TablePiece::Rows(_, rows) = piece else { continue };
         if live.add_fabric(&rows)? {

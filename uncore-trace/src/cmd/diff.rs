@@ -17,7 +17,7 @@ use crate::view::diff::gate::{Gate, ExcessGrowth, GateResult};
 use crate::view::diff::{RequestedSpan, Diff, DiffQuestion, diff, json, page, text};
 use crate::view::render::TextStyle;
 use crate::view::span::TimePoint;
-use crate::view::usage::By;
+use crate::view::usage::GroupBy;
 
 /// Show what changed between two recordings, or between two spans of one
 ///
@@ -69,7 +69,7 @@ pub struct Args {
     after: Option<TypedSpan>,
     /// What a line is; processes, containers and pods of two recordings are compared by their names
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
-    by: By,
+    by: GroupBy,
     #[command(flatten)]
     hosts: HostArgs,
     /// Compare events, even if both recordings have links
@@ -155,7 +155,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let before_recording = args.hosts.open(&args.first, None, None)?;
     let second = args.second.as_deref().map(|second| args.hosts.open(second, None, None));
     let after_recording = second.unwrap_or_else(|| Ok(before_recording.clone()))?;
-    args.by.check(&before_recording).and_then(|()| args.by.check(&after_recording))?;
+    args.by.check_recording(&before_recording).and_then(|()| args.by.check_recording(&after_recording))?;
     let asked = |recording, span: Option<&TypedSpan>| RequestedSpan {
         recording,
         begin_moment: span.and_then(|span| span.begin.clone()),

@@ -20,7 +20,7 @@ use crate::text::printable;
 use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
 use crate::view::incomplete::Incomplete;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::span::{TimePoint, SelectedTime};
 
 /// Write a recording in the formats of other programs
@@ -102,7 +102,7 @@ pub struct Args {
 
     /// With --perfetto: who a track is of
     #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
-    by: By,
+    by: GroupBy,
 
     /// With --openmetrics: time between samples; a bare number is seconds
     #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
@@ -151,7 +151,7 @@ struct ExportJob<'a> {
 /// Writes the files and prints a summary; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.by.check(&recording)?;
+    args.by.check_recording(&recording)?;
     if !args.by.has_owner() {
         bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
     }

@@ -25,7 +25,7 @@ use crate::view::render::{self, TextStyle};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
 use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{By, UsageQuestion, Usage, top};
+use crate::view::usage::{GroupBy, UsageQuestion, Usage, top};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -114,7 +114,7 @@ pub struct Args {
     /// What the lines are grouped by [default: cgroup; comm in text and pages where one cgroup has more
     /// than 90 %]
     #[arg(long, value_enum, help_heading = LINE)]
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
@@ -174,15 +174,15 @@ pub struct Args {
 
 impl Args {
     /// The grouping of programs' output, and of text where nothing speaks for another one.
-    fn grouping(&self) -> By {
-        self.by.unwrap_or(By::Cgroup)
+    fn grouping(&self) -> GroupBy {
+        self.by.unwrap_or(GroupBy::Cgroup)
     }
 }
 
 /// Prints the report; exit code 0.
 pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
-    args.grouping().check(&recording)?;
+    args.grouping().check_recording(&recording)?;
     if let Some(file) = &args.html {
         return write_page(&recording, args, file);
     }

@@ -21,7 +21,7 @@ use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable;
 use crate::top::{self, Form, Print, When};
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::span::{TimePoint, SelectedTime, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.
@@ -94,7 +94,7 @@ pub struct Args {
     /// What a tenant is; the key `g` changes it [default: cgroup; comm where one cgroup has more than
     /// 90 % of the selected link]
     #[arg(long, value_enum, help_heading = LINE)]
-    by: Option<By>,
+    by: Option<GroupBy>,
 
     /// File that the key `r` records to [default: uncore-trace-TIME.parquet]
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> Result<u8> {
         bail!(
             "--by {} is not shown by top: choose one of {}",
             grouping.name(),
-            top::GROUPINGS.map(By::name).join(", ")
+            top::GROUPINGS.map(GroupBy::name).join(", ")
         );
     }
     let shortest = Duration::from_millis(100);
@@ -151,8 +151,8 @@ fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::open_selection(path, &RollupSelection { wall_ns, ..RollupSelection::default() })?;
     // A roll-up has no processes, and is grouped by cgroup.
-    let grouping = args.by.or_else(|| recording.is_rollup().then_some(By::Cgroup));
-    grouping.map_or(Ok(()), |chosen| chosen.check(&recording))?;
+    let grouping = args.by.or_else(|| recording.is_rollup().then_some(GroupBy::Cgroup));
+    grouping.map_or(Ok(()), |chosen| chosen.check_recording(&recording))?;
     let fabric = recording.open_table(&fabric::TABLE)?;
     let span = SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
     let span = span.with_context(|| {
@@ -175,8 +175,8 @@ fn measure_live(args: &Args) -> Result<()> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let grouping = args.by.unwrap_or(By::Cgroup);
-    if matches!(grouping, By::Cgroup | By::Container | By::Pod | By::Job) {
+    let grouping = args.by.unwrap_or(GroupBy::Cgroup);
+    if matches!(grouping, GroupBy::Cgroup | GroupBy::Container | GroupBy::Pod | GroupBy::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";
         machine.cgroups.v2_mount().context(act)?;
     }
@@ -197,7 +197,7 @@ fn measure_live(args: &Args) -> Result<()> {
     top::run(&machine, &plan, &recording, &top_options(args, args.by, notice))
 }
 
-fn top_options(args: &Args, grouping: Option<By>, notice: Option<String>) -> top::Options {
+fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -> top::Options {
     let width = terminal::columns().unwrap_or(COLUMNS);
     let form = if args.json { Form::Json } else { Form::Text { width } };
     let once = args.once.then(|| match args.after {
@@ -209,7 +209,7 @@ fn top_options(args: &Args, grouping: Option<By>, notice: Option<String>) -> top
     top::Options {
         frame: args.interval,
         // Programs get one grouping.
-        by: grouping.or_else(|| args.json.then_some(By::Cgroup)),
+        by: grouping.or_else(|| args.json.then_some(GroupBy::Cgroup)),
         // The software counter that differs most between tenants is selected first.
         select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,

@@ -8,7 +8,7 @@ use crate::attribute::{Choice, Effort};
 use crate::open::Timer;
 use crate::plan::DeclaredCause;
 use crate::record::Sampling;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 
 /// Each type with all its values, in the order of the help.
 macro_rules! values {
@@ -56,7 +56,7 @@ values! {
         Sched: "`sched_switch`",
         Irq: "Interrupt handlers and softirqs, entry and exit",
     }
-    By {
+    GroupBy {
         Cgroup: "One line for each cgroup",
         Container: "One line for each container",
         Pod: "One line for each pod",

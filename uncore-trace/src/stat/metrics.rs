@@ -131,7 +131,7 @@ impl MetricLine {
                 None => directions.iter().map(|direction| limit(link, *direction)).collect::<Option<Vec<_>>>()?,
             };
             peak += limits.iter().map(|limit| limit.peak.bytes_per_s / 1e9).sum::<f64>();
-            conflict |= limits.iter().any(|limit| limit.other.is_some());
+            conflict |= limits.iter().any(|limit| limit.conflicting_peak.is_some());
         }
         let unit = if conflict { OF_DOUBTFUL_PEAK } else { OF_PEAK };
         (remaining.is_empty() && peak > 0.0).then(|| Rate { value: 100.0 * gb_per_s / peak, unit })

@@ -9,7 +9,7 @@ use super::{Options, draw, nanos};
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::live::screen::{ScreenOptions, LiveScreen, OwnerOrder};
 use crate::view::live::{LiveFrames, GROUPINGS};
 
@@ -65,10 +65,10 @@ struct Played {
 /// The owner whose processes are shown.
 pub(super) struct Within {
     /// Its grouping and name.
-    pub(super) by: By,
+    pub(super) by: GroupBy,
     pub(super) name: String,
     /// What is shown after it: the chosen grouping, if any, and the selected owner.
-    chosen: Option<By>,
+    chosen: Option<GroupBy>,
     owner: usize,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct App {
     pub(super) mode: Mode,
     pub(super) focus: Focus,
     /// Grouping of the tenants, if one was chosen.
-    by: Option<By>,
+    by: Option<GroupBy>,
     /// Name of the link or event to select as soon as it appears.
     select: Option<String>,
     /// Indices of the selected link and owner.
@@ -269,7 +269,7 @@ impl App {
     }
 
     /// Grouping of the tenants.
-    pub(super) fn by(&self) -> By {
+    pub(super) fn by(&self) -> GroupBy {
         self.by.unwrap_or_else(|| self.live.default_grouping(self.link))
     }
 
@@ -301,14 +301,14 @@ impl App {
         }
         let screen = self.screen();
         match screen.owners.get(self.owner) {
-            Some(line) if line.owner == "task" && self.by() != By::Pid => {
+            Some(line) if line.owner == "task" && self.by() != GroupBy::Pid => {
                 self.within = Some(Within {
                     by: self.by(),
                     name: line.name.clone(),
                     chosen: self.by,
                     owner: self.owner,
                 });
-                (self.by, self.owner, self.focus) = (Some(By::Pid), 0, Focus::Owners);
+                (self.by, self.owner, self.focus) = (Some(GroupBy::Pid), 0, Focus::Owners);
                 self.filter.clear();
             }
             Some(_) => self.message = Some("this line has no processes to show".to_owned()),

@@ -34,7 +34,7 @@ use crate::schema::{fabric, runtime};
 use crate::signals::Signals;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{TablePiece, PieceChannel, RecordingTarget};
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
 pub use crate::view::live::GROUPINGS;
@@ -53,7 +53,7 @@ pub struct Options {
     /// Length of a frame: the time between two updates of the screen.
     pub frame: Duration,
     /// Initial grouping of the owners.
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// The link or event that is selected initially; `None`: the first.
     pub select: Option<String>,
     /// Use only ASCII characters.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::headroom::{FULL, Way};
+use super::headroom::{FULL, LinkHeadroom};
 use super::interval::Interval;
-use super::key::By;
+use super::key::GroupBy;
 use super::links::{Links, limit};
 use super::tenants::usage_of_tenants;
 use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage};
@@ -55,16 +55,16 @@ fn fullness(event: &UsageEvent, rate: f64, all: &[UsageEvent], links: &Links) ->
     let (place, direction) = event.link?;
     let link = links.links.get(place)?;
     if let Some(limit) = limit(link, direction) {
-        return Some(limit.part(rate));
+        return Some(limit.fraction_of_peak(rate));
     }
     let of_link = all.iter().filter(|its| its.link.is_some_and(|(its, _)| its == place));
     let both = of_link.filter_map(|its| its.mean_rate(its.total)).sum();
-    limit(link, Direction::Both).map(|limit| limit.part(both))
+    limit(link, Direction::Both).map(|limit| limit.fraction_of_peak(both))
 }
 
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
-pub fn answer(events: &[UsageEvent], links: &Links, ways: &[Way]) -> (String, String) {
+pub fn answer(events: &[UsageEvent], links: &Links, ways: &[LinkHeadroom]) -> (String, String) {
     let counted = ranked(events, links);
     if let Some(fullest) = counted.iter().find(|counted| counted.event.link.is_some()) {
         let more = [how_full(fullest.event, links, ways), of_holders(events, links)];
@@ -85,10 +85,10 @@ pub fn of_report(
     recording: &Recording,
     question: &UsageQuestion<'_>,
     sums: &Usage,
-    (links, ways): (&Links, &[Way]),
+    (links, ways): (&Links, &[LinkHeadroom]),
 ) -> Result<(String, String)> {
     let (by, is_chosen) = match question.grouping {
-        By::Pmu | By::Port | By::Device | By::Owner => (By::Cgroup, false),
+        GroupBy::Pmu | GroupBy::Port | GroupBy::Device | GroupBy::Owner => (GroupBy::Cgroup, false),
         by => (by, question.is_chosen),
     };
     let asked = UsageQuestion { grouping: by, is_chosen, ..question.clone() };
@@ -129,7 +129,7 @@ fn of_link(event: &UsageEvent, links: &Links) -> String {
 fn of_holders(events: &[UsageEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
-        let Some((place, _)) = event.link.filter(|(place, _)| !links.has_parts(*place)) else {
+        let Some((place, _)) = event.link.filter(|(place, _)| !links.has_function_links(*place)) else {
             continue;
         };
         // Not those that have bytes of requests, too.
@@ -150,18 +150,18 @@ fn of_holders(events: &[UsageEvent], links: &Links) -> String {
 }
 
 /// How full a link was; empty if its peak is not known.
-fn how_full(event: &UsageEvent, links: &Links, ways: &[Way]) -> String {
+fn how_full(event: &UsageEvent, links: &Links, ways: &[LinkHeadroom]) -> String {
     let Some((place, direction)) = event.link else { return String::new() };
-    let of = |direction| ways.iter().find(|way| (way.link, way.direction) == (place, direction));
-    let with_peak = |direction| of(direction).filter(|way| way.limit(links).is_some());
+    let of = |direction| ways.iter().find(|way| (way.link_index, way.direction) == (place, direction));
+    let with_peak = |direction| of(direction).filter(|way| way.link_peak(links).is_some());
     let said = with_peak(direction).or_else(|| with_peak(Direction::Both)).and_then(|way| {
-        let limit = way.limit(links)?;
+        let limit = way.link_peak(links)?;
         let [average, highest] =
-            [way.average()?, way.highest?].map(|rate| percent(limit.part(rate)));
+            [way.average_per_s()?, way.highest_per_s?].map(|rate| percent(limit.fraction_of_peak(rate)));
         let long = way.full_ns.filter(|ns| *ns > 0);
         let long = long
             .map(|ns| format!(", for {} above {}", units::human(ns as f64, "ns"), percent(FULL)));
-        let name = label(links, way.link, way.direction);
+        let name = label(links, way.link_index, way.direction);
         let long = long.unwrap_or_default();
         Some(format!("{name} was {average} full on average and {highest} at most{long}."))
     });
@@ -170,7 +170,7 @@ fn how_full(event: &UsageEvent, links: &Links, ways: &[Way]) -> String {
 
 /// `memory 0 (in)`.
 fn label(links: &Links, place: usize, direction: Direction) -> String {
-    let name = links.label(place, Direction::Both);
+    let name = links.direction_label(place, Direction::Both);
     match direction {
         Direction::Both => printable(&name).into_owned(),
         direction => format!("{} ({})", printable(&name), direction.direction_name()),

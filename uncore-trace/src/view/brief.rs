@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::answer::{Counted, name, ranked, share};
 use super::canary;
-use super::key::By;
+use super::key::GroupBy;
 use super::links::Links;
 use super::span::TimePoint;
 use super::tenants::usage_of_tenants;
@@ -51,7 +51,7 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
     });
     let is_whole = last.is_none();
     let links = Links::of(recording)?;
-    let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(By::Cgroup) };
+    let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
     if let Some((ns, from)) = last {

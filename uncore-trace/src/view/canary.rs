@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::key::By;
+use super::key::GroupBy;
 use super::links::Links;
 use super::usage::{ReportLine, UsageQuestion, Usage, usage};
 use crate::schema::canary::{CanarySummary, CanaryKind, LinkDirection};
@@ -52,7 +52,7 @@ pub fn credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> {
         return Ok(None);
     };
     let links = Links::of(recording)?;
-    let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
+    let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let usage = usage(recording, &question)?;
     Ok(Some(compared(&canary, &links, &usage)))
 }
@@ -209,7 +209,7 @@ mod tests {
     fn of(canary: &CanarySummary, sample: &SampleRecording) -> Vec<CanaryCredit> {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
-        let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
+        let question = UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         compared(canary, &links, &usage(&recording, &question).unwrap())
     }
 

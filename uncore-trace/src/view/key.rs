@@ -19,7 +19,7 @@ use crate::tables::reader::Recording;
 
 /// Grouping of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// One line for each cgroup.
     Cgroup,
     /// One line for each container.
@@ -42,34 +42,34 @@ pub enum By {
     Owner,
 }
 
-impl By {
+impl GroupBy {
     /// All groupings.
-    pub const ALL: [By; 10] = [
-        By::Cgroup,
-        By::Container,
-        By::Pod,
-        By::Job,
-        By::Pid,
-        By::Comm,
-        By::Pmu,
-        By::Port,
-        By::Device,
-        By::Owner,
+    pub const ALL: [GroupBy; 10] = [
+        GroupBy::Cgroup,
+        GroupBy::Container,
+        GroupBy::Pod,
+        GroupBy::Job,
+        GroupBy::Pid,
+        GroupBy::Comm,
+        GroupBy::Pmu,
+        GroupBy::Port,
+        GroupBy::Device,
+        GroupBy::Owner,
     ];
 
     /// Its name in the output.
     pub fn name(self) -> &'static str {
         match self {
-            By::Cgroup => "cgroup",
-            By::Container => "container",
-            By::Pod => "pod",
-            By::Job => "job",
-            By::Pid => "pid",
-            By::Comm => "comm",
-            By::Pmu => "pmu",
-            By::Port => "port",
-            By::Device => "device",
-            By::Owner => "owner",
+            GroupBy::Cgroup => "cgroup",
+            GroupBy::Container => "container",
+            GroupBy::Pod => "pod",
+            GroupBy::Job => "job",
+            GroupBy::Pid => "pid",
+            GroupBy::Comm => "comm",
+            GroupBy::Pmu => "pmu",
+            GroupBy::Port => "port",
+            GroupBy::Device => "device",
+            GroupBy::Owner => "owner",
         }
     }
 
@@ -78,34 +78,34 @@ impl By {
     /// # Errors
     ///
     /// It is a roll-up, which has no processes.
-    pub fn check(self, recording: &Recording) -> Result<()> {
+    pub fn check_recording(self, recording: &Recording) -> Result<()> {
         match self {
-            By::Pid | By::Comm => recording.require_processes(),
+            GroupBy::Pid | GroupBy::Comm => recording.require_processes(),
             _ => Ok(()),
         }
     }
 
     /// Whether a line has one owner.
     pub fn has_owner(self) -> bool {
-        !matches!(self, By::Pmu | By::Port)
+        !matches!(self, GroupBy::Pmu | GroupBy::Port)
     }
 
     /// Whether a line has all processes of its cgroups: see [`super::interval`].
     fn has_whole_cgroups(self) -> bool {
-        !matches!(self, By::Pid | By::Comm)
+        !matches!(self, GroupBy::Pid | GroupBy::Comm)
     }
 
     /// The columns of `fabric` that are read; others are not decoded.
-    pub fn columns(self, recording: &Recording) -> Vec<&'static str> {
-        let own: &[&str] = match self {
-            By::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
-            By::Container => &["container", "cgroup", "cgroup_confidence"],
-            By::Pod => &["pod", "cgroup", "cgroup_confidence"],
-            By::Job => &["job", "cgroup", "cgroup_confidence"],
-            By::Device | By::Owner => &["cgroup", "cgroup_confidence"],
-            By::Pid => &["pid", "processes"],
-            By::Pmu | By::Port => &["pmu"],
-            By::Comm => &["processes"],
+    pub fn wanted_columns(self, recording: &Recording) -> Vec<&'static str> {
+        let grouping_columns: &[&str] = match self {
+            GroupBy::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
+            GroupBy::Container => &["container", "cgroup", "cgroup_confidence"],
+            GroupBy::Pod => &["pod", "cgroup", "cgroup_confidence"],
+            GroupBy::Job => &["job", "cgroup", "cgroup_confidence"],
+            GroupBy::Device | GroupBy::Owner => &["cgroup", "cgroup_confidence"],
+            GroupBy::Pid => &["pid", "processes"],
+            GroupBy::Pmu | GroupBy::Port => &["pmu"],
+            GroupBy::Comm => &["processes"],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
@@ -113,7 +113,7 @@ impl By {
             (true, false) => &["known_ns"],
             (false, _) => &[],
         };
-        [&COMMON[..], divided, own, rolled_up].concat()
+        [&COMMON[..], divided, grouping_columns, rolled_up].concat()
     }
 }
 
@@ -141,7 +141,7 @@ const PORT_TERMS: [&str; 5] = ["root_port", "src_rp_mask", "dst_rp_mask", "ch_ma
 
 /// The columns of a batch.
 #[derive(Debug)]
-pub struct Columns<'a> {
+pub struct FabricColumns<'a> {
     /// Number of rows.
     pub rows: usize,
     /// End of the window.
@@ -159,7 +159,7 @@ pub struct Columns<'a> {
     /// Id of the counter.
     pub counter: &'a Int32Array,
     /// Columns for intervals; `None` if lines sum all owners.
-    pub divided: Option<Divided<'a>>,
+    pub for_intervals: Option<IntervalColumns<'a>>,
     /// Known time of the window; only in roll-ups.
     known_ns: Option<&'a Int64Array>,
     links: Option<&'a Links>,
@@ -173,13 +173,13 @@ pub struct Columns<'a> {
     processes: Option<&'a Int32Array>,
     cgroup_id: Option<BitsColumn<'a>>,
     selected: SelectedBatch<'a>,
-    by: By,
-    depth: Option<usize>,
+    by: GroupBy,
+    cgroup_depth: Option<usize>,
 }
 
 /// Columns that the interval of a row needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Divided<'a> {
+pub struct IntervalColumns<'a> {
     /// The counter's socket.
     pub socket: &'a Int16Array,
     /// Total of the counter in the window.
@@ -192,14 +192,14 @@ pub struct Divided<'a> {
     interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }
 
-impl<'a> Divided<'a> {
-    fn new(batch: &'a RecordBatch, by: By) -> Result<Self> {
+impl<'a> IntervalColumns<'a> {
+    fn new(batch: &'a RecordBatch, grouping: GroupBy) -> Result<Self> {
         let has = |name| batch.column_by_name(name).is_some();
         Ok(Self {
             socket: columns::typed_column(batch, "socket")?,
             total: columns::f64_column(batch, "total")?,
             comm: columns::words(batch, "comm")?,
-            cgroup: by
+            cgroup: grouping
                 .has_whole_cgroups()
                 .then(|| {
                     Ok::<_, anyhow::Error>((
@@ -221,26 +221,26 @@ impl<'a> Divided<'a> {
 }
 
 /// Number of `other_tasks` in [`Quick`].
-const OTHER: i32 = -2;
+const OTHER_TASKS_NUMBER: i32 = -2;
 
 /// Numbers that identify a row's line, cause of error and method without comparing strings, in
 /// batches with the same dictionaries.
-pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
+pub type QuickKey = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
-impl<'a> Columns<'a> {
+impl<'a> FabricColumns<'a> {
     /// The columns for the lines of a question; its time is ignored.
-    pub fn new(batch: &'a RecordBatch, question: &'a UsageQuestion<'_>) -> Result<Columns<'a>> {
+    pub fn new(batch: &'a RecordBatch, question: &'a UsageQuestion<'_>) -> Result<FabricColumns<'a>> {
         let UsageQuestion { grouping: by, links, cgroup_depth: depth, ref selected, .. } = *question;
         let name = match by {
-            By::Cgroup => Some("cgroup"),
-            By::Container => Some("container"),
-            By::Pod => Some("pod"),
-            By::Job => Some("job"),
-            By::Pid | By::Comm | By::Device => Some("comm"),
-            By::Pmu | By::Port => Some("pmu"),
-            By::Owner => None,
+            GroupBy::Cgroup => Some("cgroup"),
+            GroupBy::Container => Some("container"),
+            GroupBy::Pod => Some("pod"),
+            GroupBy::Job => Some("job"),
+            GroupBy::Pid | GroupBy::Comm | GroupBy::Device => Some("comm"),
+            GroupBy::Pmu | GroupBy::Port => Some("pmu"),
+            GroupBy::Owner => None,
         };
-        Ok(Columns {
+        Ok(FabricColumns {
             rows: batch.num_rows(),
             mono_ns: columns::i64_column(batch, "mono_ns")?,
             window_ns: columns::i64_column(batch, "window_ns")?,
@@ -253,27 +253,27 @@ impl<'a> Columns<'a> {
                 .then(|| columns::i64_column(batch, "known_ns"))
                 .transpose()?,
             links,
-            divided: by.has_owner().then(|| Divided::new(batch, by)).transpose()?,
+            for_intervals: by.has_owner().then(|| IntervalColumns::new(batch, by)).transpose()?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
             unit: columns::words(batch, "unit")?,
             owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
-            pid: (by == By::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
-            processes: [By::Pid, By::Comm]
+            pid: (by == GroupBy::Pid).then(|| columns::i32_column(batch, "pid")).transpose()?,
+            processes: [GroupBy::Pid, GroupBy::Comm]
                 .contains(&by)
                 .then(|| columns::i32_column(batch, "processes"))
                 .transpose()?,
-            cgroup_id: (by == By::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
+            cgroup_id: (by == GroupBy::Cgroup).then(|| columns::bits_column(batch, "cgroup_id")).transpose()?,
             selected: selected.select_rows(batch)?,
             by,
-            depth,
+            cgroup_depth: depth,
         })
     }
 
     /// The window of a row.
     #[inline]
-    pub fn window(&self, row: usize) -> Window {
+    pub fn row_window(&self, row: usize) -> Window {
         let (end_ns, length_ns) = (self.mono_ns.value(row), self.window_ns.value(row));
         match self.known_ns {
             Some(known_ns) => Window::new(end_ns, length_ns, known_ns.value(row)),
@@ -284,30 +284,30 @@ impl<'a> Columns<'a> {
     /// Value and uncertainty of a row with a value; `None` if lines sum all owners.
     #[inline]
     pub(super) fn claim(&self, row: usize, value: f64) -> Option<UncertainShare> {
-        let of = self.divided?;
+        let divided = self.for_intervals?;
         let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
-        let total = nullable_value(of.total, row).unwrap_or(value);
-        let ends = of.interval.and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
+        let total = nullable_value(divided.total, row).unwrap_or(value);
+        let ends = divided.interval.and_then(|(low, high)| Some((nullable_value(low, row)?, nullable_value(high, row)?)));
         let interval = ends.map(|(low, high)| Interval { low, high });
         let confidence = nullable_value(self.confidence, row);
-        let lasting = of.cgroup.and_then(|(_, lasting)| nullable_value(lasting, row)).or(confidence);
+        let lasting = divided.cgroup.and_then(|(_, confidences)| nullable_value(confidences, row)).or(confidence);
         Some(UncertainShare { width_confidence: lasting, interval, ..UncertainShare::new(window, value, total, confidence) })
     }
 
     /// The cause of a row's error: the counter's socket, and a cgroup or program; `None` if lines
     /// sum all owners.
     pub(super) fn cause(&self, row: usize) -> Option<(Option<i16>, &'a str)> {
-        let of = self.divided?;
-        let comm = of.comm.get(row);
-        let name = match of.cgroup {
+        let divided = self.for_intervals?;
+        let comm = divided.comm.get(row);
+        let name = match divided.cgroup {
             Some((cgroup, _)) => cause(self.recorded_owner(row), cgroup.get(row), comm),
             None => comm.unwrap_or_default(),
         };
-        Some((nullable_value(of.socket, row), name))
+        Some((nullable_value(divided.socket, row), name))
     }
 
     /// The owner of a row; empty if lines sum all owners.
-    pub fn owner(&self, row: usize) -> &'a str {
+    pub fn row_owner(&self, row: usize) -> &'a str {
         if self.is_other(row) { owner::OTHER_TASKS } else { self.recorded_owner(row) }
     }
 
@@ -323,56 +323,56 @@ impl<'a> Columns<'a> {
     }
 
     /// The unit of a row.
-    pub fn unit(&self, row: usize) -> &'a str {
+    pub fn row_unit(&self, row: usize) -> &'a str {
         self.unit.get(row).unwrap_or_default()
     }
 
     /// Index of a row's link, and the direction; `None` if lines are by event, or the counter is on
     /// no link.
     #[inline]
-    pub fn link(&self, row: usize) -> Option<(usize, Direction)> {
-        self.links?.on(self.counter.value(row))
+    pub fn row_link(&self, row: usize) -> Option<(usize, Direction)> {
+        self.links?.link_of(self.counter.value(row))
     }
 
     /// Whether the row belongs to a line: of a selected event or link, and by link, only rows whose
     /// counter is on one.
     #[inline]
     pub fn is_wanted(&self, row: usize) -> bool {
-        (self.links.is_none() || self.link(row).is_some())
+        (self.links.is_none() || self.row_link(row).is_some())
             && self.selected.has_event(row, self.counter.value(row))
     }
 
     /// Event of the row, or its link and direction.
-    pub fn what(&self, row: usize) -> String {
-        let of = self.link(row).zip(self.links);
-        of.map_or_else(
-            || self.event(row),
-            |((place, direction), links)| links.label(place, direction),
+    pub fn traffic_label(&self, row: usize) -> String {
+        let linked = self.row_link(row).zip(self.links);
+        linked.map_or_else(
+            || self.event_label(row),
+            |((link_index, direction), links)| links.direction_label(link_index, direction),
         )
     }
 
     /// Event of a row with its filter in brackets. By port, ports in the filter become `*`: a count
     /// over all ports stays separate, or it would be counted twice.
-    pub fn event(&self, row: usize) -> String {
+    pub fn event_label(&self, row: usize) -> String {
         let event = self.event.get(row).unwrap_or_default();
         match self.filter.get(row).unwrap_or_default() {
             "" => event.to_owned(),
-            filter if self.by == By::Port => format!("{event}[{}]", any_port(filter)),
+            filter if self.by == GroupBy::Port => format!("{event}[{}]", any_port(filter)),
             filter => format!("{event}[{filter}]"),
         }
     }
 
     /// Key and name of the row's line.
-    pub fn key(&self, row: usize) -> String {
-        let owner = self.owner(row);
+    pub fn line_key(&self, row: usize) -> String {
+        let owner = self.row_owner(row);
         if owner == owner::OTHER_TASKS {
             return owner.to_owned();
         }
         let name = self.name.and_then(|name| name.get(row));
         match self.by {
-            By::Pmu => name.unwrap_or_default().to_owned(),
-            By::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
-            By::Cgroup if owner == "task" => match (name, self.depth) {
+            GroupBy::Pmu => name.unwrap_or_default().to_owned(),
+            GroupBy::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
+            GroupBy::Cgroup if owner == "task" => match (name, self.cgroup_depth) {
                 (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
                 (None, _) => self
@@ -380,13 +380,13 @@ impl<'a> Columns<'a> {
                     .and_then(|ids| ids.get(row))
                     .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
             },
-            By::Job if owner == "task" => {
+            GroupBy::Job if owner == "task" => {
                 name.map_or_else(|| "(no job)".to_owned(), |name| whole_job(name).to_owned())
             }
-            By::Container | By::Pod if owner == "task" => {
+            GroupBy::Container | GroupBy::Pod if owner == "task" => {
                 name.map_or_else(|| format!("(no {})", self.by.name()), str::to_owned)
             }
-            By::Pid if owner == "task" => {
+            GroupBy::Pid if owner == "task" => {
                 let comm = name.unwrap_or("?");
                 match self.pid.and_then(|pids| nullable_value(pids, row)) {
                     Some(pid) => format!("{comm} ({pid})"),
@@ -394,13 +394,13 @@ impl<'a> Columns<'a> {
                     None => "(unknown processes)".to_owned(),
                 }
             }
-            By::Comm if owner == "task" => {
+            GroupBy::Comm if owner == "task" => {
                 let is_small = self.processes(row).is_some();
                 name.unwrap_or(if is_small { SMALL } else { "?" }).to_owned()
             }
-            By::Pid | By::Comm => name.unwrap_or(owner).to_owned(),
-            By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
-            By::Owner | By::Cgroup | By::Container | By::Pod | By::Job | By::Device => {
+            GroupBy::Pid | GroupBy::Comm => name.unwrap_or(owner).to_owned(),
+            GroupBy::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
+            GroupBy::Owner | GroupBy::Cgroup | GroupBy::Container | GroupBy::Pod | GroupBy::Job | GroupBy::Device => {
                 owner.to_owned()
             }
         }
@@ -413,33 +413,33 @@ impl<'a> Columns<'a> {
         self.processes.and_then(|processes| nullable_value(processes, row))
     }
 
-    /// The dictionaries to which the keys in [`Self::quick`] refer.
+    /// The dictionaries to which the keys in [`Self::quick_key`] refer.
     pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
-        let always = [self.event, self.filter, self.unit, self.method];
-        let comm = self.divided.map(|of| of.comm);
-        let cgroup = self.divided.and_then(|of| of.cgroup).map(|(cgroup, _)| cgroup);
-        let some = [self.owner, self.name, comm, cgroup].into_iter().flatten();
-        always.into_iter().chain(some).map(|words| words.dictionary_values()).collect()
+        let always_read = [self.event, self.filter, self.unit, self.method];
+        let comm = self.for_intervals.map(|divided| divided.comm);
+        let cgroup = self.for_intervals.and_then(|divided| divided.cgroup).map(|(cgroup, _)| cgroup);
+        let if_read = [self.owner, self.name, comm, cgroup].into_iter().flatten();
+        always_read.into_iter().chain(if_read).map(|words| words.dictionary_values()).collect()
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
     pub(super) fn tenant(&self, row: usize) -> [i64; 6] {
-        let (_, owner, name, number, ..) = self.quick(row);
+        let (_, owner, name, number, ..) = self.quick_key(row);
         [owner.into(), name.into(), number, 0, 0, 0]
     }
 
-    /// Identifies the row's event, or its link and direction: see [`Quick`].
+    /// Identifies the row's event, or its link and direction: see [`QuickKey`].
     #[inline]
     pub(super) fn quick_event(&self, row: usize) -> [i32; 3] {
-        match self.link(row) {
-            Some((place, direction)) => [place as i32, direction as i32, -1],
+        match self.row_link(row) {
+            Some((link_index, direction)) => [link_index as i32, direction as i32, -1],
             None => [self.event.dictionary_key(row), self.filter.dictionary_key(row), self.unit.dictionary_key(row)],
         }
     }
 
-    /// Identifies the row's line: see [`Quick`].
+    /// Identifies the row's line: see [`QuickKey`].
     #[inline]
-    pub fn quick(&self, row: usize) -> Quick {
+    pub fn quick_key(&self, row: usize) -> QuickKey {
         let name = self.name.map_or(0, |name| name.dictionary_key(row));
         let number = match (self.pid, self.cgroup_id) {
             (Some(pids), _) => nullable_value(pids, row)
@@ -449,15 +449,15 @@ impl<'a> Columns<'a> {
             _ => -1,
         };
         let event = self.quick_event(row);
-        let own = self.owner.map_or(0, |owner| owner.dictionary_key(row));
-        let owner = if self.is_other(row) { OTHER } else { own };
-        let cause = self.divided.map_or((0, None), |of| {
-            let cgroup = of.cgroup.map_or(-1, |(cgroup, _)| cgroup.dictionary_key(row));
+        let recorded_number = self.owner.map_or(0, |owner| owner.dictionary_key(row));
+        let owner_number = if self.is_other(row) { OTHER_TASKS_NUMBER } else { recorded_number };
+        let cause = self.for_intervals.map_or((0, None), |divided| {
+            let cgroup = divided.cgroup.map_or(-1, |(cgroup, _)| cgroup.dictionary_key(row));
             // Below -1, so that no cgroup has the number of a program.
-            let name = if cgroup < 0 { of.comm.dictionary_key(row) } else { -2 - cgroup };
-            (name, nullable_value(of.socket, row))
+            let name = if cgroup < 0 { divided.comm.dictionary_key(row) } else { -2 - cgroup };
+            (name, nullable_value(divided.socket, row))
         });
-        (event, owner, name, number, cause, self.method.dictionary_key(row))
+        (event, owner_number, name, number, cause, self.method.dictionary_key(row))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Remembers the line of a row for later rows with the same keys.
 //!
-//! Lines are identified by numbers ([`Quick`]) as long as batches have the same dictionaries. The
+//! Lines are identified by numbers ([`QuickKey`]) as long as batches have the same dictionaries. The
 //! reader has one dictionary for all batches of a row group, so names are compared once per row
 //! group and line, and not once per batch. That matters because a window of a thousand tenants is
 //! as long as a batch.
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use arrow::array::{Array as _, StringArray};
 use foldhash::fast::RandomState;
 
-use super::key::{Columns, Quick};
+use super::key::{FabricColumns, QuickKey};
 
 /// Most lines that are remembered.
 const MAX_LINES: usize = 1 << 16;
@@ -20,9 +20,9 @@ const MAX_LINES: usize = 1 << 16;
 pub(super) struct LineCache<T> {
     /// In the order of first appearance. The rows of one owner are consecutive, counter by counter,
     /// so the line of a row is mostly the one after that of the previous row, which needs no hash.
-    lines: Vec<(Quick, T)>,
+    lines: Vec<(QuickKey, T)>,
     /// Index in `lines`.
-    index_of_line: HashMap<Quick, usize, RandomState>,
+    index_of_line: HashMap<QuickKey, usize, RandomState>,
     /// Index of the line to try first.
     next_index: usize,
     /// The dictionaries to which the keys refer. They are held, so that no other one can get the
@@ -36,7 +36,7 @@ impl<T: Copy> LineCache<T> {
     }
 
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
-    pub(super) fn begin(&mut self, columns: &Columns<'_>) -> bool {
+    pub(super) fn begin(&mut self, columns: &FabricColumns<'_>) -> bool {
         let batch_dictionaries = columns.dictionaries();
         let is_unchanged = self.dictionaries.len() == batch_dictionaries.len()
             && self.dictionaries.iter().zip(&batch_dictionaries).all(|(held, current)| is_same(held, current));
@@ -51,7 +51,7 @@ impl<T: Copy> LineCache<T> {
 
     /// The value of a line; computed by `compute_value` if the line is new.
     #[inline]
-    pub(super) fn get(&mut self, line: Quick, compute_value: impl FnOnce() -> T) -> T {
+    pub(super) fn get(&mut self, line: QuickKey, compute_value: impl FnOnce() -> T) -> T {
         let index = match self.lines.get(self.next_index) {
             Some((expected_line, _)) if *expected_line == line => self.next_index,
             _ => *self.index_of_line.entry(line).or_insert_with(|| {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_line_is_found_out_once_whatever_the_order() {
-        let line = |number: i32| -> Quick { ([0, 0, number], 0, 0, 0, (0, None), 0) };
+        let line = |number: i32| -> QuickKey { ([0, 0, number], 0, 0, 0, (0, None), 0) };
         let mut known = LineCache::new();
         let mut found = Vec::new();
         for number in [1, 2, 3, 1, 2, 3, 3, 1, 4, 2, 4, 1] {

@@ -184,7 +184,7 @@ fn field_text<T: ToString>(number: Option<T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{By, UsageQuestion, usage};
+    use super::super::usage::{GroupBy, UsageQuestion, usage};
     use super::*;
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         };
         let sample = SampleRecording::new(false, &broken);
         let text =
-            usage_as_json(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Owner)).unwrap(), None, None).unwrap();
+            usage_as_json(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Owner)).unwrap(), None, None).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
@@ -248,7 +248,7 @@ mod tests {
             ..INTACT
         };
         let sample = SampleRecording::new(false, &broken);
-        let usage = usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap();
+        let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
         let text = usage_as_csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::answer::{in_cgroup, name as line_name};
-use super::columns::{Shape, columns};
+use super::columns::{TableShape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
 use super::usage::{UsageEvent, ReportLine, Usage};
@@ -24,11 +24,11 @@ pub struct TextStyle {
 }
 
 /// From the widest to the narrowest.
-const SHAPES: [Shape; 4] = [
-    Shape { bars: STEPS, units: true, owner: true },
-    Shape { bars: STEPS / 2, units: true, owner: true },
-    Shape { bars: STEPS / 2, units: false, owner: true },
-    Shape { bars: STEPS / 2, units: false, owner: false },
+const SHAPES: [TableShape; 4] = [
+    TableShape { bars: STEPS, units: true, owner: true },
+    TableShape { bars: STEPS / 2, units: true, owner: true },
+    TableShape { bars: STEPS / 2, units: false, owner: true },
+    TableShape { bars: STEPS / 2, units: false, owner: false },
 ];
 
 /// The events as tables, one after the other. Values that are equal in all lines are printed once,
@@ -148,7 +148,7 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 }
 
 /// The columns of each event's table in one shape.
-fn shape_columns(usage: &Usage, style: TextStyle, shape: Shape, left_out: &[Kind]) -> Vec<Vec<Column>> {
+fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[Kind]) -> Vec<Vec<Column>> {
     let columns_of_event = |event| {
         let mut columns = columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.kind));
@@ -178,7 +178,7 @@ fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[Kind]) -> (Vec<Vec<Co
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{By, UsageQuestion, top, usage};
+    use super::super::usage::{GroupBy, UsageQuestion, top, usage};
     use super::*;
 
     /// In the second half of the recording everything is 0, and a part is not known.
@@ -199,11 +199,11 @@ mod tests {
         let sample = SampleRecording::new(false, &PHASES);
         let recording = sample.open();
         let mut shown: Vec<String> = Vec::new();
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             shown.push(format!("--by {}\n", by.name()));
             shown.push(draw_usage(&usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(), TextStyle::default()));
         }
-        let mut usage = usage(&recording, &UsageQuestion::grouped_by(By::Pid)).unwrap();
+        let mut usage = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
         top(&mut usage.events, 1);
         shown.push(format!(
             "--by pid --top 1 --ascii\n{}",
@@ -235,7 +235,7 @@ mod tests {
         };
         let shown = |broken: &Broken| {
             let sample = SampleRecording::new(false, broken);
-            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap(), TextStyle::default())
+            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap(), TextStyle::default())
         };
         let known = shown(&idle(false));
         assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
@@ -275,13 +275,13 @@ mod tests {
     fn numbers_stay_on_a_narrow_terminal() {
         let sample = SampleRecording::new(false, &LONG);
         let mut shown: Vec<String> = Vec::new();
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             let usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
             for width in (48..250).step_by(7).chain([usize::MAX]) {
                 for ascii in [false, true] {
                     let text = draw_usage(&usage, TextStyle { ascii, width: Some(width) });
                     assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
-                    assert!(text.is_ascii() || !ascii || by == By::Cgroup, "{text}");
+                    assert!(text.is_ascii() || !ascii || by == GroupBy::Cgroup, "{text}");
                     for event in &usage.events {
                         let total = units::human(event.total, &event.unit);
                         let known =
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn top_hides_no_value_and_no_owner_but_tasks() {
         let sample = SampleRecording::new(false, &INTACT);
-        let mut events = usage(&sample.open(), &UsageQuestion::grouped_by(By::Pid)).unwrap().events;
+        let mut events = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
         top(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
@@ -322,7 +322,7 @@ mod tests {
     fn hostile_names_do_not_reach_the_terminal() {
         let sample = SampleRecording::new(false, &INTACT);
         let text =
-            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(By::Cgroup)).unwrap(), TextStyle::default());
+            draw_usage(&usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Cgroup)).unwrap(), TextStyle::default());
         println!("{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains("\\u{1b}[2J"), "{text}");

@@ -51,7 +51,7 @@ impl ReportSelection {
             link.counters.iter().map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
         });
         let link_counters: Vec<(String, u32)> = directions
-            .map(|(link_number, counter_id, direction)| (links.label(link_number, direction), counter_id))
+            .map(|(link_number, counter_id, direction)| (links.direction_label(link_number, direction), counter_id))
             .collect();
         known_names.extend(link_counters.iter().map(|(name, _)| name.clone()));
         for pattern in events {

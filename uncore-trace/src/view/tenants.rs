@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use super::key::By;
+use super::key::GroupBy;
 use super::usage::{UsageEvent, ReportLine, UsageQuestion, Usage, sort_by_value, usage};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -32,13 +32,13 @@ pub struct DominantCgroup {
 /// The recording cannot be read, or nothing was recorded in the selected time.
 pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
     let mut sums = usage(recording, question)?;
-    if question.is_chosen || question.grouping != By::Cgroup || recording.is_rollup() {
+    if question.is_chosen || question.grouping != GroupBy::Cgroup || recording.is_rollup() {
         return Ok(sums);
     }
     if sums.events.iter().all(|event| dominant_cgroup(event).is_none()) {
         return Ok(sums);
     }
-    let by_process = usage(recording, &UsageQuestion { grouping: By::Comm, ..question.clone() })?;
+    let by_process = usage(recording, &UsageQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
     for event in &mut sums.events {
         let Some(dominant) = dominant_cgroup(event) else { continue };
         let is_same = |candidate: &&UsageEvent| {
@@ -50,7 +50,7 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
             event.lines.retain(|line| !is_of_task(&line));
             event.lines.extend(divided.lines.iter().filter(is_of_task).cloned());
             sort_by_value(&mut event.lines);
-            (event.grouping, event.dominant) = (By::Comm, Some(dominant));
+            (event.grouping, event.dominant) = (GroupBy::Comm, Some(dominant));
         }
     }
     Ok(sums)
@@ -58,13 +58,13 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
 
 /// The one grouping for all of these events, for views in which a tenant has one line or colour over
 /// all of them: the chosen one, else processes if no event tells cgroups apart.
-pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> By {
+pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> GroupBy {
     if question.is_chosen {
         return question.grouping;
     }
     let mut counted = events.iter().filter(|event| event.total > 0.0).peekable();
     let is_any = counted.peek().is_some();
-    if is_any && counted.all(|event| event.dominant.is_some()) { By::Comm } else { By::Cgroup }
+    if is_any && counted.all(|event| event.dominant.is_some()) { GroupBy::Comm } else { GroupBy::Cgroup }
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.
@@ -112,7 +112,7 @@ mod tests {
     };
 
     fn sums(broken: &Broken, is_chosen: bool) -> Usage {
-        let question = UsageQuestion { is_chosen, ..UsageQuestion::grouped_by(By::Cgroup) };
+        let question = UsageQuestion { is_chosen, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         usage_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let recording = sample.open();
         let links = Links::of(&recording).unwrap();
         let question =
-            UsageQuestion { is_chosen: false, links: Some(&links), ..UsageQuestion::grouped_by(By::Cgroup) };
+            UsageQuestion { is_chosen: false, links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let sums = usage_of_tenants(&recording, &question).unwrap();
         let (sentence, _) = answer(&sums.events, &links, &[]);
         assert!(sentence.starts_with("train had 50 % "), "{sentence}");
@@ -172,12 +172,12 @@ mod tests {
 
     #[test]
     fn views_with_one_grouping_use_processes_if_no_event_tells_cgroups_apart() {
-        let unchosen = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(By::Cgroup) };
+        let unchosen = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let one = sums(&ONE_CGROUP, false).events;
-        assert_eq!(common_grouping(&unchosen, &one), By::Comm);
-        assert_eq!(common_grouping(&UsageQuestion::grouped_by(By::Pod), &one), By::Pod);
+        assert_eq!(common_grouping(&unchosen, &one), GroupBy::Comm);
+        assert_eq!(common_grouping(&UsageQuestion::grouped_by(GroupBy::Pod), &one), GroupBy::Pod);
         let mixed: Vec<UsageEvent> =
             one.into_iter().take(1).chain(sums(&INTACT, false).events).collect();
-        assert_eq!(common_grouping(&unchosen, &mixed), By::Cgroup);
+        assert_eq!(common_grouping(&unchosen, &mixed), GroupBy::Cgroup);
     }
 }

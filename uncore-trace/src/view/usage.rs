@@ -12,8 +12,8 @@ use anyhow::Result;
 
 use super::heat::{Heat, Scale, step_of};
 use super::interval::Interval;
-pub use super::key::By;
-use super::key::Columns;
+pub use super::key::GroupBy;
+use super::key::FabricColumns;
 use super::known::LineCache;
 use super::links::Links;
 use super::parallel;
@@ -30,7 +30,7 @@ use crate::tables::reader::Recording;
 #[derive(Debug, Clone)]
 pub struct UsageQuestion<'a> {
     /// Grouping of lines.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// Whether the user chose it: see [`super::tenants`].
     pub is_chosen: bool,
     /// Sum by direction of these links; `None`: by event.
@@ -47,7 +47,7 @@ pub struct UsageQuestion<'a> {
 
 impl UsageQuestion<'_> {
     /// All events of a recording, grouped by `by`.
-    pub fn grouped_by(grouping: By) -> Self {
+    pub fn grouped_by(grouping: GroupBy) -> Self {
         Self {
             grouping: grouping,
             is_chosen: true,
@@ -61,7 +61,7 @@ impl UsageQuestion<'_> {
 
     /// The columns of `fabric` that are read; others are not decoded.
     pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
-        let mut columns = self.grouping.columns(recording);
+        let mut columns = self.grouping.wanted_columns(recording);
         if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
             columns.push("cgroup");
         }
@@ -73,7 +73,7 @@ impl UsageQuestion<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Grouping of lines.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// Whether the user chose the grouping: see [`super::tenants`].
     pub is_chosen: bool,
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
@@ -96,7 +96,7 @@ pub struct UsageEvent {
     /// Unit of the values.
     pub unit: String,
     /// Grouping of its lines.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// The cgroup in place of which lines are of processes; `None` if they are not.
     pub dominant: Option<DominantCgroup>,
     /// Time for which it was counted, with the same steps as the lines' values over time.
@@ -199,7 +199,7 @@ fn sum_in_threads(recording: &Recording, question: &UsageQuestion<'_>, threads: 
         let mut sums = EventSummer::new(grouping, scale, span.wanted.clone(), (number, threads));
         let mut known = LineCache::new();
         for batch in batches {
-            let columns = Columns::new(&batch, question)?;
+            let columns = FabricColumns::new(&batch, question)?;
             if known.begin(&columns) {
                 sums.counters.clear();
             }
@@ -235,7 +235,7 @@ struct EventSummer {
     event_numbers: HashMap<(String, String), usize>,
     /// By counter.
     counters: Vec<CounterCache>,
-    grouping: By,
+    grouping: GroupBy,
     scale: Scale,
     wanted: RangeInclusive<i64>,
     events: Vec<UsageEvent>,
@@ -247,7 +247,7 @@ struct EventSummer {
 }
 
 impl EventSummer {
-    fn new(grouping: By, scale: Scale, wanted: RangeInclusive<i64>, thread_of: (usize, usize)) -> Self {
+    fn new(grouping: GroupBy, scale: Scale, wanted: RangeInclusive<i64>, thread_of: (usize, usize)) -> Self {
         Self {
             thread_of: thread_of,
             event_numbers: HashMap::new(),
@@ -263,10 +263,10 @@ impl EventSummer {
         }
     }
 
-    fn add_batch(&mut self, columns: &Columns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
+    fn add_batch(&mut self, columns: &FabricColumns<'_>, known: &mut LineCache<(usize, usize, usize)>) {
         let mut window_place = ((0, 0), (0.0, 0.0), None);
         for row in 0..columns.rows {
-            let window = columns.window(row);
+            let window = columns.row_window(row);
             if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
                 continue;
             }
@@ -282,7 +282,7 @@ impl EventSummer {
             if !self.is_own(columns, row, counter) {
                 continue;
             }
-            let quick = columns.quick(row);
+            let quick = columns.quick_key(row);
             let (event, line, cause) = known.get(quick, || self.find_or_add_line(columns, row));
             let is_new = self.is_new(counter, (event, window.begin_ns, window.end_ns));
             let event_sums = &mut self.events[event];
@@ -290,7 +290,7 @@ impl EventSummer {
                 let counters = event_sums.time.counter_count();
                 event_sums.time.add_window(counter, window, &self.scale);
                 if event_sums.time.counter_count() > counters {
-                    *event_sums.counters.entry(columns.event(row)).or_default() += 1;
+                    *event_sums.counters.entry(columns.event_label(row)).or_default() += 1;
                 }
             }
             let value = nullable_value(columns.value, row);
@@ -310,7 +310,7 @@ impl EventSummer {
 
     /// Whether the row's event is summed here.
     #[inline]
-    fn is_own(&mut self, columns: &Columns<'_>, row: usize, counter: i32) -> bool {
+    fn is_own(&mut self, columns: &FabricColumns<'_>, row: usize, counter: i32) -> bool {
         if self.thread_of.1 == 1 {
             return true;
         }
@@ -322,7 +322,7 @@ impl EventSummer {
             return cached.is_own;
         }
         let next_number = self.event_numbers.len();
-        let name = (columns.what(row), columns.unit(row).to_owned());
+        let name = (columns.traffic_label(row), columns.row_unit(row).to_owned());
         let (thread, threads) = self.thread_of;
         let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
         if let Some(new_index) = index {
@@ -361,14 +361,14 @@ impl EventSummer {
 
     /// Indices of the event and line of a row, and of the cause of its error; creates those that
     /// are new.
-    fn find_or_add_line(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
+    fn find_or_add_line(&mut self, columns: &FabricColumns<'_>, row: usize) -> (usize, usize, usize) {
         let grouping = self.grouping;
-        let name = columns.what(row);
-        let unit = columns.unit(row).to_owned();
+        let name = columns.traffic_label(row);
+        let unit = columns.row_unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
             self.events.push(UsageEvent {
                 name,
-                link: columns.link(row),
+                link: columns.row_link(row),
                 unit,
                 grouping: grouping,
                 dominant: None,
@@ -381,8 +381,8 @@ impl EventSummer {
             });
             self.events.len() - 1
         });
-        let owner = columns.owner(row).to_owned();
-        let key = columns.key(row);
+        let owner = columns.row_owner(row).to_owned();
+        let key = columns.line_key(row);
         let lines = &mut self.events[event].lines;
         let line = *self.lines.entry((event, owner.clone(), key.clone())).or_insert_with(|| {
             lines.push(ReportLine {
@@ -394,7 +394,7 @@ impl EventSummer {
                 peak: None,
                 active: None,
                 heat: Heat::default(),
-                is_divided: columns.divided.is_some(),
+                is_divided: columns.for_intervals.is_some(),
                 small_processes: SmallProcesses::default(),
                 highest: HighestRate::default(),
                 is_touched: false,
@@ -424,7 +424,7 @@ impl EventSummer {
 }
 
 impl ReportLine {
-    fn add_row(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
+    fn add_row(&mut self, columns: &FabricColumns<'_>, row: usize, window: Window, cause: usize) {
         match nullable_value(columns.value, row) {
             Some(value) => {
                 match columns.claim(row, value) {

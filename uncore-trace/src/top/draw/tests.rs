@@ -8,7 +8,7 @@ use crate::schema::link::Direction;
 use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
 use crate::tables::writer::TablePiece;
 use crate::top::Options;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
 
@@ -111,7 +111,7 @@ fn rows(second: i64) -> TablePiece {
 pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
     let options = Options {
         frame: std::time::Duration::from_secs(1),
-        by: Some(By::Cgroup),
+        by: Some(GroupBy::Cgroup),
         select: None,
         ascii,
         plain: true,
@@ -233,7 +233,7 @@ fn keys_that_have_nothing_to_do_do_nothing() {
         LiveFrames::new(Links::default(), SECOND),
         &Options {
             frame: std::time::Duration::from_secs(1),
-            by: Some(By::Cgroup),
+            by: Some(GroupBy::Cgroup),
             select: None,
             ascii: false,
             plain: true,

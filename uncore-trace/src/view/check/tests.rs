@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
-use super::super::usage::{By, UsageQuestion, usage};
+use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{programs, render};
 use super::{Finding, Outcome, check, intact};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
@@ -470,7 +470,7 @@ proptest! {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }
         }
-        if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(By::Pid)) {
+        if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)) {
             let incomplete = Incomplete::of(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
             render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::links::{Links, limit};
-use super::usage::{By, UsageEvent, ReportLine};
+use super::usage::{GroupBy, UsageEvent, ReportLine};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 use side::SideUsage;
@@ -38,7 +38,7 @@ pub use summary::summary;
 #[derive(Debug, Clone, Copy)]
 pub struct DiffQuestion {
     /// Grouping of tenants.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// Whether to compare by event even if both recordings have links.
@@ -49,7 +49,7 @@ pub struct DiffQuestion {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
     /// Grouping of tenants.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// Whether `subjects` are directions of links; if not, they are events.
     pub by_links: bool,
     /// The first recording or span.

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::usage::{By, UsageEvent, merge_lines_by_name};
+use super::super::usage::{GroupBy, UsageEvent, merge_lines_by_name};
 use super::side::name;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the same
 /// key on both sides. Several of a name are summed.
-pub(super) fn pair_restarted(grouping: By, before_events: &mut [UsageEvent], after_events: &mut [UsageEvent]) {
+pub(super) fn pair_restarted(grouping: GroupBy, before_events: &mut [UsageEvent], after_events: &mut [UsageEvent]) {
     let new_keys = map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
     if new_keys.is_empty() {
         return;
@@ -24,7 +24,7 @@ fn collect_keys(events: &[UsageEvent]) -> BTreeSet<String> {
 
 /// The new key of each line that was started again, by its old key.
 fn map_restarted_keys(
-    grouping: By,
+    grouping: GroupBy,
     before_keys: &BTreeSet<String>,
     after_keys: &BTreeSet<String>,
 ) -> BTreeMap<String, String> {
@@ -54,10 +54,10 @@ fn map_restarted_keys(
 }
 
 /// What several lines are.
-fn plural_noun(grouping: By) -> &'static str {
+fn plural_noun(grouping: GroupBy) -> &'static str {
     match grouping {
-        By::Container => "containers",
-        By::Pod => "pods",
+        GroupBy::Container => "containers",
+        GroupBy::Pod => "pods",
         _ => "processes",
     }
 }
@@ -66,7 +66,7 @@ fn plural_noun(grouping: By) -> &'static str {
 mod tests {
     use super::*;
 
-    fn map_keys(grouping: By, before_keys: &[&str], after_keys: &[&str]) -> Vec<(String, String)> {
+    fn map_keys(grouping: GroupBy, before_keys: &[&str], after_keys: &[&str]) -> Vec<(String, String)> {
         let set = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
         map_restarted_keys(grouping, &set(before_keys), &set(after_keys)).into_iter().collect()
     }
@@ -81,20 +81,20 @@ mod tests {
         let after = ["db (7)", "train (200)", "new (2)", "irq:nvme0q2"];
         let label = "train (100 -> 200)";
         assert_eq!(
-            map_keys(By::Pid, &before, &after),
+            map_keys(GroupBy::Pid, &before, &after),
             pairs(&[("train (100)", label), ("train (200)", label)])
         );
-        let several = map_keys(By::Pid, &["cc1 (1)", "cc1 (2)"], &["cc1 (3)"]);
+        let several = map_keys(GroupBy::Pid, &["cc1 (1)", "cc1 (2)"], &["cc1 (3)"]);
         assert!(several.iter().all(|(_, label)| label == "cc1 (2 -> 1 processes)"), "{several:?}");
         assert_eq!(several.len(), 3);
         let label = "web (3f4e -> 5d6c)";
         assert_eq!(
-            map_keys(By::Container, &["web@3f4e"], &["web@5d6c"]),
+            map_keys(GroupBy::Container, &["web@3f4e"], &["web@5d6c"]),
             pairs(&[("web@3f4e", label), ("web@5d6c", label)])
         );
         // A cgroup has no id in its name.
-        assert_eq!(map_keys(By::Cgroup, &["/a (1)"], &["/a (2)"]), []);
+        assert_eq!(map_keys(GroupBy::Cgroup, &["/a (1)"], &["/a (2)"]), []);
         // One that stayed is not a part of what was started again.
-        assert_eq!(map_keys(By::Pid, &["cc1 (1)"], &["cc1 (1)", "cc1 (2)"]), []);
+        assert_eq!(map_keys(GroupBy::Pid, &["cc1 (1)"], &["cc1 (1)", "cc1 (2)"]), []);
     }
 }

@@ -9,7 +9,7 @@ use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
 use super::super::span::{TimePoint, SelectedTime};
-use super::super::usage::{By, UsageEvent, ReportLine, UsageQuestion, merge_lines_by_name, usage};
+use super::super::usage::{GroupBy, UsageEvent, ReportLine, UsageQuestion, merge_lines_by_name, usage};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -63,7 +63,7 @@ impl SideUsage {
     /// name are summed, and ids of containers and pods are removed.
     pub(super) fn read_span(
         request: &RequestedSpan<'_>,
-        grouping: By,
+        grouping: GroupBy,
         cgroup_depth: Option<usize>,
         (by_links, by_name): (bool, bool),
     ) -> Result<Self> {
@@ -142,10 +142,10 @@ impl SideUsage {
 
 /// The name of a line in any recording: a process without its pid, a container or pod without its
 /// id.
-pub(super) fn name(grouping: By, key: &str) -> &str {
+pub(super) fn name(grouping: GroupBy, key: &str) -> &str {
     let name_and_id = match grouping {
-        By::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
-        By::Container | By::Pod => key.rsplit_once('@'),
+        GroupBy::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
+        GroupBy::Container | GroupBy::Pod => key.rsplit_once('@'),
         _ => None,
     };
     name_and_id.map(|(base_name, _)| base_name).filter(|base_name| !base_name.is_empty()).unwrap_or(key)
@@ -158,14 +158,14 @@ mod tests {
     #[test]
     fn names_are_without_what_changes_from_run_to_run() {
         for (grouping, key, expected) in [
-            (By::Pid, "train (100)", "train"),
-            (By::Pid, "a (b) (7)", "a (b)"),
-            (By::Pid, "irq:nvme0q1", "irq:nvme0q1"),
-            (By::Container, "web@3f4e5d6c7b8a", "web"),
-            (By::Container, "3f4e5d6c7b8a", "3f4e5d6c7b8a"),
-            (By::Container, "(no container)", "(no container)"),
-            (By::Pod, "shop/web-0@12-34", "shop/web-0"),
-            (By::Cgroup, "/a@b (1)", "/a@b (1)"),
+            (GroupBy::Pid, "train (100)", "train"),
+            (GroupBy::Pid, "a (b) (7)", "a (b)"),
+            (GroupBy::Pid, "irq:nvme0q1", "irq:nvme0q1"),
+            (GroupBy::Container, "web@3f4e5d6c7b8a", "web"),
+            (GroupBy::Container, "3f4e5d6c7b8a", "3f4e5d6c7b8a"),
+            (GroupBy::Container, "(no container)", "(no container)"),
+            (GroupBy::Pod, "shop/web-0@12-34", "shop/web-0"),
+            (GroupBy::Cgroup, "/a@b (1)", "/a@b (1)"),
         ] {
             assert_eq!(name(grouping, key), expected);
         }

@@ -39,7 +39,7 @@ fn with_link(pairs: &mut BTreeMap<String, String>) {
     pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(peaks)]));
 }
 
-const BY_CGROUP: DiffQuestion = DiffQuestion { grouping: By::Cgroup, cgroup_depth: None, events: false };
+const BY_CGROUP: DiffQuestion = DiffQuestion { grouping: GroupBy::Cgroup, cgroup_depth: None, events: false };
 
 fn request_span<'a>(recording: &'a Recording, from: &str, to: &str) -> RequestedSpan<'a> {
     let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
@@ -91,7 +91,7 @@ fn a_tenant_that_reads_more_is_named() {
 
 #[test]
 fn differences_of_tenants_sum_to_that_of_the_total() {
-    for by in By::ALL {
+    for by in GroupBy::ALL {
         for events in [false, true] {
             let comparison = compare(&LINKED, &GREW, &DiffQuestion { grouping: by, cgroup_depth: None, events });
             assert_eq!(comparison.subjects.len(), if events { 2 } else { 1 });
@@ -294,8 +294,8 @@ fn processes_of_two_recordings_are_compared_by_name() {
         ..LINKED
     };
     for (by, names) in [
-        (By::Pid, vec!["idle", "irq:nvme0q1", "serve", "train"]),
-        (By::Container, vec!["idle", "irq", "web"]),
+        (GroupBy::Pid, vec!["idle", "irq:nvme0q1", "serve", "train"]),
+        (GroupBy::Container, vec!["idle", "irq", "web"]),
     ] {
         let question = DiffQuestion { grouping: by, ..BY_CGROUP };
         let comparison = compare(&LINKED, &restarted, &question);

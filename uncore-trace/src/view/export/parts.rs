@@ -19,7 +19,7 @@ use crate::schema::columns::{self, BitsColumn, Words, nullable_value};
 use crate::schema::owner;
 use crate::tables::reader::{Recording, OpenTable};
 use crate::text::printable;
-use crate::view::key::{self, By};
+use crate::view::key::{self, GroupBy};
 use crate::view::links::Links;
 use crate::view::usage::UsageQuestion;
 
@@ -148,10 +148,10 @@ impl ExportNames {
     }
 
     /// Groups the tenants as the lines of a report are.
-    pub(super) fn group_tenants_by(mut self, grouping: By, recording: &Recording) -> Self {
+    pub(super) fn group_tenants_by(mut self, grouping: GroupBy, recording: &Recording) -> Self {
         let question = UsageQuestion::grouped_by(grouping);
         let columns = question.columns_to_read(recording);
-        self.tenant_grouping = (grouping != By::Cgroup).then_some((question, columns));
+        self.tenant_grouping = (grouping != GroupBy::Cgroup).then_some((question, columns));
         self
     }
 
@@ -182,7 +182,7 @@ impl ExportNames {
         for batch in fabric.batches(&columns_to_read)? {
             let batch = batch?;
             let columns = ShareColumns::from_batch(&batch)?;
-            let key_columns = lines.as_ref().map(|(question, _)| key::Columns::new(&batch, question));
+            let key_columns = lines.as_ref().map(|(question, _)| key::FabricColumns::new(&batch, question));
             let key_columns_read = key_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
             let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
@@ -196,7 +196,7 @@ impl ExportNames {
                     let tenant = columns.describe_tenant(row);
                     known_tenants.intern(match &key_columns_read {
                         Some(lines) if tenant.is_task() => {
-                            let name = printable(&lines.key(row)).into_owned();
+                            let name = printable(&lines.line_key(row)).into_owned();
                             ExportTenant { owner: tenant.owner, cgroup: name, ..ExportTenant::default() }
                         }
                         _ => tenant,
@@ -280,7 +280,7 @@ impl<'a> ShareColumns<'a> {
         let text = |words: &Words<'_>| printable_or_empty(words.get(row));
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
-        let link = links.on(self.counter.value(row));
+        let link = links.link_of(self.counter.value(row));
         let link = link.and_then(|(link_index, direction)| Some((links.links.get(link_index)?, direction.direction_name())));
         let mut labels = Vec::new();
         if let Some((link, direction)) = link {

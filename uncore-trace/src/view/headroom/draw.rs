@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{FULL, Way};
+use super::{FULL, LinkHeadroom};
 use crate::table::{Fit, TextTable};
 use crate::terminal::{mark, wrap_words};
 use crate::text::{escape_json, printable};
@@ -20,12 +20,12 @@ const NAMED: usize = 3;
 
 /// A table with a line for each direction of each link, then the owners that filled nearly full
 /// links, and the sources of the peaks.
-pub fn table(ways: &[Way], links: &Links, style: TextStyle) -> String {
-    if ways.is_empty() {
+pub fn table(headrooms: &[LinkHeadroom], links: &Links, style: TextStyle) -> String {
+    if headrooms.is_empty() {
         return String::new();
     }
     let unit =
-        SharedUnit::for_values(ways.iter().flat_map(|way| [way.average(), way.highest]).flatten(), "bytes");
+        SharedUnit::for_values(headrooms.iter().flat_map(|headroom| [headroom.average_per_s(), headroom.highest_per_s]).flatten(), "bytes");
     let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.format_figure(rate));
     let mut table = TextTable::new([
         ("link".to_owned(), Fit::Shorten),
@@ -35,15 +35,15 @@ pub fn table(ways: &[Way], links: &Links, style: TextStyle) -> String {
         ("highest".to_owned(), Fit::Number),
         (format!("above {:.0} %", FULL * 100.0), Fit::Number),
     ]);
-    let of_peak = |way: &Way, rate: Option<f64>| percent(way, links, rate);
-    for way in ways {
+    let percent_of_peak = |headroom: &LinkHeadroom, rate: Option<f64>| format_percent_of_peak(headroom, links, rate);
+    for headroom in headrooms {
         table.row([
-            printable(&links.label(way.link, way.direction)).into_owned(),
-            rate(way.average()),
-            rate(way.highest),
-            of_peak(way, way.average()),
-            of_peak(way, way.highest),
-            match (way.limit(links), way.full_ns) {
+            printable(&links.direction_label(headroom.link_index, headroom.direction)).into_owned(),
+            rate(headroom.average_per_s()),
+            rate(headroom.highest_per_s),
+            percent_of_peak(headroom, headroom.average_per_s()),
+            percent_of_peak(headroom, headroom.highest_per_s),
+            match (headroom.link_peak(links), headroom.full_ns) {
                 (None, _) => "-".to_owned(),
                 (_, None) => "?".to_owned(),
                 (_, Some(ns)) => units::human(ns as f64, "ns"),
@@ -51,7 +51,7 @@ pub fn table(ways: &[Way], links: &Links, style: TextStyle) -> String {
         ]);
     }
     let mut text = table.to_text(style.width, mark(style.ascii));
-    for line in said(ways, links) {
+    for line in said(headrooms, links) {
         let line = style.width.map_or(line.clone(), |width| wrap_words(&line, width));
         // Writing to a String cannot fail.
         writeln!(text, "{line}").unwrap_or_default();
@@ -61,84 +61,84 @@ pub fn table(ways: &[Way], links: &Links, style: TextStyle) -> String {
 
 /// A rate in percent of the peak; `!` if it is above the peak, or if sources of the peak are in
 /// conflict.
-fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
-    let Some(limit) = way.limit(links) else { return "-".to_owned() };
+fn format_percent_of_peak(headroom: &LinkHeadroom, links: &Links, rate: Option<f64>) -> String {
+    let Some(link_peak) = headroom.link_peak(links) else { return "-".to_owned() };
     let Some(rate) = rate else { return "?".to_owned() };
-    let number = |part: f64| SharedUnit::as_percent().format_figure(part);
-    match limit.other_part(rate) {
-        Some(other) => format!("{} | {} %!", number(limit.part(rate)), number(other)),
-        None if limit.part(rate) > 1.0 => format!("{} %!", number(limit.part(rate))),
-        None => format!("{} %", number(limit.part(rate))),
+    let percentage = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
+    match link_peak.fraction_of_conflicting_peak(rate) {
+        Some(conflicting_fraction) => format!("{} | {} %!", percentage(link_peak.fraction_of_peak(rate)), percentage(conflicting_fraction)),
+        None if link_peak.fraction_of_peak(rate) > 1.0 => format!("{} %!", percentage(link_peak.fraction_of_peak(rate))),
+        None => format!("{} %", percentage(link_peak.fraction_of_peak(rate))),
     }
 }
 
 /// The sentences below the table.
-fn said(ways: &[Way], links: &Links) -> Vec<String> {
-    let filled = ways.iter().filter_map(|way| filled(way, links));
-    let unknown = ways.iter().filter(|way| way.time.whole_time().unknown_ns() > 0.0).map(|way| {
-        let name = links.label(way.link, way.direction);
+fn said(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
+    let fill_sentences = headrooms.iter().filter_map(|headroom| filled(headroom, links));
+    let unknown_sentences = headrooms.iter().filter(|headroom| headroom.time.whole_time().unknown_ns() > 0.0).map(|headroom| {
+        let name = links.direction_label(headroom.link_index, headroom.direction);
         format!(
             "{} is not known for {}",
             printable(&name),
-            units::human(way.time.whole_time().unknown_ns(), "ns")
+            units::human(headroom.time.whole_time().unknown_ns(), "ns")
         )
     });
-    let peaks = ways.iter().filter_map(|way| peak(way, links));
-    let mut said: Vec<String> = filled.chain(unknown).collect();
-    for line in peaks {
+    let peak_sentences = headrooms.iter().filter_map(|headroom| peak(headroom, links));
+    let mut sentences: Vec<String> = fill_sentences.chain(unknown_sentences).collect();
+    for line in peak_sentences {
         // The sentence is mostly the same for in and out.
-        if !said.contains(&line) {
-            said.push(line);
+        if !sentences.contains(&line) {
+            sentences.push(line);
         }
     }
-    said
+    sentences
 }
 
 /// The owners that filled a nearly full link.
-fn filled(way: &Way, links: &Links) -> Option<String> {
-    let full = way.full_ns.filter(|ns| *ns > 0)?;
-    let all: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
-    let part = |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / all));
+fn filled(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
+    let full_ns = headroom.full_ns.filter(|ns| *ns > 0)?;
+    let filled_bytes: f64 = headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
+    let percentage = |bytes: f64| format!("{} %", SharedUnit::as_percent().format_figure(bytes / filled_bytes));
     // One more name takes no more room than "1 other".
-    let count = if way.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
-    let (named, rest) = way.fillers.split_at(way.fillers.len().min(count));
-    let mut parts: Vec<String> =
-        named.iter().map(|(who, bytes)| format!("{} {}", printable(who), part(*bytes))).collect();
-    if !rest.is_empty() {
-        let sum = rest.iter().map(|(_, bytes)| bytes).sum();
-        parts.push(format!("{} others {}", rest.len(), part(sum)));
+    let count = if headroom.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
+    let (named, other_fillers) = headroom.fillers.split_at(headroom.fillers.len().min(count));
+    let mut filler_texts: Vec<String> =
+        named.iter().map(|(owner, bytes)| format!("{} {}", printable(owner), percentage(*bytes))).collect();
+    if !other_fillers.is_empty() {
+        let sum = other_fillers.iter().map(|(_, bytes)| bytes).sum();
+        filler_texts.push(format!("{} others {}", other_fillers.len(), percentage(sum)));
     }
     Some(format!(
         "{} was above {:.0} % of its peak for {}, filled by {}",
-        printable(&links.label(way.link, way.direction)),
+        printable(&links.direction_label(headroom.link_index, headroom.direction)),
         FULL * 100.0,
-        units::human(full as f64, "ns"),
-        parts.join(", ")
+        units::human(full_ns as f64, "ns"),
+        filler_texts.join(", ")
     ))
 }
 
 /// The peak that percentages refer to.
-fn peak(way: &Way, links: &Links) -> Option<String> {
-    let limit = way.limit(links)?;
-    let name = links.links.get(way.link).map(|link| printable(&link.name).into_owned())?;
-    let of = |peak: &crate::schema::link::PeakRate| {
+fn peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
+    let link_peak = headroom.link_peak(links)?;
+    let name = links.links.get(headroom.link_index).map(|link| printable(&link.name).into_owned())?;
+    let peak_and_source = |peak: &crate::schema::link::PeakRate| {
         let rate = units::human_rate(peak.bytes_per_s, "bytes");
         format!("{rate} ({}: {})", peak.source.source_name(), printable(&peak.detail))
     };
-    Some(match limit.other {
-        None => format!("peak of {name}: {}", of(limit.peak)),
-        Some(other) => format!(
+    Some(match link_peak.conflicting_peak {
+        None => format!("peak of {name}: {}", peak_and_source(link_peak.peak)),
+        Some(conflicting) => format!(
             "peak of {name}: {}, but {}: these are in conflict; the first of two percentages is of the \
              first",
-            of(limit.peak),
-            of(other)
+            peak_and_source(link_peak.peak),
+            peak_and_source(conflicting)
         ),
     })
 }
 
 /// The object of a direction; `report --help` lists the keys.
 #[derive(Debug, Serialize)]
-struct Object<'a> {
+struct HeadroomJsonLine<'a> {
     link: &'a str,
     kind: &'a str,
     subsystem: &'a str,
@@ -156,11 +156,11 @@ struct Object<'a> {
     other_peak_source: Option<&'static str>,
     full_ns: Option<i64>,
     by: &'static str,
-    fillers: Vec<Filler<'a>>,
+    fillers: Vec<FillerJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Filler<'a> {
+struct FillerJson<'a> {
     key: &'a str,
     bytes: f64,
 }
@@ -170,36 +170,36 @@ struct Filler<'a> {
 /// # Errors
 ///
 /// Never in practice: only numbers and text are written.
-pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result<String> {
-    let mut out = String::new();
-    for way in ways {
-        let Some(link) = links.links.get(way.link) else { continue };
-        let limit = way.limit(links);
-        let object = Object {
+pub fn json(headrooms: &[LinkHeadroom], links: &Links, grouping_name: &'static str) -> serde_json::Result<String> {
+    let mut lines = String::new();
+    for headroom in headrooms {
+        let Some(link) = links.links.get(headroom.link_index) else { continue };
+        let link_peak = headroom.link_peak(links);
+        let object = HeadroomJsonLine {
             link: &link.name,
             kind: &link.kind,
             subsystem: &link.subsystem,
             socket: link.socket,
             devices: link.devices.as_deref(),
-            direction: way.direction.direction_name(),
-            bytes: way.average().map(|_| way.bytes),
-            average_per_s: way.average(),
-            highest_per_s: way.highest,
-            known_ns: way.time.whole_time().known_ns().round() as i64,
-            unknown_ns: way.time.whole_time().unknown_ns().round() as i64,
-            peak_per_s: limit.map(|limit| limit.peak.bytes_per_s),
-            peak_source: limit.map(|limit| limit.peak.source.source_name()),
-            other_peak_per_s: limit.and_then(|limit| limit.other).map(|peak| peak.bytes_per_s),
-            other_peak_source: limit.and_then(|limit| limit.other).map(|peak| peak.source.source_name()),
-            full_ns: way.full_ns,
-            by,
-            fillers: way.fillers.iter().map(|(key, bytes)| Filler { key, bytes: *bytes }).collect(),
+            direction: headroom.direction.direction_name(),
+            bytes: headroom.average_per_s().map(|_| headroom.bytes),
+            average_per_s: headroom.average_per_s(),
+            highest_per_s: headroom.highest_per_s,
+            known_ns: headroom.time.whole_time().known_ns().round() as i64,
+            unknown_ns: headroom.time.whole_time().unknown_ns().round() as i64,
+            peak_per_s: link_peak.map(|limit| limit.peak.bytes_per_s),
+            peak_source: link_peak.map(|limit| limit.peak.source.source_name()),
+            other_peak_per_s: link_peak.and_then(|limit| limit.conflicting_peak).map(|peak| peak.bytes_per_s),
+            other_peak_source: link_peak.and_then(|limit| limit.conflicting_peak).map(|peak| peak.source.source_name()),
+            full_ns: headroom.full_ns,
+            by: grouping_name,
+            fillers: headroom.fillers.iter().map(|(key, bytes)| FillerJson { key, bytes: *bytes }).collect(),
         };
         let text = serde_json::to_string(&object)?;
-        out.push_str(&escape_json(&text));
-        out.push('\n');
+        lines.push_str(&escape_json(&text));
+        lines.push('\n');
     }
-    Ok(out)
+    Ok(lines)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::{LinkLatency, WindowMeans, TenantLatency};
 use crate::text::escape_json;
 
@@ -51,7 +51,7 @@ impl WindowsJson {
 /// # Errors
 ///
 /// A number cannot be written.
-pub fn json(latencies: &[LinkLatency], grouping: By, complete: bool) -> serde_json::Result<String> {
+pub fn json(latencies: &[LinkLatency], grouping: GroupBy, complete: bool) -> serde_json::Result<String> {
     let mut lines = String::new();
     for latency in latencies {
         let line_of_all = |used| LatencyJsonLine {

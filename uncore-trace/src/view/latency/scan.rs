@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::key::Columns;
+use super::super::key::FabricColumns;
 use super::super::known::LineCache;
 use super::super::links::Links;
 use super::super::span::SelectedTime;
@@ -48,20 +48,20 @@ pub(super) fn scan<'a>(
         table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?.decode_ahead()?
     {
         let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
+        let columns = FabricColumns::new(&batch, question)?;
         known.begin(&columns);
         for row in 0..columns.rows {
-            let window = columns.window(row);
+            let window = columns.row_window(row);
             if !span.wanted.contains(&window.end_ns) {
                 continue;
             }
             windows.begin_window(window.end_ns);
             let counter = columns.counter.value(row);
-            windows.note_total(counter, columns.divided.and_then(|divided| nullable_value(divided.total, row)));
-            if let Some((link_index, _)) = columns.link(row) {
-                let tenant = known.get(columns.quick(row), || {
-                    let owner = columns.owner(row);
-                    WAIT.contains(&owner).then(|| windows.tenant_number(owner, columns.key(row)))
+            windows.note_total(counter, columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)));
+            if let Some((link_index, _)) = columns.row_link(row) {
+                let tenant = known.get(columns.quick_key(row), || {
+                    let owner = columns.row_owner(row);
+                    WAIT.contains(&owner).then(|| windows.tenant_number(owner, columns.line_key(row)))
                 });
                 windows.moments.add_row(link_index, window, tenant, nullable_value(columns.value, row));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::super::render::TextStyle;
 use super::super::sample::{Broken, INTACT, SampleRecording, WINDOWS, sample_link, sample_plan};
 use super::*;
@@ -84,7 +84,7 @@ const WAITS: Broken = Broken {
 };
 
 fn by_cgroup() -> UsageQuestion<'static> {
-    UsageQuestion::grouped_by(By::Cgroup)
+    UsageQuestion::grouped_by(GroupBy::Cgroup)
 }
 
 fn of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
@@ -224,8 +224,8 @@ fn windows_that_are_not_known_are_in_no_part() {
 #[test]
 fn without_a_latency_or_tenants_there_is_nothing_to_say() {
     assert_eq!(of(&INTACT, &by_cgroup()), []);
-    assert_eq!(of(&WAITS, &UsageQuestion { grouping: By::Pmu, ..by_cgroup() }), []);
-    assert_eq!(text::text(&[], By::Cgroup, None, TextStyle::default()), "");
+    assert_eq!(of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
+    assert_eq!(text::text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
         fabric: |row, _| {
@@ -245,7 +245,7 @@ fn text_fits_and_says_that_it_is_no_cause() {
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
             let style = TextStyle { ascii, width: Some(width) };
-            let text = text::text(&found, By::Cgroup, None, style);
+            let text = text::text(&found, GroupBy::Cgroup, None, style);
             assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
             assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
             assert!(text.replace('\n', " ").contains("(correlation, not cause)"), "{text}");
@@ -254,9 +254,9 @@ fn text_fits_and_says_that_it_is_no_cause() {
             }
         }
     }
-    shown.push(text::text(&found, By::Cgroup, Some(1), TextStyle::default()));
+    shown.push(text::text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
     let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
-    shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, TextStyle::default()));
+    shown.push(text::text(&of(&WAITS, &short), GroupBy::Cgroup, None, TextStyle::default()));
     insta::assert_snapshot!("latency", shown.join("---\n"));
 }
 
@@ -264,7 +264,7 @@ fn text_fits_and_says_that_it_is_no_cause() {
 fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
     let short = UsageQuestion { to: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
-        let text = json::json(&of(&WAITS, &question), By::Cgroup, true).unwrap();
+        let text = json::json(&of(&WAITS, &question), GroupBy::Cgroup, true).unwrap();
         assert!(!text.contains('\u{1b}'));
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

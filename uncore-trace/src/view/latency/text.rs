@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::super::layout::{Column, Fit, Kind};
 use super::super::render::TextStyle;
 use super::{MIN_WINDOWS, LinkLatency, WindowMeans, TenantLatency};
@@ -14,7 +14,7 @@ use crate::text::printable;
 use crate::units::{self, SharedUnit};
 
 /// A table for each latency of each link, with its first `top` tenants; empty without latencies.
-pub fn text(latencies: &[LinkLatency], grouping: By, top: Option<usize>, style: TextStyle) -> String {
+pub fn text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, style: TextStyle) -> String {
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(rows).collect();
     let shown = |rows: &[SplitTenant<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
@@ -103,7 +103,7 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     lines
 }
 
-fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: By) -> Vec<Column> {
+fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<Column> {
     let unit = printable(&latency.unit);
     let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
         kind,

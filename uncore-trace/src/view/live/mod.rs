@@ -19,7 +19,7 @@ use foldhash::fast::RandomState;
 use self::frame::{ClosedFrame, OpenFrame, LiveTask, WatchedDirection};
 pub use self::owners::OWNERS;
 use self::owners::OwnerTable;
-use super::key::{By, Columns};
+use super::key::{GroupBy, FabricColumns};
 use super::links::Links;
 use super::usage::UsageQuestion;
 use crate::schema::columns::{self, nullable_value};
@@ -33,13 +33,13 @@ pub const FRAMES: usize = 60;
 const TICKS: usize = 60_000;
 
 /// Groupings of owners, in the order in which the key `g` selects them.
-pub const GROUPINGS: [By; 7] =
-    [By::Cgroup, By::Container, By::Pod, By::Job, By::Pid, By::Comm, By::Device];
+pub const GROUPINGS: [GroupBy; 7] =
+    [GroupBy::Cgroup, GroupBy::Container, GroupBy::Pod, GroupBy::Job, GroupBy::Pid, GroupBy::Comm, GroupBy::Device];
 
 /// The columns of `fabric` that are read.
 pub fn fabric_columns(recording: &Recording) -> Vec<&'static str> {
     let mut columns = vec!["ts", "pid", "cgroup_id", "comm"];
-    for column in GROUPINGS.iter().flat_map(|grouping| grouping.columns(recording)) {
+    for column in GROUPINGS.iter().flat_map(|grouping| grouping.wanted_columns(recording)) {
         if !columns.contains(&column) {
             columns.push(column);
         }
@@ -163,8 +163,8 @@ impl LiveFrames {
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
         let questions = GROUPINGS.map(UsageQuestion::grouped_by);
-        let grouped_columns: Result<Vec<Columns<'_>>> =
-            questions.iter().map(|question| Columns::new(batch, question)).collect();
+        let grouped_columns: Result<Vec<FabricColumns<'_>>> =
+            questions.iter().map(|question| FabricColumns::new(batch, question)).collect();
         let ways = grouped_columns?;
         let Some(first_columns) = ways.first() else { return Ok(false) };
         let pids = columns::i32_column(batch, "pid")?;
@@ -179,11 +179,11 @@ impl LiveFrames {
             let counter = first_columns.counter.value(row);
             let Some(direction) = self.find_direction(counter, first_columns, row) else { continue };
             let value = nullable_value(first_columns.value, row);
-            self.open_frame.add_window(counter, direction, first_columns.window(row), walls.value(row));
+            self.open_frame.add_window(counter, direction, first_columns.row_window(row), walls.value(row));
             let Some(value) = value else { continue };
             let row_keys = ways
                 .iter()
-                .map(|columns_of| columns_of.quick(row))
+                .map(|columns_of| columns_of.quick_key(row))
                 .map(|(_, owner, name, number, ..)| (owner, name, number));
             let owner_keys: [(i32, i32, i64); GROUPINGS.len()] = {
                 let mut keys = [(0, 0, 0); GROUPINGS.len()];
@@ -191,13 +191,13 @@ impl LiveFrames {
                 keys
             };
             let owner = *known_owners.entry(owner_keys).or_insert_with(|| {
-                let keys = ways.iter().map(|grouping_columns| grouping_columns.key(row)).collect();
+                let keys = ways.iter().map(|grouping_columns| grouping_columns.line_key(row)).collect();
                 let task = nullable_value(pids, row).map(|pid| LiveTask {
                     pid,
                     cgroup_id: cgroups.get(row),
                     name: names.get(row).unwrap_or_default().into(),
                 });
-                self.owners.find_or_add_id(first_columns.owner(row), keys, task)
+                self.owners.find_or_add_id(first_columns.row_owner(row), keys, task)
             });
             self.open_frame.add_share(direction, owner, value, nullable_value(first_columns.confidence, row));
         }
@@ -267,12 +267,12 @@ impl LiveFrames {
         self.owners.forget_unseen(&self.frames);
     }
 
-    fn find_direction(&mut self, counter: i32, columns: &Columns<'_>, row: usize) -> Option<WatchedDirection> {
+    fn find_direction(&mut self, counter: i32, columns: &FabricColumns<'_>, row: usize) -> Option<WatchedDirection> {
         if let Some(known_direction) = self.direction_of_counter.get(&counter) {
             return *known_direction;
         }
         let new_direction = if self.links.links.is_empty() {
-            let (name, unit) = (columns.what(row), columns.unit(row));
+            let (name, unit) = (columns.traffic_label(row), columns.row_unit(row));
             let is_same = |candidate: &WatchedCount| candidate.name == name && candidate.unit == unit;
             let watched_index = self.watched.iter().position(is_same).unwrap_or_else(|| {
                 let group = name.clone();
@@ -282,7 +282,7 @@ impl LiveFrames {
             });
             Some((watched_index, Direction::Both))
         } else {
-            self.links.on(counter)
+            self.links.link_of(counter)
         };
         self.direction_of_counter.insert(counter, new_direction);
         new_direction

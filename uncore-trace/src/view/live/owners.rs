@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::GROUPINGS;
 use super::frame::{ClosedFrame, LiveTask};
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 
 /// Most owners that are kept apart; further ones are summed.
 pub const OWNERS: usize = 4096;
@@ -23,7 +23,7 @@ pub(super) struct LiveOwner {
 
 impl LiveOwner {
     /// Name of the owner in this grouping.
-    pub(super) fn name_in(&self, grouping: By) -> &str {
+    pub(super) fn name_in(&self, grouping: GroupBy) -> &str {
         let grouping_index = GROUPINGS.iter().position(|candidate| *candidate == grouping);
         grouping_index.and_then(|place| self.names.get(place)).map_or("", String::as_str)
     }
@@ -75,7 +75,7 @@ impl OwnerTable {
     }
 
     /// The numbers of the owners with this name in a grouping.
-    pub(super) fn ids_with_name(&self, grouping: By, name: &str) -> HashSet<u32> {
+    pub(super) fn ids_with_name(&self, grouping: GroupBy, name: &str) -> HashSet<u32> {
         let matching = self.known.iter().filter(|(_, owner)| owner.name_in(grouping) == name);
         matching.map(|(id, _)| *id).collect()
     }

@@ -13,7 +13,7 @@ use super::frame::{ClosedFrame, WatchedDirection, directions_of};
 use super::{LiveFrames, WatchedCount};
 use crate::schema::link::Direction;
 use crate::schema::owner;
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::links::limit;
 use crate::view::sums::Confidence;
 use crate::view::tenants::DOMINANT;
@@ -22,13 +22,13 @@ use crate::view::tenants::DOMINANT;
 #[derive(Debug, Clone, Copy)]
 pub struct ScreenOptions<'a> {
     /// Grouping of the lines of owners.
-    pub grouping: By,
+    pub grouping: GroupBy,
     /// Index of the selected link or event, to which shares, confidences and histories of owners refer.
     pub watched_index: usize,
     /// Only owners whose name contains this text.
     pub filter: &'a str,
     /// Only processes of this owner: grouping and name.
-    pub within: Option<(By, &'a str)>,
+    pub within: Option<(GroupBy, &'a str)>,
     /// Order of the lines of owners.
     pub order: OwnerOrder,
 }
@@ -173,7 +173,7 @@ impl LiveFrames {
 
     /// The grouping of the owners of a link or event if the user chose none: see [`crate::view::tenants`]. It is that
     /// of the last minute, so that lines do not change with each frame.
-    pub fn default_grouping(&self, watched_index: usize) -> By {
+    pub fn default_grouping(&self, watched_index: usize) -> GroupBy {
         let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
         for frame in &self.frames {
             let rates = frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates);
@@ -181,14 +181,14 @@ impl LiveFrames {
                 let tasks = [owner::TASK, owner::OTHER_TASKS];
                 let Some(known) = self.owners.find_owner(*owner) else { continue };
                 if tasks.contains(&known.owner_kind.as_str()) {
-                    *by_cgroup.entry(known.name_in(By::Cgroup)).or_default() += per_s;
+                    *by_cgroup.entry(known.name_in(GroupBy::Cgroup)).or_default() += per_s;
                 }
             }
         }
         let of_tasks: f64 = by_cgroup.values().sum();
         by_cgroup.remove(owner::OTHER_TASKS);
         let is_dominant = by_cgroup.into_values().any(|per_s| per_s > DOMINANT * of_tasks);
-        if is_dominant { By::Comm } else { By::Cgroup }
+        if is_dominant { GroupBy::Comm } else { GroupBy::Cgroup }
     }
 
     /// The links, or the events if there are no links.
@@ -234,7 +234,7 @@ impl LiveFrames {
                 counted_direction => *frame.direction_rates.get(&(watched_index, counted_direction))?,
             }?;
             let limit = limit(link, direction)?;
-            Some(LinkFullness { part: limit.part(rate), other: limit.other_part(rate) })
+            Some(LinkFullness { part: limit.fraction_of_peak(rate), other: limit.fraction_of_conflicting_peak(rate) })
         };
         let ways = [Direction::In, Direction::Out, Direction::Both].into_iter().filter_map(fullness_of);
         ways.max_by(|a, b| a.part.total_cmp(&b.part))

@@ -72,7 +72,7 @@ fn busy(live: &mut LiveFrames, halves: std::ops::Range<i64>) {
     live.add_fabric(&batch(&rows)).unwrap();
 }
 
-fn screen(live: &LiveFrames, by: By) -> LiveScreen {
+fn screen(live: &LiveFrames, by: GroupBy) -> LiveScreen {
     live.last_screen(&ScreenOptions { grouping: by, watched_index: 0, filter: "", within: None, order: OwnerOrder::Share })
 }
 
@@ -90,7 +90,7 @@ fn near(value: Option<f64>, expected: f64) {
 #[test]
 fn parts_of_tenants_sum_to_the_link() {
     let mut live = linked();
-    assert_eq!(screen(&live, By::Cgroup).owners, []);
+    assert_eq!(screen(&live, GroupBy::Cgroup).owners, []);
     busy(&mut live, 1..6);
     assert_eq!(live.frame_count(), 2);
     for by in GROUPINGS {
@@ -101,16 +101,16 @@ fn parts_of_tenants_sum_to_the_link() {
         near(Some(screen.owners.iter().map(|line| line.link_per_s.unwrap()).sum()), 200.0);
         near(Some(screen.owners.iter().filter_map(|line| line.share).sum()), 1.0);
     }
-    let cgroups = screen(&live, By::Cgroup);
+    let cgroups = screen(&live, GroupBy::Cgroup);
     let first = &cgroups.owners[0];
     assert_eq!((first.name.as_str(), first.owner.as_str()), ("/a", "task"));
     near(first.confidence, (0.9 * 50.0 + 0.5 * 20.0) / 70.0);
     assert_eq!(first.history, [Some(140.0), Some(140.0)]);
     let within = ScreenOptions {
-        grouping: By::Pid,
+        grouping: GroupBy::Pid,
         watched_index: 0,
         filter: "",
-        within: Some((By::Cgroup, "/a")),
+        within: Some((GroupBy::Cgroup, "/a")),
         order: OwnerOrder::Name,
     };
     let names: Vec<String> =
@@ -126,7 +126,7 @@ fn a_window_longer_than_a_frame_is_one_frame() {
         LiveFrames::new(Links::new(vec![sample_link(vec![sample_peak(PeakSource::Sysfs, 250.0)])]), SECOND / 4);
     busy(&mut live, 1..4);
     assert_eq!(live.frame_count(), 2);
-    let screen = screen(&live, By::Cgroup);
+    let screen = screen(&live, GroupBy::Cgroup);
     near(screen.links[0].in_per_s, 200.0);
     assert_eq!(screen.links[0].history.len(), 2);
     near(screen.owners[0].share, 0.7);
@@ -142,7 +142,7 @@ fn what_has_no_value_is_not_known() {
         row(5, "task", Some(1), Some(1.0)),
     ]))
     .unwrap();
-    let screen = screen(&live, By::Cgroup);
+    let screen = screen(&live, GroupBy::Cgroup);
     assert_eq!((screen.links[0].in_per_s, screen.links[0].per_s), (None, None));
     assert_eq!(screen.links[0].full, None);
     assert_eq!(screen.links[0].history, [Some(200.0), None]);
@@ -174,7 +174,7 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
     let before = fabric::Row { comm: Some("sh"), ..row(1, "task", Some(3), Some(1.0)) };
     live.add_fabric(&batch(&[row(1, "task", Some(3), Some(0.0)), before])).unwrap();
     busy(&mut live, 1..4);
-    let lines = screen(&live, By::Pid).owners;
+    let lines = screen(&live, GroupBy::Pid).owners;
     let cpus: Vec<_> = lines.iter().map(|line| (line.name.as_str(), line.cpus)).collect();
     let expected = [
         ("train (1)", Some(0.25)),
@@ -190,7 +190,7 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
 fn events_are_shown_where_there_is_no_link() {
     let mut live = LiveFrames::new(Links::default(), SECOND);
     busy(&mut live, 1..4);
-    let screen = screen(&live, By::Cgroup);
+    let screen = screen(&live, GroupBy::Cgroup);
     assert_eq!(screen.links[0].name, "read_bytes");
     assert_eq!(screen.groups.len(), 1);
     near(screen.links[0].per_s, 200.0);
@@ -208,7 +208,7 @@ fn memory_is_bounded() {
         (1..2 * OWNERS as i32).map(|pid| row(1000, "task", Some(pid), Some(1.0))).collect();
     live.add_fabric(&batch(&rows)).unwrap();
     busy(&mut live, 1003..1004);
-    let lines = screen(&live, By::Pid).owners;
+    let lines = screen(&live, GroupBy::Pid).owners;
     assert!(lines.len() <= OWNERS + 1, "{}", lines.len());
     near(
         Some(lines.iter().map(|line| line.link_per_s.unwrap()).sum()),
@@ -230,7 +230,7 @@ fn a_cgroup_with_nearly_all_is_shown_as_its_processes_unless_one_is_chosen() {
         }
         live.default_grouping(0)
     };
-    assert_eq!(grouping([91.0, 9.0]), By::Comm);
-    assert_eq!(grouping([89.0, 11.0]), By::Cgroup);
-    assert_eq!(grouping([0.0, 0.0]), By::Cgroup);
+    assert_eq!(grouping([91.0, 9.0]), GroupBy::Comm);
+    assert_eq!(grouping([89.0, 11.0]), GroupBy::Cgroup);
+    assert_eq!(grouping([0.0, 0.0]), GroupBy::Cgroup);
 }

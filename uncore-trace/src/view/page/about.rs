@@ -71,7 +71,7 @@ pub(super) fn write_counters(json: &mut Json<'_>, plan: &PagePlan, links: &Links
     let shown = |text: &str| printable(text).into_owned();
     let link = |counter: &PlannedCounter| {
         let (link_index, direction) = counter.link_and_direction(links)?;
-        Some(shown(&links.label(link_index, direction)))
+        Some(shown(&links.direction_label(link_index, direction)))
     };
     let column: [(&str, CounterCell<'_>); 10] = [
         ("counter", &|planned| planned.id.to_string()),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::headroom::Way;
+use super::super::headroom::LinkHeadroom;
 use super::super::html::json::Json;
 use super::super::links::{Limit, Links, limit};
 use super::super::usage::ReportLine;
@@ -20,7 +20,7 @@ use crate::text::printable;
 pub(super) struct PageData<'a> {
     pub survey: &'a PageSurvey,
     pub links: &'a Links,
-    pub ways: &'a [Way],
+    pub ways: &'a [LinkHeadroom],
     pub grid: PageGrid,
     pub series: &'a AllSeries,
     pub notices: &'a PageNotices,
@@ -38,7 +38,7 @@ impl PageData<'_> {
                 json.key("name")?.value(&printable(&link.name))?;
                 json.key("devices")?.value(&link.devices.as_deref().map(printable))?;
                 json.key("full")?
-                    .list(self.ways.iter().filter(|link_headroom| link_headroom.link == link_index), Self::write_headroom)?;
+                    .list(self.ways.iter().filter(|link_headroom| link_headroom.link_index == link_index), Self::write_headroom)?;
                 let both_limit = limit(link, Direction::Both);
                 json.key("peak")?;
                 write_peak(json, both_limit)?;
@@ -83,11 +83,11 @@ impl PageData<'_> {
     }
 
     /// How long a link was nearly full, and who filled it then.
-    fn write_headroom(json: &mut Json<'_>, link_headroom: &Way) -> io::Result<()> {
+    fn write_headroom(json: &mut Json<'_>, link_headroom: &LinkHeadroom) -> io::Result<()> {
         json.object(|json| {
             json.key("direction")?.value(link_headroom.direction.direction_name())?;
-            json.key("average")?.number(link_headroom.average())?;
-            json.key("highest")?.number(link_headroom.highest)?;
+            json.key("average")?.number(link_headroom.average_per_s())?;
+            json.key("highest")?.number(link_headroom.highest_per_s)?;
             json.key("full")?.value(&link_headroom.full_ns.map(|ns| ns as f64 / 1e9))?;
             json.key("unknown")?.value(&(link_headroom.time.whole_time().unknown_ns() / 1e9))?;
             let bytes: f64 = link_headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
@@ -222,7 +222,7 @@ fn write_peak(json: &mut Json<'_>, limit: Option<Limit<'_>>) -> io::Result<()> {
     json.object(|json| {
         json.key("rate")?.number(Some(limit.peak.bytes_per_s))?;
         json.key("source")?.value(&words(limit.peak))?;
-        json.key("other")?.number(limit.other.map(|other_peak| other_peak.bytes_per_s))?;
-        json.key("other_source")?.value(&limit.other.map(words))
+        json.key("other")?.number(limit.conflicting_peak.map(|other_peak| other_peak.bytes_per_s))?;
+        json.key("other_source")?.value(&limit.conflicting_peak.map(words))
     })
 }

@@ -60,7 +60,7 @@ impl PagePlan {
 impl PlannedCounter {
     /// Link and direction of the counter; `None` if it is on no link.
     pub(super) fn link_and_direction(&self, links: &Links) -> Option<(usize, Direction)> {
-        links.on(i32::try_from(self.id).ok()?)
+        links.link_of(i32::try_from(self.id).ok()?)
     }
 
     /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0. Empty if not

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::key::{Columns, Quick};
+use super::super::key::{FabricColumns, QuickKey};
 use super::super::links::Links;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
@@ -121,15 +121,15 @@ pub(super) fn fill_series(
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
-        let columns = Columns::new(&batch, question)?;
-        let mut known: HashMap<(i32, Quick), [Option<AreaSlot>; 2]> = HashMap::new();
+        let columns = FabricColumns::new(&batch, question)?;
+        let mut known: HashMap<(i32, QuickKey), [Option<AreaSlot>; 2]> = HashMap::new();
         for row in 0..columns.rows {
             let end_ns = columns.mono_ns.value(row);
             if !span.wanted.contains(&end_ns) || !columns.is_wanted(row) {
                 continue;
             }
             filling.advance_to(end_ns);
-            let key = (columns.counter.value(row), columns.quick(row));
+            let key = (columns.counter.value(row), columns.quick_key(row));
             let slots = *known.entry(key).or_insert_with(|| filling.slots_of_row(&columns, row));
             for slot in slots.into_iter().flatten() {
                 filling.add_row(slot, &columns, row);
@@ -201,14 +201,14 @@ impl<'a> SeriesFilling<'a> {
     }
 
     /// Where a row belongs: to its link, and to its event if that has a plot of its own.
-    fn slots_of_row(&mut self, columns: &Columns<'_>, row: usize) -> [Option<AreaSlot>; 2] {
-        let link = self.links.on(columns.counter.value(row));
+    fn slots_of_row(&mut self, columns: &FabricColumns<'_>, row: usize) -> [Option<AreaSlot>; 2] {
+        let link = self.links.link_of(columns.counter.value(row));
         let of_link = link.and_then(|link_and_direction| self.plot_of_link.get(&link_and_direction).copied());
-        let event = columns.event(row);
-        let of_event = self.plot_of_event.get(&(event.as_str(), columns.unit(row))).copied();
+        let event = columns.event_label(row);
+        let of_event = self.plot_of_event.get(&(event.as_str(), columns.row_unit(row))).copied();
         [of_link, of_event].map(|plot| {
             let plot = plot?;
-            let area = self.survey.plots[plot].area_of_line(columns.owner(row), columns.key(row));
+            let area = self.survey.plots[plot].area_of_line(columns.row_owner(row), columns.line_key(row));
             let Some(area) = area else {
                 return Some(AreaSlot { plot, area: usize::MAX, cause: 0 });
             };
@@ -219,8 +219,8 @@ impl<'a> SeriesFilling<'a> {
         })
     }
 
-    fn add_row(&mut self, slot: AreaSlot, columns: &Columns<'_>, row: usize) {
-        let window = columns.window(row);
+    fn add_row(&mut self, slot: AreaSlot, columns: &FabricColumns<'_>, row: usize) {
+        let window = columns.row_window(row);
         let value = nullable_value(columns.value, row);
         let series = &mut self.all_series.plots[slot.plot];
         series.total.add_row(columns.counter.value(row), window, value);

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::super::links::Links;
 use super::super::tenants::usage_of_tenants;
 use super::super::usage::{UsageEvent, ReportLine, UsageQuestion, top};
@@ -48,10 +48,10 @@ pub(super) struct PageTenant {
 
 impl PageTenant {
     /// The tenant of a line; each owner other than tasks has its own.
-    fn of_line(line: &ReportLine, grouping: By) -> Self {
+    fn of_line(line: &ReportLine, grouping: GroupBy) -> Self {
         let named_owner = |area_kind| Self { kind: area_kind, name: format!("({})", line.owner) };
         match line.owner.as_str() {
-            owner::DEVICE if grouping != By::Device => named_owner(AreaKind::Tenant),
+            owner::DEVICE if grouping != GroupBy::Device => named_owner(AreaKind::Tenant),
             owner::OTHER_TASKS => named_owner(AreaKind::Others),
             owner::IRQ | owner::SOFTIRQ | owner::IDLE | owner::UNATTRIBUTED => named_owner(AreaKind::Nobody),
             _ => Self { kind: AreaKind::Tenant, name: printable(&line.key).into_owned() },
@@ -75,7 +75,7 @@ struct EventWithTenants {
 
 impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
-    fn new(event: UsageEvent, grouping: By, count: usize) -> Self {
+    fn new(event: UsageEvent, grouping: GroupBy, count: usize) -> Self {
         let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
         let summed = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
@@ -151,7 +151,7 @@ pub(super) struct PageSurvey {
 
 impl PageSurvey {
     /// Of the lines of tasks, the `count` largest of each plot are kept.
-    pub(super) fn new(start_ns: i64, events: Vec<UsageEvent>, grouping: By, count: usize) -> Self {
+    pub(super) fn new(start_ns: i64, events: Vec<UsageEvent>, grouping: GroupBy, count: usize) -> Self {
         let shown = events.into_iter().map(|event| EventWithTenants::new(event, grouping, count));
         let shown: Vec<EventWithTenants> = shown.collect();
         let tenants = rank_tenants(&shown);

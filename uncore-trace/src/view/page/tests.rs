@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::key::By;
+use super::super::key::GroupBy;
 use super::super::sample::{Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan};
 use super::super::span::TimePoint;
 use super::*;
@@ -25,7 +25,7 @@ fn data(page: &str) -> Value {
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
-fn of(broken: &Broken, by: By) -> Value {
+fn of(broken: &Broken, by: GroupBy) -> Value {
     data(&page(&SampleRecording::new(false, broken).open(), UsageQuestion::grouped_by(by), TENANTS))
 }
 
@@ -85,7 +85,7 @@ fn plot<'a>(data: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
-    let data = of(&PHASES, By::Cgroup);
+    let data = of(&PHASES, GroupBy::Cgroup);
     assert_eq!(data["time"]["count"], 300);
     assert_eq!(data["time"]["bucket"], 0.01);
     for (name, per_second, gap) in [("memory 0 in", 64e6, true), ("page-faults", 3000.0, false)] {
@@ -119,7 +119,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let recording = sample.open();
     let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
-    let question = UsageQuestion::grouped_by(By::Cgroup);
+    let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
     let links = Links::of_metadata(table.metadata_pairs()).unwrap();
     let survey = {
         let (start_ns, events) = survey::plotted_events(&recording, None, &links, &question).unwrap();
@@ -146,14 +146,14 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
 
 #[test]
 fn an_interval_is_a_part_of_the_value() {
-    let data = of(&PHASES, By::Cgroup);
+    let data = of(&PHASES, GroupBy::Cgroup);
     let area = &plot(&data, "page-faults")["areas"][0];
     // 27 % at a confidence of 0.5.
     for (name, expected) in [("low", 73.0), ("high", 127.0), ("confidence", 50.0)] {
         assert!(column(&area[name]).iter().all(|it| *it == Some(expected)), "{name}");
     }
     // By PMU, nothing was divided.
-    let by_pmu = of(&PHASES, By::Pmu);
+    let by_pmu = of(&PHASES, GroupBy::Pmu);
     let area = &plot(&by_pmu, "page-faults")["areas"][0];
     assert_eq!(column(&area["low"])[0], Some(100.0));
     assert_eq!(by_pmu["tenants"][0][0], "test_pmu_0");
@@ -161,7 +161,7 @@ fn an_interval_is_a_part_of_the_value() {
 
 #[test]
 fn a_link_has_its_peak_and_its_answer() {
-    let data = of(&PHASES, By::Cgroup);
+    let data = of(&PHASES, GroupBy::Cgroup);
     let memory = plot(&data, "memory 0 in");
     assert_eq!(memory["peak"]["rate"].as_f64(), Some(128e6));
     assert_eq!(memory["peak"]["source"], "sysfs: 16 GT/s x4");
@@ -173,7 +173,7 @@ fn a_link_has_its_peak_and_its_answer() {
             "memory 0 (in) was 77 % full on average and 500 % at most, for 1.01 s above 80 %."
         ])
     );
-    let events = of(&INTACT, By::Cgroup);
+    let events = of(&INTACT, GroupBy::Cgroup);
     assert_eq!(
         events["answer"][0],
         "/tenant\\u{1b}[2J had 50 % (37 to 63 %) of page-faults and 50 % (37 to 63 %) of read_bytes."
@@ -183,7 +183,7 @@ fn a_link_has_its_peak_and_its_answer() {
 #[test]
 fn the_smallest_tenants_are_one_area_and_nobody_stays() {
     let sample = SampleRecording::new(false, &INTACT);
-    let page = data(&page(&sample.open(), UsageQuestion::grouped_by(By::Pid), 1));
+    let page = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Pid), 1));
     let tenants: Vec<&str> =
         page["tenants"].as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
     assert_eq!(tenants, ["train (100)", "(others)", "(idle)", "(irq)"]);
@@ -200,7 +200,7 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 fn a_part_of_the_time_has_its_own_buckets() {
     let sample = SampleRecording::new(false, &PHASES);
     let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
-    let question = UsageQuestion { from: at("2s"), to: at("2.5s"), ..UsageQuestion::grouped_by(By::Cgroup) };
+    let question = UsageQuestion { from: at("2s"), to: at("2.5s"), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
     assert_eq!(data["time"]["count"], 50);
@@ -228,8 +228,8 @@ fn hostile_names_are_data() {
         ..INTACT
     };
     let sample = SampleRecording::new(false, &hostile);
-    let clean = page(&SampleRecording::new(false, &INTACT).open(), UsageQuestion::grouped_by(By::Cgroup), TENANTS);
-    for by in By::ALL {
+    let clean = page(&SampleRecording::new(false, &INTACT).open(), UsageQuestion::grouped_by(GroupBy::Cgroup), TENANTS);
+    for by in GroupBy::ALL {
         let mut out = Vec::new();
         let asked = PageOptions { question: UsageQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
         write_page(&sample.open(), &asked, &mut out).unwrap();
@@ -263,7 +263,7 @@ fn names_losses_and_cpus_of_a_dataset_are_marked() {
         ..PHASES
     };
     let sample = SampleRecording::new(true, &lossy);
-    let data = data(&page(&sample.open(), UsageQuestion::grouped_by(By::Cgroup), TENANTS));
+    let data = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Cgroup), TENANTS));
     let expected = serde_json::json!([{"words": "7 gaps in the records of a CPU", "from": 1.0, "to": 1.5,
         "detail": "CPU 1, so it was"}]);
     assert_eq!(data["losses"], expected);

@@ -332,7 +332,7 @@ impl RollupSummer {
         };
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
         let link_and_direction =
-            self.links.on(id).and_then(|(link_index, link_direction)| Some((self.links.links.get(link_index)?, link_direction)));
+            self.links.link_of(id).and_then(|(link_index, link_direction)| Some((self.links.links.get(link_index)?, link_direction)));
         Ok(RollupCounter {
             socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,

@@ -16,7 +16,7 @@ fn spans_that_meet_divide_the_recording() {
     let sample = SampleRecording::new(false, &INTACT);
     let of = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-        let question = UsageQuestion { from: moment(from), to: moment(to), ..UsageQuestion::grouped_by(By::Pid) };
+        let question = UsageQuestion { from: moment(from), to: moment(to), ..UsageQuestion::grouped_by(GroupBy::Pid) };
         sums(&usage(&sample.open(), &question).unwrap())
     };
     let whole = of(None, None);
@@ -41,7 +41,7 @@ fn any_number_of_threads_has_the_same_sums() {
         ..INTACT
     };
     for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             let of = |threads| sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap();
             let one = of(1);
             assert!(one.events.len() > 1, "{by:?}");
@@ -64,7 +64,7 @@ fn the_peak_is_that_of_the_best_window() {
         ..INTACT
     };
     let sample = SampleRecording::new(false, &broken);
-    let usage = usage(&sample.open(), &UsageQuestion::grouped_by(By::Container)).unwrap();
+    let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Container)).unwrap();
     let line = &usage.events[1].lines[0];
     assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
     assert_eq!(line.peak, Some(640_000.0 * (0.5 + 3.0 * 0.25) * 100.0));
@@ -72,7 +72,7 @@ fn the_peak_is_that_of_the_best_window() {
 }
 
 /// For each line, the ends of its interval as fractions of the value.
-fn intervals(sample: &SampleRecording, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
+fn intervals(sample: &SampleRecording, by: GroupBy, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
     let mut usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
     top(&mut usage.events, most);
     let event = &usage.events[1];
@@ -108,12 +108,12 @@ fn intervals_follow_from_the_rows() {
         ("idle".to_owned(), Some((0.0, 8.0))),
         ("irq".to_owned(), None),
     ];
-    assert_eq!(intervals(&sample, By::Cgroup, 9), by_cgroup);
+    assert_eq!(intervals(&sample, GroupBy::Cgroup, 9), by_cgroup);
     // Two programs of a container: 2 x 10 % and 1 x 27 %, added in squares, of 3.
-    let by_container = intervals(&sample, By::Container, 9);
+    let by_container = intervals(&sample, GroupBy::Container, 9);
     assert_eq!(by_container[0].1, Some((0.889, 1.111)));
-    assert_eq!(intervals(&sample, By::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
-    let joined = intervals(&sample, By::Cgroup, 0);
+    assert_eq!(intervals(&sample, GroupBy::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
+    let joined = intervals(&sample, GroupBy::Cgroup, 0);
     assert_eq!(joined.last(), Some(&("(2 others)".to_owned(), Some((0.889, 1.111)))));
 }
 
@@ -148,14 +148,14 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
         lines.map(|(_, interval)| interval).collect::<Vec<_>>()
     };
     let (narrow, wide) = (Some((0.9, 1.1)), Some((0.274, 1.726)));
-    assert_eq!(tasks(&newer, By::Cgroup), [narrow; 2]);
-    assert_eq!(tasks(&newer, By::Pid), [wide; 2]);
-    assert_eq!(tasks(&newer, By::Comm), [wide; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Cgroup), [narrow; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Pid), [wide; 2]);
+    assert_eq!(tasks(&newer, GroupBy::Comm), [wide; 2]);
     // The two cgroups have 2 and 1 of 3: 10 % of each, added in squares.
-    for by in [By::Container, By::Owner, By::Device] {
+    for by in [GroupBy::Container, GroupBy::Owner, GroupBy::Device] {
         assert_eq!(tasks(&newer, by), [Some((0.925, 1.075))], "{by:?}");
     }
-    assert_eq!(tasks(&older, By::Cgroup), [wide; 2]);
+    assert_eq!(tasks(&older, GroupBy::Cgroup), [wide; 2]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn cgroups_roll_up() {
     };
     let sample = SampleRecording::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {
-        let question = UsageQuestion { cgroup_depth: Some(depth), ..UsageQuestion::grouped_by(By::Cgroup) };
+        let question = UsageQuestion { cgroup_depth: Some(depth), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
         let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
         let tasks = lines.into_iter().filter(|line| line.owner == "task");
         tasks.map(|line| (line.key, line.sum.value / (WINDOWS as f64 * 640_000.0))).collect()
@@ -261,7 +261,7 @@ proptest! {
         let from = rows.iter().map(|row| row.0 - 1 - i64::from(row.4)).min().unwrap() + from;
         let inside = || rows.iter().filter(|row| row.0 > from);
         let total: f64 = inside().filter_map(|row| row.5).sum();
-        for by in By::ALL {
+        for by in GroupBy::ALL {
             let after = Some(TimePoint::Wall(US * from));
             let question = UsageQuestion { from: after, cgroup_depth: depth, ..UsageQuestion::grouped_by(by) };
             let Ok(mut usage) = usage(&recording, &question) else {
@@ -296,7 +296,7 @@ proptest! {
 fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(By::Pid)).unwrap();
+    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
@@ -306,7 +306,7 @@ fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
     let dir = tempfile::tempdir().unwrap();
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(By::Pid)).unwrap();
+    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
     let known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
     assert_eq!(known.iter().position(|known| !known), Some(7));
@@ -317,7 +317,7 @@ fn small_processes_of_a_window_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let small = |end| (end, 0, 0, 0, 1, Some(1.0));
     let rows: [Drawn; 4] = [small(10), small(10), small(20), (20, 0, 0, 0, 0, Some(9.0))];
-    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(By::Pid)).unwrap();
+    let usage = usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.most_small_processes()));
     let expected = [("(unknown processes)", 0), ("(small processes)", 6)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);

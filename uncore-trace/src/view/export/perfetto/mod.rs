@@ -39,7 +39,7 @@ use super::parts::{Grain, ExportNames};
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{Recording, OpenTable};
-use crate::view::key::By;
+use crate::view::key::GroupBy;
 use crate::view::span::SelectedTime;
 
 /// Numbers for the summary.
@@ -66,7 +66,7 @@ pub fn write_perfetto(
     recording: &Recording,
     fabric: &OpenTable,
     span: &SelectedTime,
-    (grouping, top): (By, usize),
+    (grouping, top): (GroupBy, usize),
     output: impl Write,
 ) -> Result<PerfettoSummary> {
     let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;

@@ -41,7 +41,7 @@ impl Read {
         let [from, to] = time.map(|time| time.map(|time| time.parse().unwrap()));
         let span = SelectedTime::between_moments(&recording, &table, from.as_ref(), to.as_ref()).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write_perfetto(&recording, &table, &span, (By::Cgroup, top), &mut out).unwrap();
+        let written = write_perfetto(&recording, &table, &span, (GroupBy::Cgroup, top), &mut out).unwrap();
         Self::decode(&out, written)
     }
 
@@ -114,8 +114,8 @@ fn tracks_are_of_what_is_counted_and_its_tenants() {
 #[test]
 fn tenants_are_what_by_says_and_sum_to_the_total() {
     for (by, tenants) in [
-        (By::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
-        (By::Comm, ["train", "serve", "(irq)", "(idle)"]),
+        (GroupBy::Pid, ["train (100)", "serve (200)", "(irq)", "(idle)"]),
+        (GroupBy::Comm, ["train", "serve", "(irq)", "(idle)"]),
     ] {
         let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
