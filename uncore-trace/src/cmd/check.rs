@@ -10,7 +10,7 @@ use super::output::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
-use crate::view::check::{Finding, Outcome, check};
+use crate::view::check::{CheckFinding, CheckOutcome, check};
 use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
@@ -69,19 +69,19 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(u8::from(findings.iter().any(is_failed)))
 }
 
-fn is_failed(finding: &Finding) -> bool {
-    matches!(finding.outcome, Outcome::Failed(_))
+fn is_failed(finding: &CheckFinding) -> bool {
+    matches!(finding.outcome, CheckOutcome::Failed(_))
 }
 
 /// A line for each finding, of at most `width` cells if there is a limit, and the verdict.
-fn render_findings(findings: &[Finding], width: Option<usize>) -> String {
+fn render_findings(findings: &[CheckFinding], width: Option<usize>) -> String {
     let names = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Finding { name, outcome } in findings {
+    for CheckFinding { name, outcome } in findings {
         let (word, detail) = match outcome {
-            Outcome::Ok(detail) => ("ok", detail.clone()),
-            Outcome::Failed(detail) => ("FAILED", detail.clone()),
-            Outcome::NotHere(reason) => ("-", format!("not verifiable: {reason}")),
+            CheckOutcome::Ok(detail) => ("ok", detail.clone()),
+            CheckOutcome::Failed(detail) => ("FAILED", detail.clone()),
+            CheckOutcome::NotVerifiable(reason) => ("-", format!("not verifiable: {reason}")),
         };
         let prefix = format!("{word:<6}  {name:<names$}  ");
         text.push_str(&wrapped(&prefix, &printable(&detail), width));
@@ -92,9 +92,9 @@ fn render_findings(findings: &[Finding], width: Option<usize>) -> String {
 }
 
 /// The verdict: how many facts hold, and which do not.
-fn format_verdict(findings: &[Finding]) -> String {
+fn format_verdict(findings: &[CheckFinding]) -> String {
     let wrong: Vec<_> = findings.iter().filter(|finding| is_failed(finding)).map(|failed_finding| failed_finding.name).collect();
-    let verified = findings.iter().filter(|verified_finding| !matches!(verified_finding.outcome, Outcome::NotHere(_))).count();
+    let verified = findings.iter().filter(|verified_finding| !matches!(verified_finding.outcome, CheckOutcome::NotVerifiable(_))).count();
     let counts = format!("{verified} of {} facts verified", findings.len());
     match wrong.as_slice() {
         [] => format!("{counts}, none failed"),
@@ -108,15 +108,15 @@ mod tests {
 
     #[test]
     fn a_line_is_a_fact_and_the_last_is_the_verdict() {
-        let finding = |name, outcome| Finding { name, outcome };
+        let finding = |name, outcome| CheckFinding { name, outcome };
         let mut findings = vec![
-            finding("all tables are there", Outcome::Ok("a single file".to_owned())),
-            finding("CPU time adds up", Outcome::NotHere("no \u{1b}[2J clock".to_owned())),
+            finding("all tables are there", CheckOutcome::Ok("a single file".to_owned())),
+            finding("CPU time adds up", CheckOutcome::NotVerifiable("no \u{1b}[2J clock".to_owned())),
         ];
         let text = render_findings(&findings, None);
         assert!(text.ends_with("\n\n1 of 2 facts verified, none failed\n"), "{text}");
         let torn = "cycles on CPU 0, window ending at mono_ns 10: rows sum to 3, total is 4";
-        findings.push(finding("shares sum to totals", Outcome::Failed(torn.to_owned())));
+        findings.push(finding("shares sum to totals", CheckOutcome::Failed(torn.to_owned())));
         insta::assert_snapshot!(render_findings(&findings, Some(60)), @r"
         ok      all tables are there  a single file
         -       CPU time adds up      not verifiable: no \u{1b}[2J

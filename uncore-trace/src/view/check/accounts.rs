@@ -5,57 +5,57 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{First, Outcome};
+use super::{FaultTally, CheckOutcome};
 use crate::schema::accounts::{AccountSource, TABLE, Unit};
 use crate::schema::columns::{bits_column, nullable_value, i32_column, i64_column, words};
 use crate::tables::reader::Recording;
 
 /// Function, source, name, direction, unit, process and client.
-type Key = ([String; 5], Option<i32>, Option<u64>);
+type CheckedAccount = ([String; 5], Option<i32>, Option<u64>);
 
 /// Verifies the rows; `None` if the recording has none.
-pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
-    First::of_table(recording, &TABLE, scan, "rows of accounts")
+pub(super) fn rows(recording: &Recording) -> Option<CheckOutcome> {
+    FaultTally::of_table(recording, &TABLE, scan, "rows of accounts")
 }
 
-fn scan(recording: &Recording) -> Result<First> {
-    let (mut first, mut number) = (First::default(), 0);
-    let mut last = BTreeMap::new();
+fn scan(recording: &Recording) -> Result<FaultTally> {
+    let (mut tally, mut number) = (FaultTally::default(), 0);
+    let mut last_values = BTreeMap::new();
     let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in recording.open_table(&TABLE)?.scan_columns(&columns)? {
         let batch = batch?;
-        look(&batch, number, &mut last, &mut first)?;
+        look(&batch, number, &mut last_values, &mut tally)?;
         number += batch.num_rows() as u64;
     }
-    Ok(first)
+    Ok(tally)
 }
 
 fn look(
     batch: &RecordBatch,
     number: u64,
-    last: &mut BTreeMap<Key, (i64, Option<u64>)>,
-    first: &mut First,
+    last_values: &mut BTreeMap<CheckedAccount, (i64, Option<u64>)>,
+    tally: &mut FaultTally,
 ) -> Result<()> {
     let names = ["bdf", "source", "name", "direction", "unit"];
     let names: Vec<_> = names.iter().map(|name| words(batch, name)).collect::<Result<_>>()?;
     let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
     let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {
-        let mut of = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
-        let key = std::array::from_fn(|_| of.next().unwrap_or_default());
+        let mut key_words = names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
+        let key = std::array::from_fn(|_| key_words.next().unwrap_or_default());
         let [_, source, name, _, unit] = &key;
         let (source, unit) = (AccountSource::from_name(source), Unit::from_name(unit));
         let name = name.clone();
-        let (time, value) = (read.value(row), value.get(row));
+        let (time_ns, value) = (read.value(row), value.get(row));
         let key = (key, nullable_value(pid, row), client.get(row));
-        let before = last.insert(key, (time, value));
-        first.look(|| {
+        let previous = last_values.insert(key, (time_ns, value));
+        tally.examine_item(|| {
             let wrong = if source.is_none() || unit.is_none() {
                 "has an unknown source or unit"
-            } else if before.is_some_and(|(before, _)| time < before) {
+            } else if previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns) {
                 "was read before the row above it"
             } else if unit.is_some_and(Unit::is_sum)
-                && before.and_then(|its| its.1).zip(value).is_some_and(|(before, now)| now < before)
+                && previous.and_then(|reading| reading.1).zip(value).is_some_and(|(previous_value, current_value)| current_value < previous_value)
             {
                 "is less than before"
             } else {
@@ -82,10 +82,10 @@ mod tests {
             // Another account between.
             builder.append(&Row { value: Some(0), pid: Some(7), ..row });
         }
-        let mut first = First::default();
-        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut first).unwrap();
-        assert_eq!(first.seen, 2 * rows.len() as u64);
-        first.failed
+        let mut tally = FaultTally::default();
+        look(&builder.finish(), 0, &mut BTreeMap::new(), &mut tally).unwrap();
+        assert_eq!(tally.examined, 2 * rows.len() as u64);
+        tally.first_fault
     }
 
     #[test]

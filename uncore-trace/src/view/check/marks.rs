@@ -5,25 +5,25 @@ use anyhow::Result;
 
 use super::super::marks::{Mark, RecordedMarks};
 use super::facts::Facts;
-use super::{First, Outcome};
+use super::{FaultTally, CheckOutcome};
 use crate::schema::marks::{MarkKind, ListedMarks, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
-pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
+pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<CheckOutcome> {
     let marks = match RecordedMarks::read_marks(recording) {
         Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
         Ok(marks) => marks,
-        Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+        Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
     };
     let clocks = facts.clocks.as_deref().unwrap_or_default();
     let begin = clocks.first().map_or(i64::MIN, |clock| clock.mono_ns);
     // A killed recorder has written only the first clock snapshot.
     let end = clocks.last().filter(|_| !facts.repaired).map_or(i64::MAX, |clock| clock.mono_ns);
-    let mut first = First::default();
+    let mut tally = FaultTally::default();
     for mark in &marks.list {
-        first.look(|| {
+        tally.examine_item(|| {
             let wrong = wrong(mark, begin, end)?;
             Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
         });
@@ -32,23 +32,23 @@ pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
     // After a kill the metadata may be one flush older than the table.
     if has_table && !facts.repaired {
         match listed(recording, &marks) {
-            Ok(wrong) => first.look(|| wrong),
-            Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+            Ok(wrong) => tally.examine_item(|| wrong),
+            Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
         }
-        first.seen -= 1;
+        tally.examined -= 1;
     }
-    Some(first.outcome("marks"))
+    Some(tally.into_outcome("marks"))
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
-fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
+fn wrong(mark: &Mark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
     if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
         Some("has no name, or one that is too long")
     } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
         Some("has an end")
     } else if mark.end_ns.is_some_and(|end| end < mark.begin_ns) {
         Some("ends before it begins")
-    } else if mark.begin_ns < begin || mark.end_ns.unwrap_or(mark.begin_ns) > end {
+    } else if mark.begin_ns < begin_ns || mark.end_ns.unwrap_or(mark.begin_ns) > end_ns {
         Some("is not within the recording")
     } else {
         None
@@ -58,13 +58,13 @@ fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
 /// The difference between the metadata and the table, if any.
 fn listed(recording: &Recording, marks: &RecordedMarks) -> Result<Option<String>> {
     let listed = ListedMarks::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs())?;
-    let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
-    if all != rows {
-        return Ok(Some(format!("the metadata tell of {all} marks, the table has {rows}")));
+    let (rows, listed_count) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
+    if listed_count != rows {
+        return Ok(Some(format!("the metadata tell of {listed_count} marks, the table has {rows}")));
     }
     let is_there = |mark: &Mark| {
-        let from = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
-        marks.list[from..]
+        let first_candidate = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
+        marks.list[first_candidate..]
             .iter()
             .take_while(|row| row.begin_ns == mark.begin_ns)
             .any(|row| row == mark)
@@ -86,16 +86,16 @@ mod tests {
     use crate::schema::metadata;
 
     /// The outcome for the marks of a recording.
-    fn of(dataset: bool, broken: &Broken) -> Option<Outcome> {
-        let found = check(&SampleRecording::new(dataset, broken).open()).unwrap();
-        found.into_iter().find(|it| it.name == "marks are valid").map(|it| it.outcome)
+    fn of(dataset: bool, broken: &Broken) -> Option<CheckOutcome> {
+        let findings = check(&SampleRecording::new(dataset, broken).open()).unwrap();
+        findings.into_iter().find(|finding| finding.name == "marks are valid").map(|finding| finding.outcome)
     }
 
     #[test]
     fn sound_marks_are_counted_and_none_are_not_named() {
         let sound = Broken { marks: MARKS, ..INTACT };
         for dataset in [false, true] {
-            assert_eq!(of(dataset, &sound), Some(Outcome::Ok("4 marks".to_owned())));
+            assert_eq!(of(dataset, &sound), Some(CheckOutcome::Ok("4 marks".to_owned())));
             assert_eq!(of(dataset, &INTACT), None);
         }
     }
@@ -122,7 +122,7 @@ mod tests {
             for dataset in [false, true] {
                 let outcome = of(dataset, &Broken { marks, ..INTACT });
                 let failed =
-                    matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+                    matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
                 assert!(failed, "{words}: {outcome:?}");
             }
         }
@@ -145,10 +145,10 @@ mod tests {
             (other, "in the metadata and not in the table"),
         ] {
             let outcome = of(true, &Broken { marks: MARKS, metadata, ..INTACT });
-            let failed = matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+            let failed = matches!(&outcome, Some(CheckOutcome::Failed(text)) if text.contains(words));
             assert!(failed, "{words}: {outcome:?}");
             let file = of(false, &Broken { marks: MARKS, metadata, ..INTACT });
-            assert!(matches!(file, Some(Outcome::Ok(_))), "{file:?}");
+            assert!(matches!(file, Some(CheckOutcome::Ok(_))), "{file:?}");
         }
         let left_out = |pairs: &mut BTreeMap<String, String>| {
             let mut listed = ListedMarks::from_metadata(pairs).unwrap();
@@ -157,6 +157,6 @@ mod tests {
             pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
         };
         let outcome = of(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
-        assert_eq!(outcome, Some(Outcome::Ok("4 marks".to_owned())));
+        assert_eq!(outcome, Some(CheckOutcome::Ok("4 marks".to_owned())));
     }
 }

@@ -10,7 +10,7 @@ use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{programs, render};
-use super::{Finding, Outcome, check, intact};
+use super::{CheckFinding, CheckOutcome, check, intact};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
@@ -22,12 +22,12 @@ fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str
     let mut lists = (Vec::new(), Vec::new());
     for finding in findings {
         match finding.outcome {
-            Outcome::Ok(_) => {}
-            Outcome::Failed(text) => {
+            CheckOutcome::Ok(_) => {}
+            CheckOutcome::Failed(text) => {
                 println!("{}: {text}", finding.name);
                 lists.0.push(finding.name);
             }
-            Outcome::NotHere(_) => lists.1.push(finding.name),
+            CheckOutcome::NotVerifiable(_) => lists.1.push(finding.name),
         }
     }
     lists
@@ -56,9 +56,9 @@ fn changed(change: impl Fn(&SampleRecording, &Path)) -> Vec<(&'static str, Vec<(
         let sample = SampleRecording::new(true, &INTACT);
         let recording = sample.open();
         change(&sample, &table_path(&sample.path, def));
-        let failed = |finding: Finding| match finding.outcome {
-            Outcome::Failed(text) => Some((finding.name, text)),
-            Outcome::Ok(_) | Outcome::NotHere(_) => None,
+        let failed = |finding: CheckFinding| match finding.outcome {
+            CheckOutcome::Failed(text) => Some((finding.name, text)),
+            CheckOutcome::Ok(_) | CheckOutcome::NotVerifiable(_) => None,
         };
         let findings = check(&recording).map(|all| all.into_iter().filter_map(failed).collect());
         (def.name, findings.unwrap_or_default())
@@ -102,7 +102,7 @@ fn each_changed_byte_is_found_with_its_table() {
             bytes[at] ^= 1 << (at % 8);
             fs::write(&path, bytes).unwrap();
             match intact::bytes(&recording) {
-                Outcome::Failed(text) => {
+                CheckOutcome::Failed(text) => {
                     let file = format!("{}.parquet", def.name);
                     assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
                 }
@@ -111,7 +111,7 @@ fn each_changed_byte_is_found_with_its_table() {
         }
         fs::write(&path, sound).unwrap();
     }
-    assert!(matches!(intact::bytes(&recording), Outcome::Ok(_)));
+    assert!(matches!(intact::bytes(&recording), CheckOutcome::Ok(_)));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
         let outcome = intact::bytes(&sample.open());
         let named = format!("{}", path.display());
         assert!(
-            matches!(&outcome, Outcome::Failed(text) if text.contains(words) && text.contains(&named)),
+            matches!(&outcome, CheckOutcome::Failed(text) if text.contains(words) && text.contains(&named)),
             "{at}: {outcome:?}"
         );
     }
@@ -466,7 +466,7 @@ proptest! {
         }
         let Ok(recording) = Recording::open(&sample.path) else { return Ok(()) };
         for finding in check(&recording).into_iter().flatten() {
-            if let Outcome::Failed(text) = finding.outcome {
+            if let CheckOutcome::Failed(text) = finding.outcome {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }
         }

@@ -28,12 +28,12 @@ pub(super) const COLUMNS: [&str; 12] = [
 ];
 
 /// Id and reader CPU of a counter in `fabric`; a roll-up has no reader CPU.
-pub(super) type Name = (i32, Option<i32>);
+pub(super) type CheckedCounter = (i32, Option<i32>);
 
 /// One window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CheckedWindow {
-    /// Index into [`Windows::names`].
+    /// Index into [`WindowCollector::names`].
     pub(super) counter: usize,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
@@ -51,21 +51,21 @@ pub(super) struct CheckedWindow {
 }
 
 /// By cgroup, the bits of the confidence of its sum.
-type Cgroups = HashMap<u64, Option<u32>, RandomState>;
+type CgroupConfidences = HashMap<u64, Option<u32>, RandomState>;
 
 /// Collects rows to windows.
 #[derive(Debug, Default)]
-pub(super) struct Windows {
-    names: Vec<Name>,
+pub(super) struct WindowCollector {
+    names: Vec<CheckedCounter>,
     /// Names for messages.
-    shown: Vec<String>,
-    index: HashMap<Name, usize, RandomState>,
+    display_names: Vec<String>,
+    index: HashMap<CheckedCounter, usize, RandomState>,
     open: Vec<Option<CheckedWindow>>,
     /// For each counter, the cgroups of the open window.
-    cgroups: Vec<Cgroups>,
+    cgroups: Vec<CgroupConfidences>,
 }
 
-struct Columns<'a> {
+struct WindowColumns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
     counter: &'a Int32Array,
@@ -80,15 +80,15 @@ struct Columns<'a> {
     lasting: &'a Float32Array,
 }
 
-impl Windows {
+impl WindowCollector {
     /// The name of a counter index.
-    pub(super) fn name(&self, counter: usize) -> Name {
+    pub(super) fn name(&self, counter: usize) -> CheckedCounter {
         self.names[counter]
     }
 
     /// Name of the counter and end of the window, for messages.
     pub(super) fn describe(&self, window: &CheckedWindow) -> String {
-        format!("{}, window ending at mono_ns {}", self.shown[window.counter], window.end_ns)
+        format!("{}, window ending at mono_ns {}", self.display_names[window.counter], window.end_ns)
     }
 
     /// Adds the rows of a batch; passes windows that are then complete to `done`.
@@ -97,7 +97,7 @@ impl Windows {
         batch: &RecordBatch,
         mut done: impl FnMut(&Self, &CheckedWindow),
     ) -> Result<()> {
-        let columns = Columns {
+        let columns = WindowColumns {
             mono_ns: columns::i64_column(batch, "mono_ns")?,
             window_ns: columns::i64_column(batch, "window_ns")?,
             counter: columns::i32_column(batch, "counter")?,
@@ -112,15 +112,15 @@ impl Windows {
             lasting: columns::f32_column(batch, "cgroup_confidence")?,
         };
         for row in 0..batch.num_rows() {
-            let counter = self.find(&columns, row);
+            let counter = self.counter_index(&columns, row);
             let end_ns = columns.mono_ns.value(row);
             let cgroups = &mut self.cgroups[counter];
             match &mut self.open[counter] {
-                Some(window) if window.end_ns == end_ns => window.add(&columns, row, cgroups),
+                Some(window) if window.end_ns == end_ns => window.add_row(&columns, row, cgroups),
                 slot => {
                     let mut window = CheckedWindow::new(counter, &columns, row);
                     cgroups.clear();
-                    window.add(&columns, row, cgroups);
+                    window.add_row(&columns, row, cgroups);
                     if let Some(whole) = slot.replace(window) {
                         done(self, &whole);
                     }
@@ -137,7 +137,7 @@ impl Windows {
         }
     }
 
-    fn find(&mut self, columns: &Columns<'_>, row: usize) -> usize {
+    fn counter_index(&mut self, columns: &WindowColumns<'_>, row: usize) -> usize {
         let name = (columns.counter.value(row), nullable_value(columns.cpu, row));
         if let Some(counter) = self.index.get(&name) {
             return *counter;
@@ -146,17 +146,17 @@ impl Windows {
         let filter = word(&columns.filter);
         let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
         let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-        self.shown.push(format!("{}/{}{filter}{cpu}", word(&columns.pmu), word(&columns.event)));
+        self.display_names.push(format!("{}/{}{filter}{cpu}", word(&columns.pmu), word(&columns.event)));
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
-        self.cgroups.push(Cgroups::default());
+        self.cgroups.push(CgroupConfidences::default());
         self.names.len() - 1
     }
 }
 
 impl CheckedWindow {
-    fn new(counter: usize, columns: &Columns<'_>, row: usize) -> CheckedWindow {
+    fn new(counter: usize, columns: &WindowColumns<'_>, row: usize) -> CheckedWindow {
         let end_ns = columns.mono_ns.value(row);
         CheckedWindow {
             counter,
@@ -172,7 +172,7 @@ impl CheckedWindow {
         }
     }
 
-    fn add(&mut self, columns: &Columns<'_>, row: usize, cgroups: &mut Cgroups) {
+    fn add_row(&mut self, columns: &WindowColumns<'_>, row: usize, cgroups: &mut CgroupConfidences) {
         match nullable_value(columns.value, row) {
             Some(value) => {
                 self.sum += value;
@@ -181,10 +181,10 @@ impl CheckedWindow {
             None => self.missing = true,
         }
         let begin_ns = self.end_ns.saturating_sub(columns.window_ns.value(row));
-        let same = begin_ns == self.begin_ns
+        let is_equal = begin_ns == self.begin_ns
             && nullable_value(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
-        self.torn |= !same;
+        self.torn |= !is_equal;
         if let Some(cgroup) = columns.cgroup_id.get(row) {
             let lasting = nullable_value(columns.lasting, row).map(f32::to_bits);
             self.is_split |= *cgroups.entry(cgroup).or_insert(lasting) != lasting;
