@@ -193,7 +193,7 @@ fn span_label(path: &Path, span: Option<&TypedSpan>) -> String {
 fn warn_of_gaps(comparison: &Diff) {
     for (word, about) in [("before", &comparison.before_facts), ("after", &comparison.after_facts)] {
         if let Some(incomplete) = &about.incomplete {
-            log::warn!("the recording {word} is {}", incomplete.line(about.start_ns));
+            log::warn!("the recording {word} is {}", incomplete.summary_line(about.start_ns));
         }
     }
     comparison.notes.iter().for_each(|note| log::warn!("{note}"));

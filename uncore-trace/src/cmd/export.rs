@@ -162,8 +162,8 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let mut outputs = open_outputs(args, &recording)?;
     if let Some(incomplete) = Incomplete::of(&recording)? {
-        let hint = incomplete.more(&shown).map(|command| format!("; see `{command}`"));
-        log::warn!("{}{}", incomplete.line(span.start_ns), hint.unwrap_or_default());
+        let hint = incomplete.check_command(&shown).map(|command| format!("; see `{command}`"));
+        log::warn!("{}{}", incomplete.summary_line(span.start_ns), hint.unwrap_or_default());
     }
     let job = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
     let mut lines = Vec::new();

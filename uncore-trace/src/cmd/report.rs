@@ -316,8 +316,8 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
 /// What the recording lacks, and the command that says more. The command is on a line of its own if
 /// one line is too long for the terminal.
 fn describe_incomplete(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
-    let loss_text = printable(&incomplete.line(usage.start_ns)).into_owned();
-    let command = incomplete.more(&printable(&args.path.display().to_string()));
+    let loss_text = printable(&incomplete.summary_line(usage.start_ns)).into_owned();
+    let command = incomplete.check_command(&printable(&args.path.display().to_string()));
     let see = command.as_ref().map(|shown_command| format!("; see `{shown_command}`")).unwrap_or_default();
     let line = format!("{loss_text}{see}");
     match width {

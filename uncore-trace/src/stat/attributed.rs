@@ -191,13 +191,13 @@ impl IntervalPrinter<'_> {
             let mut from = 0;
             for row in 0..batch.num_rows() {
                 if let Some(over) = self.finished_intervals(end.value(row), length.value(row)) {
-                    cgroup_rows.sums.add(&batch, from..row)?;
+                    cgroup_rows.sums.add_rows(&batch, from..row)?;
                     self.print_interval(&mut cgroup_rows)?;
                     (from, self.printed) = (row, over);
                 }
                 self.end_ns = self.end_ns.max(end.value(row));
             }
-            cgroup_rows.sums.add(&batch, from..batch.num_rows())?;
+            cgroup_rows.sums.add_rows(&batch, from..batch.num_rows())?;
         }
         Ok(cgroup_rows)
     }

@@ -7,7 +7,7 @@ use super::cgroups::SelectedCgroup;
 use super::row::{CgroupShare, CounterFields, Row, RowValue};
 use super::table::StatTable;
 use crate::plan::{Counter, Plan};
-use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
+use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, OTHER, CounterSums, rest};
 
 /// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
 fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
@@ -55,18 +55,18 @@ impl<'a> CgroupRows<'a> {
     }
 
     /// The sums of a counter of the plan.
-    fn counter_sums(&self, id: u32) -> Option<&Sums> {
-        self.sums.of((*self.recorded.get(id as usize)?)?)
+    fn counter_sums(&self, id: u32) -> Option<&CounterSums> {
+        self.sums.counter_sums((*self.recorded.get(id as usize)?)?)
     }
 
     /// Returns the rows, and starts again at 0. `length_ns` is the length of the time.
     pub fn take_rows(&mut self, length_ns: f64) -> Vec<Row> {
         let mut rows = self.event_rows();
         // The time has no parts.
-        let everybody = named_share(ALL, Cell::default());
+        let everybody = named_share(ALL, CgroupPart::default());
         rows.extend(self.table.time_rows(length_ns.round() as u64, None, Some(&everybody)));
         rows.extend(self.metric_rows(length_ns));
-        self.sums.clear();
+        self.sums.clear_rows();
         rows
     }
 
@@ -78,15 +78,15 @@ impl<'a> CgroupRows<'a> {
     /// The rows of one line, one for each part.
     fn line_rows(&self, line: &SummedCounters) -> Vec<Row> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
-        let opened_sums: Vec<&Sums> = opened.filter_map(|&id| self.counter_sums(id)).collect();
-        let sum = |time: fn(&Sums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
-        let (enabled, running) = (sum(Sums::enabled_ns), sum(|sums| sums.running_ns));
-        let total = sum(Sums::whole);
+        let opened_sums: Vec<&CounterSums> = opened.filter_map(|&id| self.counter_sums(id)).collect();
+        let sum = |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
+        let (enabled, running) = (sum(CounterSums::enabled_ns), sum(|sums| sums.running_ns));
+        let total = sum(CounterSums::total_value);
         let counted = opened_sums.iter().any(|sums| sums.counted);
         let row = |name: &str| {
-            let mut cell = Cell::default();
+            let mut cell = CgroupPart::default();
             for sums in &opened_sums {
-                cell.add(&sums.cell(name));
+                cell.add_part(&sums.part_sum(name));
             }
             Row {
                 place: line.location,
@@ -113,14 +113,14 @@ impl<'a> CgroupRows<'a> {
         };
         // `(other)` has a line even with a value of 0; the other kinds of owners only with a value.
         let has_row =
-            |name: &&str| *name == OTHER || opened_sums.iter().any(|sums| sums.cell(name).value != 0.0);
-        let named = self.sums.named().iter().map(String::as_str);
+            |name: &&str| *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0);
+        let named = self.sums.named_cgroups().iter().map(String::as_str);
         named.chain(rest().into_iter().filter(has_row)).chain(self.whole_label()).map(row).collect()
     }
 
     /// The line of the whole, if the parts do not sum to it.
     fn whole_label(&self) -> Option<&'static str> {
-        self.sums.overlap().then_some(ALL)
+        self.sums.has_overlap().then_some(ALL)
     }
 
     /// The rows of metrics, one for each cgroup, from its parts of the inputs. A clock is not
@@ -132,18 +132,18 @@ impl<'a> CgroupRows<'a> {
         let mut rows = Vec::new();
         for line in &self.table.metrics {
             for name in
-                self.sums.named().iter().map(String::as_str).chain([OTHER]).chain(self.whole_label())
+                self.sums.named_cgroups().iter().map(String::as_str).chain([OTHER]).chain(self.whole_label())
             {
                 let count = |id: u32| {
                     let sums = self.counter_sums(id).filter(|sums| sums.counted)?;
-                    Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
+                    Some(if clock(id) { sums.total_value() } else { sums.part_sum(name).value })
                 };
-                let mut cell = Cell::default();
+                let mut cell = CgroupPart::default();
                 let instances = line.instances(plan);
                 let inputs = instances.iter().flat_map(|instance| &instance.inputs);
                 for id in inputs.filter_map(|input| input.counter).filter(|id| !clock(*id)) {
                     let sums = self.counter_sums(id);
-                    cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
+                    cell.add_part(&sums.map(|sums| sums.part_sum(name)).unwrap_or_default());
                 }
                 rows.push(line.row_from_counts(
                     plan,
@@ -163,12 +163,12 @@ fn is_clock(counter: &Counter) -> bool {
     counter.unit == "cycles" && !counter.per_cpu
 }
 
-fn named_share(name: &str, cell: Cell) -> CgroupShare {
+fn named_share(name: &str, cell: CgroupPart) -> CgroupShare {
     CgroupShare {
         cgroup: name.to_owned(),
         share: None,
         method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),
-        confidence: cell.sure.mean_confidence(),
+        confidence: cell.confidence.mean_confidence(),
     }
 }
 
@@ -265,7 +265,7 @@ mod tests {
             (10 * MS, "softirq", None, Some(256.0), 0.5),
             (10 * MS, "unattributed", None, Some(0.0), 0.0),
         ]);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(1e7);
         assert_eq!(
             shown(&rows),
@@ -290,7 +290,7 @@ mod tests {
         );
         // If no named cgroup is below another, the parts sum to the whole.
         let mut apart = CgroupRows::new(&table, &named[1..], &OPENED);
-        apart.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        apart.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = apart.take_rows(1e7);
         assert_eq!(shown(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
         assert!((rows.iter().filter_map(share).sum::<f64>() - 1.0).abs() < 1e-12);
@@ -306,7 +306,7 @@ mod tests {
             (10 * MS, "unattributed", None, None, 0.0),
             (20 * MS, "task", Some("/a"), Some(5.0), 1.0),
         ]);
-        parts.sums.add(&rows, 0..rows.num_rows()).unwrap();
+        parts.sums.add_rows(&rows, 0..rows.num_rows()).unwrap();
         let rows = parts.take_rows(1e7);
         // A count of half of the time is scaled up.
         assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
@@ -348,7 +348,7 @@ mod tests {
             (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
             (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
         ]);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
         let shown_metrics = shown(&metrics);
@@ -358,7 +358,7 @@ mod tests {
         clock.counters[0].per_cpu = false;
         let clock = table(&clock);
         let mut parts = CgroupRows::new(&clock, &named, &OPENED);
-        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
         assert_eq!(shown(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::answer::{Counted, name, ranked, share};
+use super::answer::{RankedEvent, name, ranked, share};
 use super::canary;
 use super::key::GroupBy;
 use super::links::Links;
@@ -26,10 +26,10 @@ pub const MOST_ROWS: i64 = 3_000_000;
 const EVENTS: usize = 3;
 
 /// Smallest part of an event for which a second owner is named.
-const LEAST: f64 = 0.01;
+const MIN_FRACTION: f64 = 0.01;
 
 /// Fewest cells of an owner's name.
-const NAME: usize = 16;
+const MIN_NAME_CELLS: usize = 16;
 
 /// A heading, and one line for each of the fullest links or, where nothing was counted on a link, of
 /// the events with the highest rates in their units. A line has at most `width` cells unless that is
@@ -42,19 +42,19 @@ pub fn brief(recording: &Recording, width: usize) -> Result<Vec<String>> {
     within(recording, width, MOST_ROWS)
 }
 
-fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>> {
+fn within(recording: &Recording, width: usize, max_rows: i64) -> Result<Vec<String>> {
     let table = recording.open_table(&fabric::TABLE)?;
-    let last = table.column_bounds("mono_ns").filter(|_| table.row_count() > most).map(|(first, last)| {
-        let whole = last.saturating_sub(first) as f64;
-        let part = whole * most as f64 / table.row_count() as f64;
-        (part, TimePoint::After((whole - part) as i64))
+    let last_part = table.column_bounds("mono_ns").filter(|_| table.row_count() > max_rows).map(|(begin_ns, end_ns)| {
+        let whole_ns = end_ns.saturating_sub(begin_ns) as f64;
+        let part_ns = whole_ns * max_rows as f64 / table.row_count() as f64;
+        (part_ns, TimePoint::After((whole_ns - part_ns) as i64))
     });
-    let is_whole = last.is_none();
+    let is_whole = last_part.is_none();
     let links = Links::of(recording)?;
     let mut question = UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
-    if let Some((ns, from)) = last {
+    if let Some((ns, from)) = last_part {
         time = format!(" in the last {}", units::human(ns, "ns"));
         question.from = Some(from);
     }
@@ -78,16 +78,16 @@ fn within(recording: &Recording, width: usize, most: i64) -> Result<Vec<String>>
 
 /// A line for each of the links or events; those with the same owners, to the digit, are one line.
 fn fold_equal_owners<'a>(
-    ranked: impl Iterator<Item = &'a Counted<'a>>,
+    ranked: impl Iterator<Item = &'a RankedEvent<'a>>,
     width: usize,
 ) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
-    for counted in ranked {
-        let rate = rate(counted);
-        let owners = owners(counted.event, width.saturating_sub(cells(&rate)));
+    for ranked_event in ranked {
+        let rate = rate(ranked_event);
+        let owners = owners(ranked_event.event, width.saturating_sub(cells(&rate)));
         match lines.last_mut() {
-            Some((rates, last))
-                if *last == owners && cells(rates) + cells(&rate) + cells(last) + 2 <= width =>
+            Some((rates, last_owners))
+                if *last_owners == owners && cells(rates) + cells(&rate) + cells(last_owners) + 2 <= width =>
             {
                 rates.push_str(", ");
                 rates.push_str(&rate);
@@ -99,8 +99,8 @@ fn fold_equal_owners<'a>(
 }
 
 /// `memory 0 in 13.9 GB/s, 40 % full`.
-fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
-    let full = full.map(|part| format!(", {} full", percent(part))).unwrap_or_default();
+fn rate(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
+    let full = full.map(|fraction| format!(", {} full", percent(fraction))).unwrap_or_default();
     format!("{} {}{full}", printable(&event.name), units::human_rate(rate, &printable(&event.unit)))
 }
 
@@ -108,18 +108,18 @@ fn rate(&Counted { event, rate, full }: &Counted<'_>) -> String {
 fn owners(event: &UsageEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
-    for (place, owner) in largest.enumerate() {
-        let part = owner.sum.value / event.total;
-        let had = format!(" {}", share(owner, event));
-        let joined = if place == 0 { "" } else { ", " };
-        let left = room.saturating_sub(cells(&text) + cells(&had) + cells(joined));
-        if place > 0 && (part < LEAST || left < NAME) {
+    for (position, owner) in largest.enumerate() {
+        let fraction = owner.sum.value / event.total;
+        let share_of_event = format!(" {}", share(owner, event));
+        let joined = if position == 0 { "" } else { ", " };
+        let remaining = room.saturating_sub(cells(&text) + cells(&share_of_event) + cells(joined));
+        if position > 0 && (fraction < MIN_FRACTION || remaining < MIN_NAME_CELLS) {
             break;
         }
         let name = name(owner);
         text.push_str(joined);
-        text.push_str(&shorten(&name, left.max(NAME), mark(false)));
-        text.push_str(&had);
+        text.push_str(&shorten(&name, remaining.max(MIN_NAME_CELLS), mark(false)));
+        text.push_str(&share_of_event);
     }
     text
 }

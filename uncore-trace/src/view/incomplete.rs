@@ -58,7 +58,7 @@ impl Incomplete {
             recording: recording.recording_process().is_some(),
             killed: facts.repaired,
             left_out: facts.left_out,
-            end_ns: table.column_bounds("mono_ns").map(|(_, last)| last),
+            end_ns: table.column_bounds("mono_ns").map(|(_, last_ns)| last_ns),
             losses,
         }))
     }
@@ -78,44 +78,44 @@ impl Incomplete {
 
     /// One line, with times in seconds after `start_ns`, the begin of the recording. Not escaped:
     /// print it through [`crate::text::printable`].
-    pub fn line(&self, start_ns: i64) -> String {
-        let after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
-        let mut parts = Vec::new();
-        let nothing = self.end_ns.map(|end| format!(", nothing after {:.3} s", after(end)));
-        let nothing = nothing.unwrap_or_default();
+    pub fn summary_line(&self, start_ns: i64) -> String {
+        let seconds_after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let mut reasons = Vec::new();
+        let nothing_after = self.end_ns.map(|end| format!(", nothing after {:.3} s", seconds_after(end)));
+        let nothing_after = nothing_after.unwrap_or_default();
         if self.recording {
-            parts.push(format!("it is being recorded now{nothing} yet"));
+            reasons.push(format!("it is being recorded now{nothing_after} yet"));
         }
         if self.killed {
-            parts.push(format!("the recorder was killed{nothing}"));
+            reasons.push(format!("the recorder was killed{nothing_after}"));
         }
         if self.left_out > 0 {
-            parts.push(format!("{} damaged pieces left out", self.left_out));
+            reasons.push(format!("{} damaged pieces left out", self.left_out));
         }
         match self.losses.as_deref() {
-            None => parts.push("the losses are unknown".to_owned()),
-            Some([]) if parts.is_empty() => parts.push("the reason is unknown".to_owned()),
+            None => reasons.push("the losses are unknown".to_owned()),
+            Some([]) if reasons.is_empty() => reasons.push("the reason is unknown".to_owned()),
             Some([]) => {}
             Some(losses) => {
-                let losses: Vec<String> = losses.iter().map(|loss| loss.words(after)).collect();
-                parts.push(losses.join(", "));
+                let losses: Vec<String> = losses.iter().map(|loss| loss.describe_loss(seconds_after)).collect();
+                reasons.push(losses.join(", "));
             }
         }
-        format!("incomplete: {}", parts.join("; "))
+        format!("incomplete: {}", reasons.join("; "))
     }
 
     /// The command that says more, for the recording at `path`: none where it is still being recorded, because
     /// `check` takes finished recordings only.
-    pub fn more(&self, path: &str) -> Option<String> {
+    pub fn check_command(&self, path: &str) -> Option<String> {
         (!self.recording).then(|| format!("uncore-trace check {path}"))
     }
 }
 
 impl Loss {
-    fn words(&self, after: impl Fn(i64) -> f64) -> String {
+    fn describe_loss(&self, seconds_after: impl Fn(i64) -> f64) -> String {
         let lost = loss::words(&self.cause, self.count.unsigned_abs());
-        match self.first_ns.map(after) {
-            Some(first) if first > 0.0 => format!("{lost} (first at {first:.3} s)"),
+        match self.first_ns.map(seconds_after) {
+            Some(first_s) if first_s > 0.0 => format!("{lost} (first at {first_s:.3} s)"),
             Some(_) => format!("{lost} (from the start)"),
             None => lost,
         }
@@ -127,20 +127,20 @@ impl Loss {
 fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
     let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
         (Ok(totals), _) => {
-            let of = |(cause, total): (String, LossTotal)| Loss {
+            let loss_of_total = |(cause, total): (String, LossTotal)| Loss {
                 cause,
                 count: total.count,
                 first_ns: Some(total.first_ns),
             };
-            totals.into_iter().map(of).collect()
+            totals.into_iter().map(loss_of_total).collect()
         }
         (Err(_), Ok(totals)) => {
-            let of = |(cause, count): (&String, &i64)| Loss {
+            let loss_of_cause = |(cause, count): (&String, &i64)| Loss {
                 cause: cause.clone(),
                 count: *count,
                 first_ns: facts.loss_first.get(cause).copied(),
             };
-            totals.iter().map(of).collect()
+            totals.iter().map(loss_of_cause).collect()
         }
         (Err(_), Err(_)) => return None,
     };
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn line(dataset: bool, broken: &Broken) -> String {
-        incomplete(dataset, broken).unwrap().line(BEGIN)
+        incomplete(dataset, broken).unwrap().summary_line(BEGIN)
     }
 
     /// An offline CPU and a late tick, which are notes, and two lost samples.

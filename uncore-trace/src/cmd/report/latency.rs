@@ -37,7 +37,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
          (see `uncore-trace list metrics`)"
     );
     let incomplete = Incomplete::of(recording)?;
-    if let Some(command) = incomplete.as_ref().and_then(|incomplete| incomplete.more(&path)) {
+    if let Some(command) = incomplete.as_ref().and_then(|incomplete| incomplete.check_command(&path)) {
         log::warn!("{path} is incomplete: see `{command}`");
     }
     print(&if args.json {

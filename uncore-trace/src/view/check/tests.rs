@@ -472,7 +472,7 @@ proptest! {
         }
         if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)) {
             let incomplete = Incomplete::of(&recording).unwrap_or_default();
-            incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
+            incomplete.as_ref().map(|incomplete| incomplete.summary_line(usage.start_ns));
             render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
             programs::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
             programs::usage_as_csv(&usage, incomplete.as_ref());

@@ -59,7 +59,7 @@ fn describe_side(side_name: &str, facts: &SpanFacts) -> String {
     let called = printable(side_name);
     match &facts.incomplete {
         None => format!("{called}, {length}"),
-        Some(lacks) => format!("{called}, {length}, {}", printable(&lacks.line(facts.start_ns))),
+        Some(lacks) => format!("{called}, {length}, {}", printable(&lacks.summary_line(facts.start_ns))),
     }
 }
 

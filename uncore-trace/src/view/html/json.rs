@@ -13,58 +13,58 @@ const RUN: usize = 4;
 
 /// Writes one JSON value after the other.
 pub(in crate::view) struct Json<'a> {
-    out: &'a mut dyn Write,
+    writer: &'a mut dyn Write,
     /// Whether a comma is needed before the next value.
-    comma: bool,
+    needs_comma: bool,
 }
 
 impl<'a> Json<'a> {
     pub(in crate::view) fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, comma: false }
+        Self { writer: out, needs_comma: false }
     }
 
     /// `"name":` of an object.
     pub(in crate::view) fn key(&mut self, name: &str) -> io::Result<&mut Self> {
         self.value(name)?;
-        self.out.write_all(b":")?;
-        self.comma = false;
+        self.writer.write_all(b":")?;
+        self.needs_comma = false;
         Ok(self)
     }
 
     /// Text that is JSON already.
-    fn raw(&mut self, json: &str) -> io::Result<()> {
-        if self.comma {
-            self.out.write_all(b",")?;
+    fn write_raw(&mut self, json: &str) -> io::Result<()> {
+        if self.needs_comma {
+            self.writer.write_all(b",")?;
         }
-        self.comma = true;
-        self.out.write_all(json.as_bytes())
+        self.needs_comma = true;
+        self.writer.write_all(json.as_bytes())
     }
 
     /// Any serializable value; for small ones.
     pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
-        self.raw(&escape(&text))
+        self.write_raw(&escape(&text))
     }
 
     /// A number with four significant digits.
     pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
-        self.raw(&number(value))
+        self.write_raw(&number(value))
     }
 
     pub(in crate::view) fn object(
         &mut self,
-        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+        write_members: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.nested(["{", "}"], inside)
+        self.write_nested(["{", "}"], write_members)
     }
 
     /// A list with an entry for each of `items`.
     pub(in crate::view) fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
-        mut each: impl FnMut(&mut Self, T) -> io::Result<()>,
+        mut write_item: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.nested(["[", "]"], |json| items.into_iter().try_for_each(|item| each(json, item)))
+        self.write_nested(["[", "]"], |json| items.into_iter().try_for_each(|item| write_item(json, item)))
     }
 
     /// Numbers with four significant digits. Equal consecutive ones are one entry,
@@ -73,58 +73,58 @@ impl<'a> Json<'a> {
         &mut self,
         numbers: impl IntoIterator<Item = Option<f64>>,
     ) -> io::Result<()> {
-        self.nested(["[", "]"], |json| {
+        self.write_nested(["[", "]"], |json| {
             let mut run: Option<(Option<f64>, usize)> = None;
-            for next in numbers {
+            for number in numbers {
                 match &mut run {
-                    Some((value, count)) if *value == next => *count += 1,
+                    Some((value, count)) if *value == number => *count += 1,
                     _ => {
-                        json.run(run)?;
-                        run = Some((next, 1));
+                        json.write_run(run)?;
+                        run = Some((number, 1));
                     }
                 }
             }
-            json.run(run)
+            json.write_run(run)
         })
     }
 
-    fn run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
+    fn write_run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
         let Some((value, count)) = run else { return Ok(()) };
         let text = number(value);
         if count >= RUN {
-            return self.raw(&format!("[{count},{text}]"));
+            return self.write_raw(&format!("[{count},{text}]"));
         }
-        (0..count).try_for_each(|_| self.raw(&text))
+        (0..count).try_for_each(|_| self.write_raw(&text))
     }
 
-    fn nested(
+    fn write_nested(
         &mut self,
         [open, close]: [&str; 2],
-        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+        write_content: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.raw(open)?;
-        self.comma = false;
-        inside(self)?;
-        self.comma = true;
-        self.out.write_all(close.as_bytes())
+        self.write_raw(open)?;
+        self.needs_comma = false;
+        write_content(self)?;
+        self.needs_comma = true;
+        self.writer.write_all(close.as_bytes())
     }
 }
 
 /// JSON with characters that are special in HTML or JavaScript written as `\uXXXX`. They only occur
 /// in strings.
 fn escape(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
+    let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            other => out.push(other),
+            '<' => escaped.push_str("\\u003c"),
+            '>' => escaped.push_str("\\u003e"),
+            '&' => escaped.push_str("\\u0026"),
+            '\u{2028}' => escaped.push_str("\\u2028"),
+            '\u{2029}' => escaped.push_str("\\u2029"),
+            plain => escaped.push(plain),
         }
     }
-    out
+    escaped
 }
 
 /// The shortest JSON of a number with four significant digits.
@@ -141,14 +141,14 @@ fn number(value: Option<f64>) -> String {
     let digits = digits.trim_end_matches('0');
     // The digits as an integer, and its power of ten.
     let power = power + 1 - digits.len() as i32;
-    let places = usize::try_from(-power).unwrap_or_default();
+    let decimals = usize::try_from(-power).unwrap_or_default();
     match power {
         0..=2 => format!("{sign}{digits}{}", "0".repeat(power as usize)),
-        -3..0 if digits.len() > places => {
-            let (whole, part) = digits.split_at(digits.len() - places);
-            format!("{sign}{whole}.{part}")
+        -3..0 if digits.len() > decimals => {
+            let (whole, decimal_digits) = digits.split_at(digits.len() - decimals);
+            format!("{sign}{whole}.{decimal_digits}")
         }
-        -4..0 => format!("{sign}0.{digits:0>places$}"),
+        -4..0 => format!("{sign}0.{digits:0>decimals$}"),
         _ => format!("{sign}{digits}e{power}"),
     }
 }

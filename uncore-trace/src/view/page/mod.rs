@@ -96,7 +96,7 @@ pub fn write_page(recording: &Recording, options: &PageOptions<'_>, output: &mut
     let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
     let notices = PageNotices::read_notices(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;
-    let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.line(survey.start_ns)).into_owned());
+    let incomplete = incomplete.map(|known_incomplete| printable(&known_incomplete.summary_line(survey.start_ns)).into_owned());
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
     let queries = sql::build_queries(recording, options.path, event);

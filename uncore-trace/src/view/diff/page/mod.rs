@@ -50,7 +50,7 @@ pub fn write_page(diff: &Diff, side_names: [&str; 2], top: usize, writer: &mut d
 }
 
 fn write_side(json: &mut Json<'_>, (word, side_name, facts): (&str, &str, &SpanFacts)) -> io::Result<()> {
-    let lacks = facts.incomplete.as_ref().map(|lacks| lacks.line(facts.start_ns));
+    let lacks = facts.incomplete.as_ref().map(|lacks| lacks.summary_line(facts.start_ns));
     json.object(|json| {
         json.key("word")?.value(word)?;
         json.key("called")?.value(&printable(side_name))?;
