@@ -20,7 +20,7 @@ use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable;
-use crate::top::{self, Form, Print, When};
+use crate::top::{self, ScreenFormat, Print, ScreenChoice};
 use crate::view::key::GroupBy;
 use crate::view::span::{TimePoint, SelectedTime, wall_range};
 
@@ -197,19 +197,19 @@ fn measure_live(args: &Args) -> Result<()> {
     top::run(&machine, &plan, &recording, &top_options(args, args.by, notice))
 }
 
-fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -> top::Options {
+fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -> top::TopOptions {
     let width = terminal::columns().unwrap_or(COLUMNS);
-    let form = if args.json { Form::Json } else { Form::Text { width } };
+    let form = if args.json { ScreenFormat::Json } else { ScreenFormat::Text { width } };
     let once = args.once.then(|| match args.after {
-        None if args.path.is_some() => When::Last,
+        None if args.path.is_some() => ScreenChoice::Last,
         delay => {
-            When::After(i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
+            ScreenChoice::After(i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX))
         }
     });
-    top::Options {
+    top::TopOptions {
         frame: args.interval,
         // Programs get one grouping.
-        by: grouping.or_else(|| args.json.then_some(GroupBy::Cgroup)),
+        grouping: grouping.or_else(|| args.json.then_some(GroupBy::Cgroup)),
         // The software counter that differs most between tenants is selected first.
         select: Some("cpu-clock".to_owned()).filter(|_| notice.is_some() || args.path.is_some()),
         ascii: args.ascii,
@@ -217,7 +217,7 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
         plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
         notice,
         save: args.save.clone(),
-        print: (args.once || args.json).then_some(Print { form, once }),
+        print: (args.once || args.json).then_some(Print { format: form, choice: once }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::save::Saver;
-use super::{Options, draw, nanos};
+use super::{TopOptions, draw, nanos};
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
@@ -32,7 +32,7 @@ pub(super) enum Focus {
 
 /// How keys are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum KeyMode {
     /// Keys act on the lists.
     Lists,
     /// Letters are added to the filter.
@@ -41,56 +41,56 @@ pub(super) enum Mode {
     Help,
 }
 
-/// What a key asks of a recording that is played.
+/// What the user asks of a recording that is played, by a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum PlayRequest {
     /// The next frame.
-    Next,
+    NextFrame,
     /// The frame before.
-    Back,
+    PreviousFrame,
     /// The same time in frames of this length, ns.
-    Again(i64),
+    WithFrameLength(i64),
 }
 
 /// The state of a recording that is played.
 #[derive(Debug, Clone, Copy)]
-struct Played {
+struct PlayedRecording {
     /// Begin and end, `CLOCK_MONOTONIC`, ns.
     span_ns: (i64, i64),
     is_stopped: bool,
     has_ended: bool,
-    wish: Option<Wish>,
+    request: Option<PlayRequest>,
 }
 
 /// The owner whose processes are shown.
-pub(super) struct Within {
+pub(super) struct OpenedOwner {
     /// Its grouping and name.
-    pub(super) by: GroupBy,
+    pub(super) grouping: GroupBy,
     pub(super) name: String,
-    /// What is shown after it: the chosen grouping, if any, and the selected owner.
-    chosen: Option<GroupBy>,
-    owner: usize,
+    /// What is shown again afterwards: the chosen grouping, if any, and the selected owner.
+    grouping_before: Option<GroupBy>,
+    owner_before: usize,
 }
 
 /// The application.
 pub(super) struct App {
     pub(super) live: LiveFrames,
     /// `None` while something is measured.
-    played: Option<Played>,
+    played: Option<PlayedRecording>,
     saver: Saver,
-    pub(super) mode: Mode,
+    pub(super) mode: KeyMode,
     pub(super) focus: Focus,
     /// Grouping of the tenants, if one was chosen.
-    by: Option<GroupBy>,
+    chosen_grouping: Option<GroupBy>,
     /// Name of the link or event to select as soon as it appears.
-    select: Option<String>,
+    wanted_name: Option<String>,
     /// Indices of the selected link and owner.
-    pub(super) link: usize,
-    pub(super) owner: usize,
+    pub(super) link_index: usize,
+    pub(super) owner_index: usize,
     pub(super) sort: OwnerOrder,
     pub(super) filter: String,
     /// The owner whose processes are shown.
-    pub(super) within: Option<Within>,
+    pub(super) opened_owner: Option<OpenedOwner>,
     /// The screen that is shown while the display is paused.
     paused: Option<LiveScreen>,
     /// Without characters beyond ASCII.
@@ -101,36 +101,36 @@ pub(super) struct App {
     pub(super) notice: Option<String>,
     /// The result of the last key, in one line.
     pub(super) message: Option<String>,
-    quits: bool,
+    has_quit: bool,
 }
 
 impl App {
-    pub(super) fn new(live: LiveFrames, options: &Options) -> Self {
+    pub(super) fn new(live: LiveFrames, options: &TopOptions) -> Self {
         Self {
             live,
             played: None,
             saver: Saver::new(options.save.clone()),
-            mode: Mode::Lists,
+            mode: KeyMode::Lists,
             focus: Focus::Links,
-            by: options.by,
-            select: options.select.clone(),
-            link: 0,
-            owner: 0,
+            chosen_grouping: options.grouping,
+            wanted_name: options.select.clone(),
+            link_index: 0,
+            owner_index: 0,
             sort: OwnerOrder::Share,
             filter: String::new(),
-            within: None,
+            opened_owner: None,
             paused: None,
             ascii: options.ascii,
             plain: options.plain,
             notice: options.notice.clone(),
             message: None,
-            quits: false,
+            has_quit: false,
         }
     }
 
-    /// A recording is played, between these times.
+    /// Notes that a recording is played, between these times.
     pub(super) const fn play(&mut self, span_ns: (i64, i64)) {
-        self.played = Some(Played { span_ns, is_stopped: false, has_ended: false, wish: None });
+        self.played = Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
@@ -145,7 +145,7 @@ impl App {
                     self.message = Some(format!("the recording has ended: {error:#}"));
                 }
                 let is_new = self.live.add_fabric(&rows)?;
-                self.select_first();
+                self.select_wanted();
                 return Ok(is_new);
             }
             TablePiece::Rows(..) => {}
@@ -154,24 +154,24 @@ impl App {
     }
 
     /// Selects the wanted link or event, as soon as it exists.
-    fn select_first(&mut self) {
-        let of = |wanted: &String| self.live.watched_counts().iter().position(|its| its.name == *wanted);
-        if let Some(place) = self.select.as_ref().and_then(of) {
-            (self.link, self.select) = (place, None);
+    fn select_wanted(&mut self) {
+        let index_of = |wanted: &String| self.live.watched_counts().iter().position(|thing| thing.name == *wanted);
+        if let Some(index) = self.wanted_name.as_ref().and_then(index_of) {
+            (self.link_index, self.wanted_name) = (index, None);
         }
     }
 
     /// The screen to show.
     pub(super) fn screen(&self) -> LiveScreen {
-        self.paused.clone().unwrap_or_else(|| self.now())
+        self.paused.clone().unwrap_or_else(|| self.current_screen())
     }
 
-    fn now(&self) -> LiveScreen {
+    fn current_screen(&self) -> LiveScreen {
         self.live.last_screen(&ScreenOptions {
             grouping: self.by(),
-            watched_index: self.link,
+            watched_index: self.link_index,
             filter: &self.filter,
-            within: self.within.as_ref().map(|within| (within.by, within.name.as_str())),
+            within: self.opened_owner.as_ref().map(|within| (within.grouping, within.name.as_str())),
             order: self.sort,
         })
     }
@@ -183,7 +183,7 @@ impl App {
 
     /// The screen as a line of JSON.
     pub(super) fn json(&self) -> Result<String> {
-        let json = serde_json::to_string(&self.now()).context("cannot write the screen as JSON")?;
+        let json = serde_json::to_string(&self.current_screen()).context("cannot write the screen as JSON")?;
         Ok(escape_json(&json).into_owned() + "\n")
     }
 
@@ -205,8 +205,8 @@ impl App {
     }
 
     /// What a key asked for, once.
-    pub(super) fn take_wish(&mut self) -> Option<Wish> {
-        self.played.as_mut()?.wish.take()
+    pub(super) fn take_wish(&mut self) -> Option<PlayRequest> {
+        self.played.as_mut()?.request.take()
     }
 
     /// Whether the last frame of a recording is shown.
@@ -226,19 +226,19 @@ impl App {
     }
 
     /// Shows the next frame of a recording or the one before, and stops there.
-    pub(super) fn step(&mut self, wish: Wish) {
+    pub(super) fn step(&mut self, request: PlayRequest) {
         match &mut self.played {
-            Some(played) => (played.is_stopped, played.wish) = (true, Some(wish)),
+            Some(played) => (played.is_stopped, played.request) = (true, Some(request)),
             None => self.message = Some("Left and Right are for a recording: top FILE".to_owned()),
         }
     }
 
     pub(super) const fn quits(&self) -> bool {
-        self.quits
+        self.has_quit
     }
 
     pub(super) const fn quit(&mut self) {
-        self.quits = true;
+        self.has_quit = true;
     }
 
     pub(super) fn pause(&mut self) {
@@ -246,38 +246,38 @@ impl App {
             played.is_stopped = !played.is_stopped;
             return;
         }
-        self.paused = if self.paused.is_some() { None } else { Some(self.now()) };
+        self.paused = if self.paused.is_some() { None } else { Some(self.current_screen()) };
     }
 
     /// Selects the next longer or shorter of [`FRAMES`].
     pub(super) fn change_frame(&mut self, longer: bool) {
-        let now = self.live.frame_ns();
+        let current_ns = self.live.frame_ns();
         let lengths = FRAMES.iter().map(|length| nanos(*length));
-        let next = if longer {
-            lengths.into_iter().find(|length| *length > now)
+        let next_ns = if longer {
+            lengths.into_iter().find(|length| *length > current_ns)
         } else {
-            lengths.rev().find(|length| *length < now)
+            lengths.rev().find(|length| *length < current_ns)
         };
-        let Some(next) = next else { return };
+        let Some(next_ns) = next_ns else { return };
         match &mut self.played {
             // Its rows are read again.
             Some(played) => {
-                played.wish = Some(Wish::Again(next));
+                played.request = Some(PlayRequest::WithFrameLength(next_ns));
             }
-            None => self.live.set_frame(next),
+            None => self.live.set_frame(next_ns),
         }
     }
 
     /// Grouping of the tenants.
     pub(super) fn by(&self) -> GroupBy {
-        self.by.unwrap_or_else(|| self.live.default_grouping(self.link))
+        self.chosen_grouping.unwrap_or_else(|| self.live.default_grouping(self.link_index))
     }
 
     /// Selects the next grouping of [`WAYS`].
     pub(super) fn next_by(&mut self) {
-        let place = GROUPINGS.iter().position(|by| *by == self.by()).map_or(0, |place| place + 1);
-        self.by = Some(GROUPINGS[place % GROUPINGS.len()]);
-        (self.owner, self.within) = (0, None);
+        let index = GROUPINGS.iter().position(|grouping| *grouping == self.by()).map_or(0, |current| current + 1);
+        self.chosen_grouping = Some(GROUPINGS[index % GROUPINGS.len()]);
+        (self.owner_index, self.opened_owner) = (0, None);
     }
 
     /// Selects the next order: by share, by each group, by CPU time, by name.
@@ -285,30 +285,30 @@ impl App {
         let groups = self.screen().groups.len();
         self.sort = match self.sort {
             OwnerOrder::Share if groups > 0 => OwnerOrder::Group(0),
-            OwnerOrder::Group(place) if place + 1 < groups => OwnerOrder::Group(place + 1),
+            OwnerOrder::Group(index) if index + 1 < groups => OwnerOrder::Group(index + 1),
             OwnerOrder::Share | OwnerOrder::Group(_) => OwnerOrder::Cpu,
             OwnerOrder::Cpu => OwnerOrder::Name,
             OwnerOrder::Name => OwnerOrder::Share,
         };
-        self.owner = 0;
+        self.owner_index = 0;
     }
 
     /// Shows the processes of the selected owner, or goes back.
     pub(super) fn enter(&mut self) {
-        if self.within.is_some() {
+        if self.opened_owner.is_some() {
             self.leave();
             return;
         }
         let screen = self.screen();
-        match screen.owners.get(self.owner) {
+        match screen.owners.get(self.owner_index) {
             Some(line) if line.owner == "task" && self.by() != GroupBy::Pid => {
-                self.within = Some(Within {
-                    by: self.by(),
+                self.opened_owner = Some(OpenedOwner {
+                    grouping: self.by(),
                     name: line.name.clone(),
-                    chosen: self.by,
-                    owner: self.owner,
+                    grouping_before: self.chosen_grouping,
+                    owner_before: self.owner_index,
                 });
-                (self.by, self.owner, self.focus) = (Some(GroupBy::Pid), 0, Focus::Owners);
+                (self.chosen_grouping, self.owner_index, self.focus) = (Some(GroupBy::Pid), 0, Focus::Owners);
                 self.filter.clear();
             }
             Some(_) => self.message = Some("this line has no processes to show".to_owned()),
@@ -318,8 +318,8 @@ impl App {
 
     /// Goes back from the processes of an owner.
     pub(super) fn leave(&mut self) {
-        if let Some(within) = self.within.take() {
-            (self.by, self.owner) = (within.chosen, within.owner);
+        if let Some(within) = self.opened_owner.take() {
+            (self.chosen_grouping, self.owner_index) = (within.grouping_before, within.owner_before);
         }
     }
 
@@ -358,10 +358,10 @@ impl App {
     /// Moves the selection in the list that has the focus.
     pub(super) fn select(&mut self, step: isize) {
         let screen = self.screen();
-        let (place, count) = match self.focus {
-            Focus::Links => (&mut self.link, screen.links.len()),
-            Focus::Owners => (&mut self.owner, screen.owners.len()),
+        let (index, count) = match self.focus {
+            Focus::Links => (&mut self.link_index, screen.links.len()),
+            Focus::Owners => (&mut self.owner_index, screen.owners.len()),
         };
-        *place = place.saturating_add_signed(step).min(count.saturating_sub(1));
+        *index = index.saturating_add_signed(step).min(count.saturating_sub(1));
     }
 }

@@ -45,15 +45,15 @@ use crate::workload::Workload;
 const PIECES: usize = 64;
 
 /// How long one wait for keys lasts, and so the longest time until a piece is handled.
-const LOOK: Duration = Duration::from_millis(100);
+const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// Options of `top`.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct TopOptions {
     /// Length of a frame: the time between two updates of the screen.
     pub frame: Duration,
     /// Initial grouping of the owners.
-    pub by: Option<GroupBy>,
+    pub grouping: Option<GroupBy>,
     /// The link or event that is selected initially; `None`: the first.
     pub select: Option<String>,
     /// Use only ASCII characters.
@@ -72,14 +72,14 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Print {
     /// The output format.
-    pub form: Form,
+    pub format: ScreenFormat,
     /// One screen, instead of one at each update.
-    pub once: Option<When>,
+    pub choice: Option<ScreenChoice>,
 }
 
 /// Which screen is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum ScreenChoice {
     /// The first that ends this long after the begin of the first window, ns, or else the last.
     After(i64),
     /// The last of a recording.
@@ -88,7 +88,7 @@ pub enum When {
 
 /// Format of the printed screens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ScreenFormat {
     /// The lists, as on the terminal.
     Text {
         /// Number of columns.
@@ -107,18 +107,18 @@ pub fn run(
     machine: &Machine,
     plan: &Plan,
     recording: &record::RecordOptions,
-    options: &Options,
+    options: &TopOptions,
 ) -> Result<()> {
     let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE, &runtime::TABLE] });
-    let (quit, over) = oneshot::channel();
+    let (quit, quit_received) = oneshot::channel();
     let app = App::new(LiveFrames::new(Links::new(plan.links.clone()), nanos(options.frame)), options);
     let (recorded, shown) = std::thread::scope(|scope| {
         let show = scope.spawn(move || {
             let save = options.save.as_deref().unwrap_or(Path::new("recorded.parquet"));
             confine::restrict_thread(&ThreadNeeds::to_write(save));
-            let shown = show(app, Source { pieces, player: None }, options);
+            let shown = show(app, PieceSource { pieces, player: None }, options);
             // Fails if the recorder has ended already.
             quit.send(()).unwrap_or_default();
             shown
@@ -129,7 +129,7 @@ pub fn run(
                 record::record(target, machine, plan, recording, &mut workload, &mut signals);
             tokio::select! {
                 recorded = Box::pin(record) => recorded.map(|_| ()),
-                _ = over => Ok(()),
+                _ = quit_received => Ok(()),
             }
         });
         (recorded, joined(show))
@@ -148,7 +148,7 @@ pub fn run(
 /// # Errors
 ///
 /// A table cannot be read, or the terminal cannot be drawn on.
-pub fn play(recording: &Recording, span: SelectedTime, options: &Options) -> Result<()> {
+pub fn play(recording: &Recording, span: SelectedTime, options: &TopOptions) -> Result<()> {
     let runtime = event_loop()?;
     let mut app = App::new(LiveFrames::new(Links::of(recording)?, nanos(options.frame)), options);
     let player = Player::new(recording, span)?;
@@ -156,10 +156,10 @@ pub fn play(recording: &Recording, span: SelectedTime, options: &Options) -> Res
     app.take(player.metadata()?)?;
     // It is closed when a signal arrives.
     let (sender, pieces) = mpsc::sync_channel(PIECES);
-    let (quit, over) = oneshot::channel();
+    let (quit, quit_received) = oneshot::channel();
     std::thread::scope(|scope| {
         let show = scope.spawn(move || {
-            let shown = show(app, Source { pieces, player: Some(player) }, options);
+            let shown = show(app, PieceSource { pieces, player: Some(player) }, options);
             quit.send(()).unwrap_or_default();
             shown
         });
@@ -167,7 +167,7 @@ pub fn play(recording: &Recording, span: SelectedTime, options: &Options) -> Res
             let mut signals = Signals::install()?;
             tokio::select! {
                 _ = signals.next() => {}
-                _ = over => {}
+                _ = quit_received => {}
             }
             anyhow::Ok(())
         });
@@ -193,14 +193,14 @@ fn nanos(duration: Duration) -> i64 {
 }
 
 /// Where rows come from.
-struct Source<'a> {
+struct PieceSource<'a> {
     /// Rows of the recorder; it is closed when it ends, and when a signal arrives.
     pieces: Receiver<TablePiece>,
     /// A recording that is played instead.
     player: Option<Player<'a>>,
 }
 
-impl Source<'_> {
+impl PieceSource<'_> {
     /// Waits until a frame is complete; `false` after the last.
     fn next(&mut self, app: &mut App) -> Result<bool> {
         if let Some(player) = &mut self.player {
@@ -216,7 +216,7 @@ impl Source<'_> {
     }
 
     /// Waits until there is something to show; `false` if it ended before.
-    fn first(&mut self, app: &mut App) -> Result<bool> {
+    fn wait_for_rows(&mut self, app: &mut App) -> Result<bool> {
         if self.player.is_some() {
             return self.next(app);
         }
@@ -230,8 +230,8 @@ impl Source<'_> {
         Ok(false)
     }
 
-    /// Takes what is there. Returns whether the screen changed.
-    fn go_on(&mut self, app: &mut App) -> Result<bool> {
+    /// Handles the pieces that have arrived. Returns whether the screen changed.
+    fn handle_arrived(&mut self, app: &mut App) -> Result<bool> {
         let mut is_new = false;
         loop {
             match self.pieces.try_recv() {
@@ -251,20 +251,20 @@ impl Source<'_> {
 }
 
 /// Shows rows until the user quits or they end. Returns whether there were any.
-fn show(mut app: App, mut source: Source<'_>, options: &Options) -> Result<bool> {
+fn show(mut app: App, mut source: PieceSource<'_>, options: &TopOptions) -> Result<bool> {
     if let Some(print) = options.print {
         return printed(&mut app, &mut source, print);
     }
     // The terminal is not changed before the first rows, so that earlier errors are visible.
-    if !source.first(&mut app)? {
+    if !source.wait_for_rows(&mut app)? {
         return Ok(false);
     }
     let mut terminal = Terminal::enter()?;
     terminal.draw(&app)?;
     let mut drawn = Instant::now();
     while !app.quits() {
-        let mut is_new = Terminal::keys(&mut app, LOOK)?;
-        is_new |= source.go_on(&mut app)?;
+        let mut is_new = Terminal::keys(&mut app, KEY_WAIT)?;
+        is_new |= source.handle_arrived(&mut app)?;
         // The clock in the head line must advance even without new rows.
         if is_new || drawn.elapsed() >= Duration::from_secs(1) {
             terminal.draw(&app)?;
@@ -277,13 +277,13 @@ fn show(mut app: App, mut source: Source<'_>, options: &Options) -> Result<bool>
 }
 
 /// Prints one screen, or each. Returns whether one was printed.
-fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool> {
+fn printed(app: &mut App, source: &mut PieceSource<'_>, print: Print) -> Result<bool> {
     let (mut begin_ns, mut has_frame) = (None, false);
     while source.next(app)? {
         has_frame = true;
-        match (print.once, app.live.last_frame_ns()) {
-            (None, _) => write(&print.form.of(app)?)?,
-            (Some(When::After(after_ns)), Some((first_ns, end_ns))) => {
+        match (print.choice, app.live.last_frame_ns()) {
+            (None, _) => write(&print.format.render(app)?)?,
+            (Some(ScreenChoice::After(after_ns)), Some((first_ns, end_ns))) => {
                 if end_ns - *begin_ns.get_or_insert(first_ns) >= after_ns {
                     break;
                 }
@@ -291,8 +291,8 @@ fn printed(app: &mut App, source: &mut Source<'_>, print: Print) -> Result<bool>
             (Some(_), _) => {}
         }
     }
-    if has_frame && print.once.is_some() {
-        write(&print.form.of(app)?)?;
+    if has_frame && print.choice.is_some() {
+        write(&print.format.render(app)?)?;
     }
     // If there was none, the recorder's error says why.
     Ok(has_frame)
@@ -304,8 +304,8 @@ fn write(text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to stdout")
 }
 
-impl Form {
-    fn of(self, app: &App) -> Result<String> {
+impl ScreenFormat {
+    fn render(self, app: &App) -> Result<String> {
         match self {
             Self::Text { width } => Ok(app.text(width)),
             Self::Json => app.json(),

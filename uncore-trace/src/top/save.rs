@@ -65,7 +65,7 @@ impl Saver {
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
         let writer = Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
         self.open =
-            Some(OpenRecording { writer, path: path.clone(), begin, losses: self.losses() });
+            Some(OpenRecording { writer, path: path.clone(), begin, losses: self.session_losses() });
         Ok(path)
     }
 
@@ -91,10 +91,10 @@ impl Saver {
     pub(super) fn end(&mut self) -> Result<Option<(PathBuf, u64)>> {
         let Some(open) = self.open.take() else { return Ok(None) };
         let mut pairs = self.pairs.clone();
-        let mut losses = self.losses();
-        for (cause, before) in &open.losses {
+        let mut losses = self.session_losses();
+        for (cause, count_before) in &open.losses {
             if let Some(count) = losses.get_mut(cause) {
-                *count = count.saturating_sub(*before);
+                *count = count.saturating_sub(*count_before);
             }
         }
         losses.retain(|_, count| *count > 0);
@@ -111,7 +111,7 @@ impl Saver {
         Ok(Some((open.path, finished.rows)))
     }
 
-    fn losses(&self) -> BTreeMap<String, u64> {
+    fn session_losses(&self) -> BTreeMap<String, u64> {
         let losses = self.pairs.get(metadata::LOSS);
         losses.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }

@@ -26,7 +26,7 @@ pub(super) struct Terminal {
     /// Columns and lines.
     size: (u16, u16),
     /// The lines that are shown.
-    shown: Vec<String>,
+    shown_lines: Vec<String>,
 }
 
 impl Terminal {
@@ -48,29 +48,29 @@ impl Terminal {
 
     /// Draws the current state of the application.
     pub(super) fn draw(&mut self, app: &App) -> Result<()> {
-        self.replace(app).context("cannot draw on the terminal")
+        self.write_changed_lines(app).context("cannot draw on the terminal")
     }
 
     /// Writes the lines that have changed, and all after the terminal has changed its size.
-    fn replace(&mut self, app: &App) -> io::Result<()> {
+    fn write_changed_lines(&mut self, app: &App) -> io::Result<()> {
         let size = size()?;
-        let mut out = io::stdout().lock();
-        queue!(out, BeginSynchronizedUpdate)?;
+        let mut stdout = io::stdout().lock();
+        queue!(stdout, BeginSynchronizedUpdate)?;
         if self.size != size {
-            queue!(out, Clear(ClearType::All))?;
+            queue!(stdout, Clear(ClearType::All))?;
             self.size = size;
-            self.shown.clear();
+            self.shown_lines.clear();
         }
         let lines = draw::styled(app, usize::from(size.0), usize::from(size.1));
         for (row, line) in (0..).zip(&lines) {
-            if self.shown.get(usize::from(row)) != Some(line) {
+            if self.shown_lines.get(usize::from(row)) != Some(line) {
                 // Cleared first: after its last column, the cursor may still be in it.
-                queue!(out, MoveTo(0, row), Clear(ClearType::CurrentLine), Print(line))?;
+                queue!(stdout, MoveTo(0, row), Clear(ClearType::CurrentLine), Print(line))?;
             }
         }
-        self.shown = lines;
-        queue!(out, EndSynchronizedUpdate)?;
-        out.flush()
+        self.shown_lines = lines;
+        queue!(stdout, EndSynchronizedUpdate)?;
+        stdout.flush()
     }
 
     /// Passes keys to the application. Waits up to `wait` for the first. Returns whether it must be
@@ -130,10 +130,10 @@ fn restore() {
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |what| {
+        let previous_hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic_info| {
             restore();
-            before(what);
+            previous_hook(panic_info);
         }));
     });
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::layout::{Column, Kind};
+use super::layout::{TableColumn, Kind};
 use super::usage::{GroupBy, UsageEvent, ReportLine, Usage};
 use crate::terminal::cells;
 use crate::text::printable;
@@ -30,11 +30,11 @@ pub(super) struct TableShape {
 }
 
 /// The columns of an event's table.
-pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: TableShape) -> Vec<Column> {
+pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: TableShape) -> Vec<TableColumn> {
     let grouping = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
-    let column = |kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| Column {
-        kind,
+    let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
+        kind: column_kind,
         head: head.to_owned(),
         unit: String::new(),
         cells: lines.iter().map(|line| cell(line)).collect(),
@@ -43,20 +43,20 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
     let hides_unit = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if hides_unit { Cow::Borrowed("") } else { printable(&event.unit) };
     // A column of numbers, in the unit of the largest.
-    let number_column = |kind: Kind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
+    let number_column = |column_kind: Kind, number: &dyn Fn(&ReportLine) -> Option<f64>, is_rate: bool| {
         let shared = SharedUnit::for_values(lines.iter().filter_map(|line| number(line)), &unit);
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
         let cell = |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
-        Column { unit: name, ..column(kind, kind.word(), &cell) }
+        TableColumn { unit: name, ..column(column_kind, column_kind.word(), &cell) }
     };
-    let percent_column = |kind: Kind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
+    let percent_column = |column_kind: Kind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
         let shared = SharedUnit::as_percent();
         let cell = |line: &ReportLine| or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)));
-        Column { unit: shared.unit_name().to_owned(), ..column(kind, kind.word(), &cell) }
+        TableColumn { unit: shared.unit_name().to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
-    let second_column = |kind: Kind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
+    let second_column = |column_kind: Kind, time: &dyn Fn(&ReportLine) -> Option<i64>| {
         let cell = |line: &ReportLine| second(usage, time(line));
-        Column { unit: "s".to_owned(), ..column(kind, kind.word(), &cell) }
+        TableColumn { unit: "s".to_owned(), ..column(column_kind, column_kind.word(), &cell) }
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
         percent_column(Kind::Share, &|line| {
             line.known_value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
-        Column {
+        TableColumn {
             noted: lines.iter().any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
             ..column(Kind::Confidence, "confidence", &|line| {
                 let confidence = line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
@@ -83,11 +83,11 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
             printable(&methods.join(", ")).into_owned()
         }),
-        Column {
+        TableColumn {
             noted: lines.iter().any(|line| line.running < 1.0),
             ..percent_column(Kind::Running, &|line| Some(line.running))
         },
-        Column {
+        TableColumn {
             noted: lines.iter().any(|line| line.sum.missing > 0),
             ..column(Kind::Missing, "missing", &|line| line.sum.missing.to_string())
         },
@@ -103,7 +103,7 @@ pub(super) fn columns(usage: &Usage, event: &UsageEvent, ascii: bool, shape: Tab
 }
 
 /// The interval of each line, with aligned ends.
-fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> Column {
+fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) -> TableColumn {
     let intervals: Vec<_> = lines.iter().map(|line| line.value_interval(event)).collect();
     let ends = intervals.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
     let shared = SharedUnit::for_values(ends, unit);
@@ -117,7 +117,7 @@ fn intervals(event: &UsageEvent, lines: &[&ReportLine], unit: &str, dash: &str) 
                 && (bounds.high - value).abs() <= SAME * value.abs()
         })
     };
-    Column {
+    TableColumn {
         kind: Kind::Interval,
         head: Kind::Interval.word().to_owned(),
         unit: shared.unit_name().to_owned(),

@@ -86,7 +86,7 @@ impl Kind {
 
     /// How the column gives way. `noted`: it shows something unusual, such as missing values or
     /// multiplexed counters.
-    const fn fit(self, noted: bool) -> table::Fit {
+    const fn width_rule(self, noted: bool) -> table::Fit {
         use table::Fit::{Count, Drop, Number, Shorten, Whole};
         match self {
             Self::Name => Shorten,
@@ -118,7 +118,7 @@ impl Kind {
 
 /// A column of one table.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) kind: Kind,
     pub(super) head: String,
     /// Unit of its numbers, below the heading; empty without one.
@@ -129,24 +129,24 @@ pub(super) struct Column {
     pub(super) noted: bool,
 }
 
-impl Column {
+impl TableColumn {
     /// The column for drawing; `units`: with a line for units.
-    fn drawn(&self, units: bool) -> table::Column {
+    fn to_drawable(&self, units: bool) -> table::Column {
         let Self { kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
-        table::Column { head, fit: kind.fit(*noted), cells: cells.clone() }
+        table::Column { head, fit: kind.width_rule(*noted), cells: cells.clone() }
     }
 }
 
 /// The columns of one table for drawing.
-fn drawn(columns: &[Column]) -> Vec<table::Column> {
+fn drawn(columns: &[TableColumn]) -> Vec<table::Column> {
     let units = columns.iter().any(|column| !column.unit.is_empty());
-    columns.iter().map(|column| column.drawn(units)).collect()
+    columns.iter().map(|column| column.to_drawable(units)).collect()
 }
 
 /// Widths and hidden columns.
 #[derive(Debug, Clone)]
-pub(super) struct Fit {
+pub(super) struct TableFit {
     /// Width of each column; `None`: hidden.
     widths: Vec<Option<usize>>,
     /// The hidden columns.
@@ -156,31 +156,31 @@ pub(super) struct Fit {
     mark: &'static str,
 }
 
-impl Fit {
+impl TableFit {
     /// Fits all tables, which have the same columns, to the width of the style.
-    pub(super) fn new(style: TextStyle, tables: &[Vec<Column>]) -> Self {
-        let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
-        let widths = table::fit(style.width, &all);
-        let first = tables.first().into_iter().flatten();
-        let hidden = first.zip(&widths).filter(|(_, width)| width.is_none());
+    pub(super) fn new(style: TextStyle, tables: &[Vec<TableColumn>]) -> Self {
+        let drawables: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
+        let widths = table::fit(style.width, &drawables);
+        let first_table = tables.first().into_iter().flatten();
+        let hidden = first_table.zip(&widths).filter(|(_, width)| width.is_none());
         let hidden = hidden.map(|(column, _)| column.kind).collect();
         let is_short = |(column, width): (&table::Column, &Option<usize>)| {
             let longest = column.cells.iter().map(|text| cells(text)).max();
             column.fit == table::Fit::Shorten && longest > *width
         };
-        let shortened = all.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
+        let shortened = drawables.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
         Self { widths, hidden, shortened, mark: mark(style.ascii) }
     }
 
     /// The lines of one of the tables.
-    pub(super) fn draw(&self, columns: &[Column]) -> String {
+    pub(super) fn draw(&self, columns: &[TableColumn]) -> String {
         draw_columns(&drawn(columns), &self.widths, self.mark)
     }
 
     /// A sentence that names hidden columns and shortened names, and how to see them; `None` if
     /// everything is shown.
     pub(super) fn note(&self) -> Option<String> {
-        let words: Vec<&str> = self.hidden.iter().map(|kind| kind.word()).collect();
+        let words: Vec<&str> = self.hidden.iter().map(|column_kind| column_kind.word()).collect();
         match (words.as_slice(), self.shortened) {
             ([], false) => None,
             ([], true) => Some("Only with --wide: full names".to_owned()),

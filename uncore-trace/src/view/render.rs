@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::answer::{in_cgroup, name as line_name};
 use super::columns::{TableShape, columns};
 use super::heat::STEPS;
-use super::layout::{Column, Fit, Kind};
+use super::layout::{TableColumn, TableFit, Kind};
 use super::usage::{UsageEvent, ReportLine, Usage};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
@@ -79,7 +79,7 @@ fn is_nothing(event: &UsageEvent) -> bool {
 
 /// Values that are equal in every line of every table, of the columns in which differences matter,
 /// and that nothing is uncertain. Empty if there is only one line.
-fn common_values(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
+fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(Kind, String)> {
     let columns_of = |wanted_kind: Kind| tables.iter().flatten().filter(move |column| column.kind == wanted_kind);
     let common_text = |text_kind: Kind| {
         let mut texts = columns_of(text_kind).flat_map(|column| &column.cells);
@@ -148,7 +148,7 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 }
 
 /// The columns of each event's table in one shape.
-fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[Kind]) -> Vec<Vec<Column>> {
+fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &[Kind]) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
         let mut columns = columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.kind));
@@ -158,11 +158,11 @@ fn shape_columns(usage: &Usage, style: TextStyle, shape: TableShape, left_out: &
 }
 
 /// The columns of each event's table in the widest shape that fits.
-fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[Kind]) -> (Vec<Vec<Column>>, Fit) {
+fn fit_tables(usage: &Usage, style: TextStyle, left_out: &[Kind]) -> (Vec<Vec<TableColumn>>, TableFit) {
     let [widest, narrower @ ..] = SHAPES;
     let try_shape = |shape| {
         let tables = shape_columns(usage, style, shape, left_out);
-        let fit = Fit::new(style, &tables);
+        let fit = TableFit::new(style, &tables);
         (tables, fit)
     };
     let mut fitted = try_shape(widest);

@@ -14,7 +14,7 @@ use crate::view::live::FRAMES;
 const TENANTS: i32 = if cfg!(debug_assertions) { 100 } else { 1000 };
 const LINKS: u32 = if cfg!(debug_assertions) { 20 } else { 200 };
 /// The goal for a redraw.
-const MOST: Duration = Duration::from_millis(100);
+const MAX_REDRAW: Duration = Duration::from_millis(100);
 
 /// CPU time of this thread, which other load does not change.
 fn now() -> Duration {
@@ -43,7 +43,7 @@ fn rows(second: i64) -> TablePiece {
 
 #[test]
 fn a_redraw_of_a_large_machine_keeps_up() {
-    let named = |place: u32| link(&format!("memory {place}"), "mem", 2 * place, &[]);
+    let named = |number: u32| link(&format!("memory {number}"), "mem", 2 * number, &[]);
     let mut app = app_of((0..LINKS).map(named).collect(), false);
     let (mut taken, mut drawn) = (Duration::ZERO, Duration::MAX);
     for second in 1..=FRAMES as i64 + 2 {
@@ -63,5 +63,5 @@ fn a_redraw_of_a_large_machine_keeps_up() {
         "{TENANTS} tenants, {LINKS} links in both directions, {FRAMES} frames: redraw {drawn:.1?}, \
          rows of a frame {taken:.1?}"
     );
-    assert!(drawn < MOST, "{drawn:?}");
+    assert!(drawn < MAX_REDRAW, "{drawn:?}");
 }

@@ -7,7 +7,7 @@ use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::schema::link::{LinkCounter, Link, PeakRate, PeakSource};
 use crate::tables::writer::TablePiece;
-use crate::top::Options;
+use crate::top::TopOptions;
 use crate::view::key::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
@@ -109,9 +109,9 @@ fn rows(second: i64) -> TablePiece {
 
 /// The application before its first row.
 pub(super) fn app_of(links: Vec<Link>, ascii: bool) -> App {
-    let options = Options {
+    let options = TopOptions {
         frame: std::time::Duration::from_secs(1),
-        by: Some(GroupBy::Cgroup),
+        grouping: Some(GroupBy::Cgroup),
         select: None,
         ascii,
         plain: true,
@@ -231,9 +231,9 @@ fn the_text_of_one_picture_has_all_lines() {
 fn keys_that_have_nothing_to_do_do_nothing() {
     let mut app = App::new(
         LiveFrames::new(Links::default(), SECOND),
-        &Options {
+        &TopOptions {
             frame: std::time::Duration::from_secs(1),
-            by: Some(GroupBy::Cgroup),
+            grouping: Some(GroupBy::Cgroup),
             select: None,
             ascii: false,
             plain: true,

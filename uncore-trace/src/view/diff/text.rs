@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::interval::Interval;
-use super::super::layout::{Column, Fit, Kind};
+use super::super::layout::{TableColumn, TableFit, Kind};
 use super::super::render::TextStyle;
 use super::rate::{RateChange, ChangeVerdict};
 use super::summary::tenant_label;
@@ -31,13 +31,13 @@ pub fn text(diff: &Diff, side_names: [&str; 2], top: Option<usize>, style: TextS
     }
     output.push('\n');
     let shown: Vec<Vec<&ComparedTenant>> = diff.subjects.iter().map(|subject| shown_tenants(subject, top)).collect();
-    let tables: Vec<Vec<Column>> = diff
+    let tables: Vec<Vec<TableColumn>> = diff
         .subjects
         .iter()
         .zip(&shown)
         .map(|(subject, tenants)| tenant_columns(diff, subject, tenants, style))
         .collect();
-    let fit = Fit::new(style, &tables);
+    let fit = TableFit::new(style, &tables);
     for ((subject, tenants), columns) in diff.subjects.iter().zip(&shown).zip(&tables) {
         output.push_str(&subject_headline(subject, style));
         if !tenants.is_empty() {
@@ -135,26 +135,26 @@ pub(super) fn describe_hidden(subject: &DiffSubject, shown_count: usize) -> Stri
 }
 
 /// The columns of the table of a link or event.
-fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: TextStyle) -> Vec<Column> {
+fn tenant_columns(diff: &Diff, subject: &DiffSubject, tenants: &[&ComparedTenant], style: TextStyle) -> Vec<TableColumn> {
     let unit = printable(&subject.unit);
     let changes: Vec<&RateChange> = tenants.iter().map(|tenant| &tenant.change).collect();
     let all_rates = changes.iter().flat_map(|rate_change| [rate_change.before_rate.per_s(), rate_change.after_rate.per_s()]).flatten();
     // All rates have one unit, so that they can be compared.
     let shared = SharedUnit::for_values(all_rates, &unit);
-    let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
-        kind,
+    let column = |column_kind: Kind, head: &str, unit: String, cells: Vec<String>| TableColumn {
+        kind: column_kind,
         head: head.to_owned(),
         unit,
         cells,
         noted: false,
     };
-    let text_column = |kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| {
+    let text_column = |column_kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
-        column(kind, kind.word(), String::new(), cells)
+        column(column_kind, column_kind.word(), String::new(), cells)
     };
-    let number_column = |kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| Column {
+    let number_column = |column_kind: Kind, cell: &dyn Fn(&RateChange) -> Option<String>| TableColumn {
         unit: shared.rate_name(),
-        ..text_column(kind, cell)
+        ..text_column(column_kind, cell)
     };
     let dash = if style.ascii { "-" } else { "–" };
     let difference = |value: f64| with_sign(value, &shared.format_figure(value));

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::key::GroupBy;
-use super::super::layout::{Column, Fit, Kind};
+use super::super::layout::{TableColumn, TableFit, Kind};
 use super::super::render::TextStyle;
 use super::{MIN_WINDOWS, LinkLatency, WindowMeans, TenantLatency};
 use crate::terminal::{mark, shorten, wrap_words};
@@ -18,12 +18,12 @@ pub fn text(latencies: &[LinkLatency], grouping: GroupBy, top: Option<usize>, st
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<SplitTenant<'_>>> = latencies.iter().map(rows).collect();
     let shown = |rows: &[SplitTenant<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
-    let tables: Vec<Vec<Column>> = latencies
+    let tables: Vec<Vec<TableColumn>> = latencies
         .iter()
         .zip(&known)
         .map(|(latency, rows)| columns(latency, &rows[..shown(rows)], grouping))
         .collect();
-    let fit = Fit::new(style, &tables);
+    let fit = TableFit::new(style, &tables);
     let mut output = String::new();
     for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&tables) {
         let mut lines = vec![headline(latency)];
@@ -103,10 +103,10 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     lines
 }
 
-fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<Column> {
+fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
-    let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
-        kind,
+    let column = |column_kind: Kind, head: &str, unit: String, cells: Vec<String>| TableColumn {
+        kind: column_kind,
         head: head.to_owned(),
         unit,
         cells,
@@ -114,19 +114,19 @@ fn columns(latency: &LinkLatency, rows: &[SplitTenant<'_>], grouping: GroupBy) -
     };
     let values = rows.iter().flat_map(|(_, halves)| halves).filter_map(|half| half.value);
     let times = SharedUnit::for_values(values, &unit);
-    let time_column = |kind: Kind, head: &str, value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
+    let time_column = |column_kind: Kind, head: &str, value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
         let cell = |row: &SplitTenant<'_>| value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value));
-        column(kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
+        column(column_kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
     };
     // Both rates in one unit.
-    let rate_column = |kind: Kind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
+    let rate_column = |column_kind: Kind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
         let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
         let shared = SharedUnit::for_values(rates_per_s, "bytes");
         let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
             let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
             format!("{} / {}", figure(quiet), figure(busy))
         };
-        column(kind, head, shared.rate_name(), rows.iter().map(cell).collect())
+        column(column_kind, head, shared.rate_name(), rows.iter().map(cell).collect())
     };
     let windows = |(_, [quiet, busy]): &SplitTenant<'_>| format!("{} / {}", quiet.windows, busy.windows);
     let ratio = |(_, [quiet, busy]): &SplitTenant<'_>| {
