@@ -337,7 +337,7 @@ mod tests {
                     histories: Some(&histories),
                 });
                 let second = shares.iter().find(|share| share.who == Owner::Irq(1));
-                parts.push(second.map_or(0.0, |its| its.value / total));
+                parts.push(second.map_or(0.0, |second_share| second_share.value / total));
                 last = by;
             }
             if tick.is_multiple_of(WINDOW) {
